@@ -1,0 +1,32 @@
+# Needs only Python >= 3.11, git and make: each target makes the environment it needs on first use.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+# $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
+in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
+
+.PHONY: help demo test lint format bench bench-replay docs
+help: ## show this list
+	@echo "make targets (PYTHON=... chooses the interpreter):"
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: ## show an upgrade end to end on real releases
+	@$(call in_env,tools) "$$python" scripts/demo.py
+
+test: lint ## lint, types and all tests (PYTEST_ARGS="-k name" to choose)
+	@$(call in_env,test) "$$python" -m pytest $(PYTEST_ARGS)
+	@echo "make test: lint, format, types and tests passed"
+
+lint: ## ruff (lint and format) and ty, changing nothing
+	@$(call in_env,test) bin=$$(dirname "$$python") && \
+	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts
+
+format: ## put the code into ruff's format, with the safe fixes of its linter
+	@$(call in_env,test) bin=$$(dirname "$$python") && "$$bin/ruff" check --fix . ; "$$bin/ruff" format .
+
+bench: bench-replay ## all benchmarks
+
+bench-replay: ## replay past upgrades and compare with what the maintainers did
+	@$(call in_env,tools) "$$python" scripts/bench/replay.py
+
+docs: ## build the documentation into site/
+	@$(call in_env,docs) "$$python" -m mkdocs build --strict

@@ -1,0 +1,105 @@
+"""The message of a delivered commit: what was upgraded, on which evidence, and what is still open."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import Job
+from npu_upgrade.deliver.pins import short_pin
+from npu_upgrade.deliver.plan_file import Plan
+
+JOB = "Upgrade-Job"
+VALIDATION = "NPU-Validation"
+WIDTH = 100
+SHOWN = 20
+_TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
+HEADINGS = ("Versions:", "Merged:", "Open items ", "Waived items ", "Evidence for ")
+
+
+def validation(standing: Sequence[Record]) -> str:
+    """The record that validates these files on NPU hardware with real weights, or ``pending``."""
+    return next((r.id for r in standing if r.label == "NPU real" and r.verdict == "PASS"), "pending")
+
+
+def compose(
+    job: Job,
+    plan: Plan,
+    title: str,
+    changed: Sequence[str],
+    standing: Sequence[Record],
+    *,
+    kept_text: Sequence[str] = (),
+    kept_trailers: Sequence[str] = (),
+) -> str:
+    """The whole message but for the sign-off, which git adds as the last trailer.
+
+    ``kept_text`` and ``kept_trailers`` are what people wrote into the commit this one replaces.
+    """
+    parts = [title, _versions(plan), _merged(plan, changed)]
+    parts += [part for part in (_items(plan, "open"), _items(plan, "waived")) if part]
+    parts += [_evidence(standing), *kept_text]
+    trailers = [f"{VALIDATION}: {validation(standing)}", f"{JOB}: {job.id}", *kept_trailers]
+    return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
+
+
+def written_by_people(body: str, signer: str) -> tuple[list[str], list[str]]:
+    """The paragraphs and the trailers of an earlier message that this tool did not write."""
+    ours = (f"{VALIDATION}: ", f"{JOB}: ", f"Signed-off-by: {signer}")
+    text, trailers = [], []
+    for paragraph in re.split(r"\n\s*\n", body.strip()):
+        lines = paragraph.splitlines()
+        others = [line for line in lines if not line.startswith(ours)]
+        if len(others) < len(lines) or all(_TRAILER.match(line) for line in lines):
+            trailers += others
+        elif not paragraph.startswith(HEADINGS):
+            text.append(paragraph)
+    return text, trailers
+
+
+def _versions(plan: Plan) -> str:
+    omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
+    came_from = f"{short_pin(base)} -> " if base else ""
+    lines = [f"- vllm-omni {short_pin(omni or {})}", f"- vllm-ascend {came_from}{short_pin(ascend or {})}"]
+    return "\n".join([HEADINGS[0], *lines])
+
+
+def _merged(plan: Plan, changed: Sequence[str]) -> str:
+    counts = Counter(str(method["outcome"]) for method in plan.methods if method.get("outcome"))
+    how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
+    methods = f"{_count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
+    return "\n".join([HEADINGS[1], f"- {methods}", f"- {_count(len(changed), 'file')} changed"])
+
+
+def _items(plan: Plan, state: str) -> str:
+    items = plan.items_in(state)
+    if not items:
+        return ""
+    lines = [_one_line(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
+    if len(items) > SHOWN:
+        lines.append(f"- and {len(items) - SHOWN} more")
+    return "\n".join([f"{state.capitalize()} items ({len(items)}):", *lines])
+
+
+def _subject(item: dict[str, Any]) -> str:
+    said = item.get("title") or item.get("summary") or ""
+    return f"{item.get('kind', 'item')}{f': {said}' if said else ''}"
+
+
+def _evidence(standing: Sequence[Record]) -> str:
+    tree = standing[0].tree[:12]
+    lines = [f"- {r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in standing]
+    lines = [_one_line(line) for line in lines]
+    return "\n".join([f"{HEADINGS[4]}tree {tree}:", *lines])
+
+
+def _one_line(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= WIDTH else flat[: WIDTH - 3] + "..."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,48 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.errors import BadInput
+
+
+def sha256(data: bytes | str) -> str:
+    """The hex SHA-256 of bytes, or of a text's UTF-8."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write ``path`` by renaming a finished file over it; make its folder when missing.
+
+    Raises :class:`BadInput` when the place cannot be written; the old file then stands.
+    """
+    payload = data.encode() if isinstance(data, str) else data
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(payload)
+        os.chmod(temporary, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise BadInput(
+            f"cannot write {path}: {error.strerror or error}",
+            expected="a folder this user may write to",
+            try_="choose another folder, or fix its permissions or free space",
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,31 @@
+"""Where things live outside the installed skill: the cache, and a job's workspace.
+
+The skill's own folder is wiped by every reinstall, so nothing is ever written there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+APP = "npu-upgrade"
+WORKSPACE_DIR = ".npu-upgrade"
+
+
+def cache_root() -> Path:
+    """The cache folder: ``$XDG_CACHE_HOME/npu-upgrade`` (default ``~/.cache``)."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / APP
+
+
+def workspace_root(workspace: Path) -> Path:
+    """The job folder of a workspace, created on first use and kept out of its git.
+
+    A ``.gitignore`` inside it hides the folder, so the user's own files stay untouched.
+    """
+    root = workspace / WORKSPACE_DIR
+    root.mkdir(parents=True, exist_ok=True)
+    ignore = root / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return root

@@ -1,0 +1,204 @@
+"""Logical statements of a piece of source: the unit that is compared and merged.
+
+A statement is one logical line (a simple statement, or the header of a compound one).
+Its ``key`` is the canonical text of its syntax tree, so that line breaks, quotes and
+trailing commas do not count as changes. Comments and blank lines travel with the
+statement that follows them and never take part in the comparison.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+_LAYOUT = {tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_WRAPPED = {"elif": "if 0: pass\n{}pass", "except": "try: pass\n{}pass", "case": "match 0:\n {}pass"}
+_BARE = re.compile(r"(else|try|finally)\s*:")
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment on its own line: its indent, its text, and the blank lines before it."""
+
+    indent: int
+    text: str
+    blanks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One logical line.
+
+    ``lines`` are its source lines less ``indent`` (lines inside a multi-line string stay
+    as written); ``comments`` stand before it; ``blanks`` are the blank lines directly
+    before it (after its comments). The last statement of a block of source may be the
+    empty :data:`END`-keyed one that carries trailing comments.
+    """
+
+    key: str
+    indent: int
+    lines: tuple[str, ...]
+    blanks: int = 0
+    comments: tuple[Comment, ...] = ()
+
+    @property
+    def is_header(self) -> bool:
+        """Whether a block must follow (``if x:`` but not ``if x: return``)."""
+        return self.key.endswith(":")
+
+    @property
+    def code(self) -> str:
+        return "\n".join(self.lines)
+
+    def shifted(self, by: int) -> Statement:
+        """The same statement ``by`` columns further right."""
+        if not by:
+            return self
+        comments = tuple(replace(c, indent=max(0, c.indent + by)) for c in self.comments)
+        return replace(self, indent=max(0, self.indent + by), comments=comments)
+
+
+END = "<end>"
+
+
+def split_statements(source: str) -> list[Statement]:
+    """The statements of ``source`` (a whole module, or an indented method).
+
+    Raises :class:`SyntaxError` when ``source`` cannot be tokenised.
+    """
+    lines = source.split("\n")
+    offset = 1 if _starts_indented(lines) else 0
+    text = ("if 1:\n" if offset else "") + source + "\n"
+    statements: list[Statement] = []
+    comments: list[Comment] = []
+    blanks = 0
+    for kind, first, last, comment in _logical_lines(text):
+        if kind == "blank":
+            blanks += 1
+        elif kind == "comment":
+            comments.append(Comment(first[1], comment.strip(), blanks))
+            blanks = 0
+        elif first[0] - 1 - offset >= 0:
+            raw = lines[first[0] - 1 - offset : last - offset]
+            statements.append(_statement(raw, blanks, tuple(comments)))
+            comments, blanks = [], 0
+    if comments:
+        statements.append(Statement(END, 0, (), 0, tuple(comments)))
+    return statements
+
+
+def render(statements: Sequence[Statement]) -> str:
+    """The source of ``statements``; the inverse of :func:`split_statements`."""
+    out: list[str] = []
+    for statement in statements:
+        for comment in statement.comments:
+            out += [""] * comment.blanks
+            out.append(" " * comment.indent + comment.text)
+        out += [""] * statement.blanks
+        out += indented(statement.lines, statement.indent)
+    return "\n".join(out)
+
+
+def indented(lines: Sequence[str], indent: int) -> list[str]:
+    """Source lines of a statement at a column; the inside of a long string is not moved."""
+    inside = _string_lines("\n".join(lines)) if len(lines) > 1 else frozenset()
+    return [
+        line if number in inside or not line.strip() else " " * indent + line
+        for number, line in enumerate(lines)
+    ]
+
+
+def _starts_indented(lines: list[str]) -> bool:
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first[:1].isspace()
+
+
+def _logical_lines(text: str) -> Iterator[tuple[str, tuple[int, int], int, str]]:
+    """Yield (kind, first token's position, last line, comment text) of each logical line."""
+    start: tuple[int, int] | None = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in _LAYOUT:
+                continue
+            if token.type == tokenize.NL:
+                if start is None and not token.line.strip():
+                    yield "blank", token.start, token.start[0], ""
+            elif token.type == tokenize.COMMENT and start is None:
+                yield "comment", token.start, token.start[0], token.string
+            elif token.type == tokenize.COMMENT:
+                continue
+            elif token.type == tokenize.NEWLINE:
+                if start is not None:
+                    yield "code", start, token.start[0], ""
+                start = None
+            elif start is None:
+                start = token.start
+    except tokenize.TokenError as error:
+        raise SyntaxError(f"not Python: {error}") from error
+
+
+def _statement(raw: list[str], blanks: int, comments: tuple[Comment, ...]) -> Statement:
+    indent = len(raw[0]) - len(raw[0].lstrip())
+    inside = _string_lines("\n".join(raw).lstrip()) if len(raw) > 1 else frozenset()
+    lines = tuple(
+        line if number in inside else (line[indent:] if not line[:indent].strip() else line.lstrip())
+        for number, line in enumerate(raw)
+    )
+    return Statement(canonical("\n".join(lines)), indent, lines, blanks, comments)
+
+
+@functools.lru_cache(maxsize=65536)
+def _string_lines(code: str) -> frozenset[int]:
+    """The 0-based lines of ``code`` that begin inside a multi-line string."""
+    if '"""' not in code and "'''" not in code and "\\\n" not in code:
+        return frozenset()
+    inside: set[int] = set()
+    middle = getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code + "\n").readline):
+            if token.type in (tokenize.STRING, middle):
+                inside.update(range(token.start[0], token.end[0]))
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        return frozenset()
+    return frozenset(inside)
+
+
+@functools.lru_cache(maxsize=262144)
+def canonical(code: str) -> str:
+    """One spelling for all layouts of a logical line (``code`` has no leading indent)."""
+    code = code.strip()
+    if _BARE.match(code):
+        return code.split(":")[0].strip() + ":"
+    try:
+        return _unparse(code)
+    except (SyntaxError, ValueError):
+        return " ".join(code.split())
+
+
+def _unparse(code: str) -> str:
+    if code.startswith("@"):
+        return "@" + ast.unparse(ast.parse(code[1:].strip(), mode="eval"))
+    word = re.match(r"\w*", code).group()  # type: ignore[union-attr]
+    try:
+        return ast.unparse(_without_doc_indent(ast.parse(code)))
+    except SyntaxError:
+        pass
+    # A header alone is no program: give it a body, and take its own line back.
+    body = code + "\n" + ("  " if word == "case" else " ")
+    tree = ast.parse(_WRAPPED.get(word, "{}pass").format(body))
+    lines = ast.unparse(tree).split("\n")
+    skip = 2 if word in ("elif", "except") else 1 if word == "case" else 0
+    return "\n".join(lines[skip:-1]).strip()
+
+
+def _without_doc_indent(tree: ast.Module) -> ast.Module:
+    """Docstrings compare by their words, not by how they are indented."""
+    node = tree.body[0] if tree.body else None
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        node.value.value = "\n".join(line.strip() for line in node.value.value.split("\n"))
+    return tree

@@ -1,0 +1,283 @@
+"""Read-only access to a clone, bare or not, by ``git``; nothing is fetched, run or changed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+from npu_upgrade.errors import BadInput, Blocked
+
+TIMEOUT_SECONDS = 300
+Names = list[str]  # Repo.list hides the builtin inside the class
+_SETTINGS = (
+    "core.fsmonitor=false", "core.quotePath=false", "protocol.allow=never", "color.ui=false",
+    "log.follow=false", "log.showRoot=true", "log.showSignature=false", "i18n.logOutputEncoding=UTF-8",
+)  # fmt: skip
+_SAFE = ("--no-pager", *(part for setting in _SETTINGS for part in ("-c", setting)))
+_KEPT = {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"}  # they hold safe.directory
+_FETCHING = re.compile(r"promisor|lazy fetch|transport '\w+' not allowed|protocol '\w+' is not allowed")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that touched a file; ``date`` is the committer's (UTC), ``blob`` None where it was deleted."""
+
+    sha: str
+    date: datetime
+    subject: str
+    blob: str | None
+
+
+History = list[Commit]
+Tags = list[tuple[str, datetime | None, str]]
+
+
+class Repo:
+    """A clone on this machine. Raises :class:`BadInput` when ``path`` is not the top of one."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).expanduser().resolve()
+        if not self.path.is_dir():
+            _refuse(f"no folder {self.path}")
+        # Without the ceiling, a plain folder inside some clone would silently mean that clone.
+        done = self._git("rev-parse", "--absolute-git-dir", ok=(0, 128), ceiling=self.path.parent)
+        if done.returncode:
+            reason = done.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
+            _refuse(f"{self.path} is not a git repository ({reason.splitlines()[0]})")
+        self.git_dir = Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+
+    @cached_property
+    def is_shallow(self) -> bool:
+        """Whether the history of the clone is cut off."""
+        return self._text("rev-parse", "--is-shallow-repository").strip() == "true"
+
+    def resolve(self, ref: str) -> str:
+        """The full SHA of the commit a tag, branch (local or of a remote) or SHA names."""
+        remotes = [f"refs/remotes/{remote}/{ref}" for remote in self._text("remote").split()]
+        for candidate in (ref, *sorted(remotes, key=lambda name: "/origin/" not in name)):
+            done = self._git(
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                f"{candidate}^{{commit}}",
+                ok=(0, 1, 128),
+            )
+            if done.returncode == 0:
+                return done.stdout.decode().strip()
+        names = self._text(
+            "for-each-ref", "--format=%(refname:strip=2)", "refs/tags", "refs/heads", "refs/remotes"
+        )
+        near = difflib.get_close_matches(ref, names.split(), n=5, cutoff=0.3)
+        raise BadInput(
+            f"no commit {ref!r} in {self.path}" + (" (a shallow clone)" if self.is_shallow else ""),
+            expected=f"a tag, branch or SHA, such as {', '.join(near)}" if near else "a tag, branch or SHA",
+            try_=f"`git -C {self.path} fetch --tags` when it is newer than the clone",
+        )
+
+    def commit_date(self, sha: str) -> datetime:
+        """The committer's date of a commit, in UTC."""
+        return self.describe(sha)[0]
+
+    def describe(self, sha: str) -> tuple[datetime, Names]:
+        """The committer's date (UTC) of a commit and the tags on exactly it."""
+        form = "--format=%ct%x00%D"
+        text = self._text("log", "-1", "--decorate-refs=refs/tags/*", form, sha, "--")
+        seconds, _, names = text.strip("\n").partition("\0")
+        tags = [name.removeprefix("tag: ") for name in names.split(", ") if name.startswith("tag: ")]
+        return datetime.fromtimestamp(int(seconds), UTC), tags
+
+    def tags(self, merged: str | None = None) -> Tags:
+        """Name, date (UTC) and commit of each tag, of all or of those in the history of ``merged``."""
+        form = "--format=%(refname:strip=2)%00%(creatordate:unix)%00%(objectname)%00%(*objectname)"
+        limit = [f"--merged={merged}"] if merged else []
+        rows = [
+            line.split("\0") for line in self._text("for-each-ref", form, *limit, "refs/tags").splitlines()
+        ]
+        return [
+            (name, datetime.fromtimestamp(int(seconds), UTC) if seconds else None, peeled or sha)
+            for name, seconds, sha, peeled in rows
+        ]
+
+    def oneline_log(self, old: str, new: str, prefix: str) -> Names:
+        """The commits after ``old`` up to ``new`` that touched ``prefix``, newest first, one line each."""
+        spans = f"{self.resolve(old)}..{self.resolve(new)}"
+        shape = ("--oneline", "--no-decorate")
+        return self._text("log", *shape, spans, "--", f":(literal){prefix}").splitlines()
+
+    def files(self, sha: str) -> dict[str, str]:
+        """Path -> blob SHA of every regular file in the tree of a commit."""
+        entries = {}
+        for line in self._git("ls-tree", "-r", "-z", sha).stdout.split(b"\0")[:-1]:
+            head, _, path = line.partition(b"\t")
+            mode, _, blob = head.decode().split()
+            if mode.startswith("100"):
+                entries[os.fsdecode(path)] = blob
+        return entries
+
+    def list(self, sha: str, prefix: str = "") -> Names:
+        """Sorted paths of the regular files at a commit, all or those of one folder."""
+        return below(self.files(sha), prefix)
+
+    def read(self, sha: str, path: str) -> str:
+        """The text of a file at a commit; :class:`BadInput` when it is missing or not UTF-8."""
+        blob = self.files(sha).get(path)
+        if blob is None:
+            raise no_file(path, f"git:{self.path}@{sha}")
+        return decoded(self.blob(blob), path)
+
+    def blob(self, sha: str) -> bytes:
+        """The bytes of one blob."""
+        return self._blobs([sha])[sha]
+
+    def blobs(self, shas: Iterable[str]) -> dict[str, str]:
+        """Blob SHA -> text, read in one go; bytes that are no UTF-8 become U+FFFD."""
+        return {sha: data.decode("utf-8", "replace") for sha, data in self._blobs(shas).items()}
+
+    def file_history(self, path: str, refs: Iterable[str] = ()) -> History:
+        """The commits that changed ``path``, newest first.
+
+        Over ``refs``, or over all branches and tags (``refs/pull`` left out: a mirror has
+        thousands). A merge counts where its result differs from every parent.
+        """
+        starts = [self.resolve(ref) for ref in refs] or ["--branches", "--tags", "--remotes"]
+        shape = ("--raw", "-c", "--no-abbrev", "--no-renames", "--full-history", "--date-order")
+        text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", *starts, "--", f":(literal){path}")
+        entries = re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]
+        return [commit for entry in entries if (commit := _commit(entry, path))]
+
+    def head_and_dirty(self) -> tuple[str | None, bool]:
+        """The SHA of HEAD (None before the first commit) and whether the work tree differs from it."""
+        done = self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))
+        head = done.stdout.decode().strip() or None
+        drivers = self._git("config", "--null", "--name-only", "--get-regexp", r"^filter\.", ok=(0, 1)).stdout
+        # `status` runs the clean filters a clone configures; an empty command runs none.
+        names = {key.rpartition(".")[0] for key in os.fsdecode(drivers).split("\0") if key}
+        off = [f"{name}.{key}" for name in sorted(names) for key in ("clean=", "process=", "required=false")]
+        options = [part for setting in off for part in ("-c", setting)]
+        status = self._git("status", "--porcelain", "-z", "--ignore-submodules=dirty", options=options)
+        return head, bool(status.stdout)
+
+    def _blobs(self, shas: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(dict.fromkeys(shas))
+        answer = self._git("cat-file", "--batch", stdin="".join(f"{sha}\n" for sha in wanted).encode()).stdout
+        found, position = {}, 0
+        for sha in wanted:
+            end = answer.index(b"\n", position)
+            head = answer[position:end].split()
+            if head[1:2] != [b"blob"]:
+                raise _absent(self.path, f"object {sha}")
+            size = int(head[2])
+            found[sha] = answer[end + 1 : end + 1 + size]
+            position = end + size + 2
+        return found
+
+    def _text(self, *args: str) -> str:
+        return self._git(*args).stdout.decode("utf-8", "replace")
+
+    def _git(
+        self,
+        *args: str,
+        ok: tuple[int, ...] = (0,),
+        options: Iterable[str] = (),
+        stdin: bytes = b"",
+        ceiling: Path | None = None,
+    ) -> subprocess.CompletedProcess[bytes]:
+        env = _environment() | ({"GIT_CEILING_DIRECTORIES": str(ceiling)} if ceiling else {})
+        command = ["git", *_SAFE, *options, "-C", str(self.path), *args]
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, timeout=TIMEOUT_SECONDS, input=stdin)
+        except FileNotFoundError as error:
+            raise Blocked("git is not installed", expected="git on PATH", try_="install git") from error
+        except subprocess.TimeoutExpired as error:
+            raise Blocked(
+                f"git {args[0]} took more than {TIMEOUT_SECONDS} s in {self.path}",
+                expected="a clone on a local disk",
+                try_="clone it to a local disk",
+            ) from error
+        stderr = done.stderr.decode("utf-8", "replace").strip()
+        if done.returncode and _FETCHING.search(stderr):
+            raise _absent(self.path, stderr.splitlines()[-1])
+        if done.returncode not in ok:
+            raise Blocked(
+                f"git {args[0]} failed in {self.path}: {stderr[:500]}",
+                expected="an intact clone",
+                try_=f"`git -C {self.path} fsck`, or a fresh clone",
+            )
+        return done
+
+
+def below(paths: Iterable[str], prefix: str) -> list[str]:
+    """The sorted ``paths`` that are ``prefix`` or lie in that folder."""
+    folder = prefix.rstrip("/")
+    return sorted(path for path in paths if not folder or path == folder or path.startswith(f"{folder}/"))
+
+
+def decoded(data: bytes, path: str) -> str:
+    """UTF-8 text, or :class:`BadInput` with the path."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start})",
+            expected="a text file",
+            try_="name another file",
+        ) from error
+
+
+def no_file(path: str, source: str) -> BadInput:
+    """The error for a path a source does not have."""
+    return BadInput(
+        f"no file {path} in {source}",
+        expected="a path from the top of the source, with '/'",
+        try_="another path or version: the file may have moved",
+    )
+
+
+def _commit(entry: str, path: str) -> Commit | None:
+    """One entry of the log; None for a merge that took the file from a parent as it was."""
+    head, _, raw = entry.partition("\n")
+    sha, seconds, subject = head.split("\0", 2)
+    # ":100644 100644 OLD NEW M\tPATH"; a merge has one more colon, mode and SHA per parent.
+    lines = (line.partition("\t") for line in raw.splitlines() if line.startswith(":"))
+    blob = next((fields.split()[-2] for fields, _, name in lines if name == path), None)
+    if blob is None:
+        return None
+    date = datetime.fromtimestamp(int(seconds), UTC)
+    return Commit(sha, date, subject, blob if blob.strip("0") else None)
+
+
+def _environment() -> dict[str, str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _KEPT}
+    return env | {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+    }
+
+
+def _refuse(what: str) -> NoReturn:
+    raise BadInput(
+        what,
+        expected="the top folder of a clone, or a bare repository",
+        try_="check the path, or `git clone` it first",
+    )
+
+
+def _absent(path: Path, what: str) -> Blocked:
+    return Blocked(
+        f"the clone {path} does not hold everything it names: {what}",
+        expected="a full clone (not --filter, not damaged)",
+        try_=f"`git -C {path} fetch --refetch --no-filter`, or a fresh full clone (nothing is fetched here)",
+    )

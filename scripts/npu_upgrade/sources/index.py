@@ -1,0 +1,214 @@
+"""What the user's package indexes hold of a project: files, releases, one exact version.
+
+Pages are kept for ten minutes, and used past that when the network is down.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.files import sha256, write_atomic
+from npu_upgrade.paths import cache_root
+from npu_upgrade.progress import say
+from npu_upgrade.sources.pipconfig import Index, indexes
+from npu_upgrade.sources.simplepage import ACCEPT, ReleaseFile, UnreadablePage, parse_page, parse_time
+
+FRESH_SECONDS = 600.0
+RETRY_SECONDS = 60.0  # how long a stale page is used before the network is tried again
+
+
+@dataclass(frozen=True)
+class Release:
+    """One version on the index. ``date`` is its first upload (UTC); ``yanked`` when every file is."""
+
+    version: str
+    date: datetime | None
+    files: tuple[ReleaseFile, ...]
+    yanked: bool
+    prerelease: bool
+
+
+def project_files(name: str) -> list[ReleaseFile]:
+    """All sdists and wheels of a project on the configured indexes, in page order.
+
+    Raises :class:`BadInput` when no index knows the project, :class:`Blocked` when
+    none could be read.
+    """
+    project = canonicalize_name(name)
+    configured = indexes()
+    if not configured:
+        raise Blocked(
+            "the package index is switched off (no-index)",
+            expected="a configured package index",
+            try_="unset PIP_NO_INDEX and no-index in pip.conf, or give git: or dir: sources",
+        )
+    failures: list[Blocked] = []
+    files: dict[str, ReleaseFile] = {}
+    for index in configured:
+        try:
+            for file in _files_on(index, project):
+                files.setdefault(file.filename, file)
+        except Blocked as failure:
+            failures.append(failure)
+    if failures and not files:
+        raise failures[0]
+    for failure in failures:
+        say(f"note: {failure.what}; the other indexes are used")
+    if not files:
+        raise BadInput(
+            f"no package {project} on {', '.join(index.url for index in configured)}",
+            expected="the name of a package on the configured index",
+            try_="check the name, or set PIP_INDEX_URL to an index that has it",
+        )
+    return list(files.values())
+
+
+def releases_of(project: str) -> list[Release]:
+    """All releases of a project, sorted by version, oldest first. Raises as :func:`project_files`."""
+    by_version: dict[str, list[ReleaseFile]] = defaultdict(list)
+    for file in project_files(project):
+        by_version[file.version].append(file)
+    return [_release(version, by_version[version]) for version in sorted(by_version, key=Version)]
+
+
+def release(project: str, version: str) -> Release:
+    """One release; :class:`BadInput` names the nearest versions when it does not exist."""
+    releases = releases_of(project)
+    wanted = str(Version(version))
+    for found in releases:
+        if Version(found.version) == Version(wanted):
+            return found
+    raise BadInput(
+        f"{canonicalize_name(project)} has no release {wanted} on the package index",
+        expected=f"an existing release, such as {', '.join(_nearest(wanted, releases))}",
+        try_="one of these versions; a version just uploaded is seen after ten minutes",
+    )
+
+
+def _release(version: str, files: list[ReleaseFile]) -> Release:
+    return Release(
+        version=version,
+        date=min((file.upload_time for file in files if file.upload_time), default=None),
+        files=tuple(files),
+        yanked=all(file.yanked for file in files),
+        prerelease=Version(version).is_prerelease,
+    )
+
+
+def _nearest(wanted: str, releases: list[Release], count: int = 6) -> list[str]:
+    """The most similar version texts and the neighbours in version order, sorted."""
+    versions = [found.version for found in releases]
+    place = sum(Version(version) < Version(wanted) for version in versions)
+    near = versions[max(0, place - 2) : place + 2]
+    similar = sorted(versions, key=lambda text: -SequenceMatcher(None, wanted, text).ratio())
+    return sorted(list(dict.fromkeys(near + similar))[:count], key=Version)
+
+
+def _files_on(index: Index, project: str) -> list[ReleaseFile]:
+    """The files on one index: cached, fetched, or the stale cache when the network is down."""
+    url = f"{index.url}/{project}/"
+    if urlsplit(url).scheme == "file":
+        return _local_files(url, project)
+    cache = cache_root() / "index" / f"{sha256(url)}.json"
+    stored = _load(cache)
+    if stored and 0 <= time.time() - stored["checked"] < FRESH_SECONDS:
+        return [_from_row(row) for row in stored["files"]]
+    try:
+        files = _fetch(index, url, project)
+    except Blocked as failure:
+        if not stored:
+            raise
+        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(stored["fetched"]))
+        say(f"note: {failure.what}; using the page of {when} UTC")
+        stored["checked"] = time.time() - FRESH_SECONDS + RETRY_SECONDS
+        write_atomic(cache, json.dumps(stored))
+        return [_from_row(row) for row in stored["files"]]
+    rows = [_to_row(file) for file in files]
+    write_atomic(cache, json.dumps({"fetched": time.time(), "checked": time.time(), "files": rows}))
+    return files
+
+
+def _local_files(url: str, project: str) -> list[ReleaseFile]:
+    page = Path(url2pathname(urlsplit(url).path)) / "index.html"
+    if not page.is_file():
+        return []
+    try:
+        return parse_page(project, "text/html", page.read_text("utf-8", errors="replace"), url)
+    except (UnreadablePage, OSError) as error:
+        raise _not_a_page(page.as_uri(), str(error)) from error
+
+
+def _fetch(index: Index, url: str, project: str) -> list[ReleaseFile]:
+    from npu_upgrade.sources import fetch  # httpx takes long to import, and a warm cache needs none of it
+
+    answer = fetch.get(url, {"Accept": ACCEPT})
+    if answer.status_code in (404, 410):
+        return []
+    if answer.status_code != 200:
+        raise _not_a_page(fetch.place(url), f"answered HTTP {answer.status_code}")
+    try:
+        files = parse_page(project, answer.headers.get("content-type", ""), answer.text, str(answer.url))
+    except UnreadablePage as error:
+        raise _not_a_page(fetch.place(url), str(error)) from error
+    if all(file.upload_time and file.size is not None for file in files):
+        return files
+    return _completed(files, f"{index.url.removesuffix('/simple')}/pypi/{project}/json")
+
+
+def _completed(files: list[ReleaseFile], url: str) -> list[ReleaseFile]:
+    """``files`` with dates and sizes from the JSON API, where the index has one."""
+    from npu_upgrade.sources import fetch
+
+    try:
+        answer = fetch.get(url, {"Accept": "application/json"})
+        releases = answer.json()["releases"] if answer.status_code == 200 else {}
+        known = {entry["filename"]: entry for entries in releases.values() for entry in entries}
+    except (Blocked, ValueError, KeyError, TypeError, AttributeError):
+        return files
+    return [_complete(file, known.get(file.filename, {})) for file in files]
+
+
+def _complete(file: ReleaseFile, entry: dict[str, Any]) -> ReleaseFile:
+    size, when = entry.get("size"), parse_time(entry.get("upload_time_iso_8601"))
+    return replace(
+        file,
+        size=file.size if file.size is not None or not isinstance(size, int) else size,
+        upload_time=file.upload_time or when,
+    )
+
+
+def _load(cache: Path) -> dict[str, Any] | None:
+    try:
+        stored = json.loads(cache.read_text("utf-8"))
+        return stored if isinstance(stored["checked"], float) and isinstance(stored["files"], list) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _to_row(file: ReleaseFile) -> dict[str, Any]:
+    return asdict(file) | {"upload_time": file.upload_time and file.upload_time.isoformat()}
+
+
+def _from_row(row: dict[str, Any]) -> ReleaseFile:
+    return replace(ReleaseFile(**row), upload_time=parse_time(row["upload_time"]))
+
+
+def _not_a_page(place: str, why: str) -> Blocked:
+    return Blocked(
+        f"cannot use the package index page {place}: {why}",
+        expected="the project page of a package index (PEP 503 HTML or PEP 691 JSON)",
+        try_="check pip's index-url and its credentials, and that a proxy does not answer with a login page",
+    )

@@ -1,0 +1,218 @@
+"""The one thing everything downstream reads: a read-only tree of files with an identity."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from npu_upgrade.errors import BadInput, UpgradeError
+from npu_upgrade.progress import say
+from npu_upgrade.sources import archives, index
+from npu_upgrade.sources.git import Repo, below, decoded, no_file
+from npu_upgrade.sources.spec import Spec, parse_spec
+
+PACKAGES = {"vllm_ascend": "vllm-ascend", "vllm_omni": "vllm-omni", "vllm": "vllm"}
+Paths = list[str]  # SourceTree.list hides the builtin inside the class
+_SKIPPED = {".git", "__pycache__", ".npu-upgrade"}
+
+
+@dataclass
+class SourceTree:
+    """A read-only source. Paths are relative to its top, with ``/``.
+
+    ``spec`` is canonical (a git ref becomes its full SHA) and ``requested`` is what was asked for.
+    ``date`` is the upload (pypi) or the commit (git; dir of a clean checkout), in UTC.
+    ``dirty`` tells of a ``dir:`` checkout whether it differs from ``sha``; ``verified`` of an
+    archive whether the index vouched for it by a strong hash. ``root`` is the folder on disk,
+    None for git. Fields that do not apply, or are unknown, are None.
+    """
+
+    spec: str
+    requested: str
+    project: str | None = None
+    version: str | None = None
+    sha: str | None = None
+    archive_sha256: str | None = None
+    date: datetime | None = None
+    dirty: bool | None = None
+    verified: bool | None = None
+    root: Path | None = None
+    _has: Callable[[str], bool] = field(default=lambda path: False, repr=False)
+    _bytes: Callable[[str], bytes] = field(default=lambda path: b"", repr=False)
+    _paths: Callable[[str], Paths] = field(default=lambda prefix: [], repr=False)
+
+    def exists(self, path: str) -> bool:
+        """Whether ``path`` is a file of this source."""
+        return self._has(path)
+
+    def read(self, path: str) -> str:
+        """The text of a file; :class:`BadInput` when it is missing or not UTF-8."""
+        if not self._has(path):
+            raise no_file(path, self.spec)
+        try:
+            return decoded(self._bytes(path), path)
+        except OSError as error:
+            raise BadInput(
+                f"cannot read {path} of {self.spec}: {error.strerror or error}",
+                expected="a readable file",
+                try_="check its permissions; for a release, run again: opening it repairs the cache",
+            ) from error
+
+    def list(self, prefix: str = "") -> Paths:
+        """Sorted paths of all files, or of those in the folder ``prefix``."""
+        return self._paths(prefix)
+
+    def identity(self) -> dict[str, Any]:
+        """Which source this is, JSON-able: what a result records about its input."""
+        names = ("spec", "requested", "project", "version", "sha", "archive_sha256", "dirty", "verified")
+        return {name: getattr(self, name) for name in names} | {"date": self.date and self.date.isoformat()}
+
+
+def open_source(spec: str | Spec) -> SourceTree:
+    """Open a source spec for reading.
+
+    Raises :class:`BadInput` for a wrong spec, version, ref, path or archive, and
+    :class:`npu_upgrade.errors.Blocked` when the network, the index or objects of a clone are missing.
+    """
+    parsed = parse_spec(spec) if isinstance(spec, str) else spec
+    return {"pypi": _open_release, "git": _open_git, "dir": _open_folder}[parsed.kind](parsed)
+
+
+def _open_release(spec: Spec) -> SourceTree:
+    if spec.version is None:
+        raise BadInput(f"{spec} names no version", expected=f"{spec}==VERSION", try_="add the version")
+    release = index.release(spec.project, spec.version)
+    if release.yanked:
+        say(f"note: {spec} was yanked from the index")
+    archive = archives.unpacked(archives.pick(release.files))
+    tree = SourceTree(
+        spec=str(spec),
+        requested=str(spec),
+        version=release.version,
+        archive_sha256=archive.sha256,
+        date=release.date,
+        verified=archive.verified,
+        root=archive.root,
+        _has=archive.files.__contains__,
+        _bytes=lambda path: (archive.root / path).read_bytes(),
+        _paths=lambda prefix: below(archive.files, prefix),
+    )
+    tree.project = _project(tree) or spec.project
+    return tree
+
+
+def _open_git(spec: Spec) -> SourceTree:
+    repo = Repo(spec.path)
+    sha = repo.resolve(spec.ref)
+    date, tags = repo.describe(sha)
+    blobs = cache(lambda: repo.files(sha))  # listed on first use
+    tree = SourceTree(
+        spec=str(Spec("git", path=str(repo.path), ref=sha)),
+        requested=str(spec),
+        version=_version_of(tags),
+        sha=sha,
+        date=date,
+        _has=lambda path: path in blobs(),
+        _bytes=lambda path: repo.blob(blobs()[path]),
+        _paths=lambda prefix: below(blobs(), prefix),
+    )
+    tree.project = _project(tree)
+    return tree
+
+
+def _open_folder(spec: Spec) -> SourceTree:
+    root = Path(spec.path).expanduser().resolve()
+    if not root.is_dir():
+        raise BadInput(f"no folder {root}", expected="a folder with the sources", try_="check the path")
+    tree = SourceTree(
+        spec=str(Spec("dir", path=str(root))),
+        requested=str(spec),
+        root=root,
+        _has=lambda path: _inside(root, path) is not None,
+        _bytes=lambda path: (root / path).read_bytes(),
+        _paths=lambda prefix: _walk(root, prefix),
+    )
+    if (root / ".git").exists():
+        _add_checkout(tree, root)
+    tree.project = _project(tree)
+    tree.version = _folder_version(root, tree)
+    return tree
+
+
+def _add_checkout(tree: SourceTree, root: Path) -> None:
+    """Record the commit of a checkout; a folder whose git cannot be read is still a folder."""
+    try:
+        repo = Repo(root)
+        tree.sha, tree.dirty = repo.head_and_dirty()
+        if tree.sha and not tree.dirty:
+            tree.date = repo.commit_date(tree.sha)
+    except UpgradeError as error:
+        say(f"note: the commit of {root} is unknown: {error.what}")
+
+
+def _project(tree: SourceTree) -> str | None:
+    """Which project a source is, by the package folder at its top."""
+    return next((name for package, name in PACKAGES.items() if tree.exists(f"{package}/__init__.py")), None)
+
+
+def _version_of(tags: list[str]) -> str | None:
+    versions = []
+    for tag in tags:
+        try:
+            versions.append(Version(tag))
+        except InvalidVersion:
+            continue
+    return str(max(versions)) if versions else None
+
+
+def _folder_version(root: Path, tree: SourceTree) -> str | None:
+    """The version a folder states as text: package metadata, or a generated ``_version.py``."""
+    package = next((package for package, name in PACKAGES.items() if name == tree.project), None)
+    infos = [root / "PKG-INFO"]
+    if package:
+        infos += sorted(root.glob(f"{package}-*.dist-info/METADATA"))
+        infos.append(root / f"{package}.egg-info" / "PKG-INFO")
+    patterns = [(path, r"^Version:\s*(\S+)") for path in infos]
+    if package:
+        patterns.append(
+            (root / package / "_version.py", r"^(?:__version__|version)\b[^\n]*['\"]([^'\"\n]+)['\"]")
+        )
+    for path, pattern in patterns:
+        name = path.relative_to(root).as_posix()
+        if tree.exists(name) and (found := re.search(pattern, tree.read(name), re.MULTILINE)):
+            return found.group(1)
+    return None
+
+
+def _inside(root: Path, path: str) -> Path | None:
+    """The regular file at ``path`` when it lies in ``root`` after following links."""
+    if not path or "\0" in path:
+        return None
+    target = Path(os.path.realpath(root / path))
+    return target if target.is_file() and target.is_relative_to(root) else None
+
+
+def _walk(root: Path, prefix: str) -> list[str]:
+    start = prefix.rstrip("/")
+    if _inside(root, start):
+        return [start]
+    top = Path(os.path.realpath(root / start))
+    return sorted(_below(root, top)) if top.is_dir() and top.is_relative_to(root) else []
+
+
+def _below(root: Path, folder: Path) -> Iterator[str]:
+    """The regular files below ``folder``; links to folders are not followed."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED:
+                yield from _below(root, Path(entry.path))
+        elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _inside(root, entry.path)):
+            yield Path(entry.path).relative_to(root).as_posix()

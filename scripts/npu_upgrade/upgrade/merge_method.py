@@ -1,0 +1,100 @@
+"""Three-way merge of one method, statement by statement.
+
+``base`` is the upstream text the method was copied from, ``ours`` the method as it is
+now (with omni logic), ``theirs`` the upstream text to move to. Two guards stand behind
+the merge: its result must be Python, and must read no local name that nothing defines.
+A decision that breaks one of them becomes a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from npu_upgrade.pycode.names import unbound_names
+from npu_upgrade.pycode.statements import Statement, render
+from npu_upgrade.upgrade.blocks import enclosing_block
+from npu_upgrade.upgrade.nearest_base import add_ported
+from npu_upgrade.upgrade.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
+from npu_upgrade.upgrade.threeway import Context, Place, Restrictions, ThreeWay
+
+_MAX_ROUNDS = 40
+
+
+def merge_method(
+    base: Sequence[Statement],
+    ours: Sequence[Statement],
+    theirs: Sequence[Statement],
+    context: Context | None = None,
+) -> MergedMethod:
+    """Merge one method (or class body), each version given as its statements."""
+    sides = (add_ported(base, ours, theirs), list(ours), list(theirs))
+    run = _Runner(sides, context or Context())
+    merged = run(Restrictions())
+    for _ in range(_MAX_ROUNDS):
+        restrictions = run.repair(merged)
+        if restrictions is None:
+            return MergedMethod(tuple(merged.pieces), tuple(merged.flags), merged.automatic)
+        merged = run(restrictions)
+    whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
+    return MergedMethod((whole,))
+
+
+class _Runner:
+    def __init__(self, sides: tuple[list[Statement], ...], context: Context) -> None:
+        self.sides = sides
+        self.context = context
+        self.known_unbound = self._unbound(sides[1]) | self._unbound(sides[2])
+
+    def __call__(self, restrictions: Restrictions) -> ThreeWay:
+        return ThreeWay(*self.sides, context=self.context, restrictions=restrictions).run()
+
+    def repair(self, merged: ThreeWay) -> Restrictions | None:
+        """What to forbid so that the next run is nearer to a good result; None when it is one."""
+        broken = syntax_error(merged.pieces)
+        if broken is not None:
+            return self._refuse_overlaps(merged) or self._contest_block(merged, broken)
+        return self._restore_definitions(merged)
+
+    def _refuse_overlaps(self, merged: ThreeWay) -> Restrictions | None:
+        """Refuse as few combined overlaps as it takes; None when that is not enough."""
+        limits = merged.restrictions
+        fresh = sorted(merged.overlaps - limits.refused)
+        everything = replace(limits, refused=limits.refused | set(fresh))
+        if not fresh or syntax_error(self(everything).pieces) is not None:
+            return None
+        kept = everything
+        for place in fresh:
+            fewer = replace(kept, refused=kept.refused - {place})
+            if syntax_error(self(fewer).pieces) is None:
+                kept = fewer
+        return kept
+
+    def _contest_block(self, merged: ThreeWay, broken: int) -> Restrictions:
+        """Leave the block around a syntax error to a person; wider when that did not help."""
+        limits = merged.restrictions
+        number = min(merged.origins[broken], len(merged.base) - 1)
+        place = enclosing_block(merged.base, number, number + 1)
+        while any(a <= place[0] and place[1] <= b for a, b in limits.contested):
+            place = enclosing_block(merged.base, *place)
+            if place == (0, len(merged.base)):
+                break
+        return replace(limits, contested=limits.contested | {place})
+
+    def _restore_definitions(self, merged: ThreeWay) -> Restrictions | None:
+        """Bring back what defines a name that is still read; where that fails, ask a person."""
+        limits = merged.restrictions
+        lost = self._unbound(resolved(merged.pieces, "ours")) - self.known_unbound
+        if not lost:
+            return None
+        if not lost <= limits.wanted:
+            return replace(limits, wanted=limits.wanted | lost)
+        fresh = {place for place, names in merged.dropped.items() if names & lost} - limits.contested
+        return replace(limits, contested=limits.contested | fresh) if fresh else None
+
+    @staticmethod
+    def _unbound(statements: Sequence[Statement]) -> set[str]:
+        return unbound_names(as_module(render(statements)))
+
+
+__all__ = ["Context", "Place", "merge_method"]

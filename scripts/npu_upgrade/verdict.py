@@ -1,0 +1,39 @@
+"""What every command ends with: a verdict, its exit code, and the next command."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Verdict(enum.Enum):
+    """The four outcomes of a step that ran (usage errors are exceptions, exit 2)."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    BLOCKED = "BLOCKED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+    @property
+    def exit_code(self) -> int:
+        return {"PASS": 0, "FAIL": 1, "BLOCKED": 3, "INCONCLUSIVE": 4}[self.value]
+
+
+@dataclass
+class Result:
+    """The outcome of one command.
+
+    ``summary`` is one line; ``text`` is the long form for people (a table, a diff);
+    ``data`` is JSON-able and for agents; ``next`` is the one command to run now.
+    """
+
+    verdict: Verdict
+    summary: str
+    data: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+    next: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        head = {"verdict": self.verdict.value, "summary": self.summary, "next": self.next}
+        return head | self.data

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Upgrade vllm-omni's NPU runners to a new vllm-ascend: one subcommand per runbook step."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from npu_upgrade.envs.tools import ensure_tools
+
+COMMANDS = ["discover", "lineage", "merge", "plan", "deliver", "status", "next"]
+
+if __name__ == "__main__":
+    ensure_tools()
+    from npu_upgrade.cli import main
+
+    sys.exit(main("upgrade.py", __doc__, COMMANDS))

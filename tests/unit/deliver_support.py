@@ -1,0 +1,156 @@
+"""A vllm-omni-like checkout with an applied upgrade, and its job, for the tests of delivery."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_upgrade import cli
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import Job, start_job
+from npu_upgrade.deliver.plan_file import load_plan
+from npu_upgrade.verdict import Verdict
+
+RUNNER = "vllm_omni/npu/runner.py"
+WORKER = "vllm_omni/npu/worker.py"
+NEW = "vllm_omni/npu/inputs.py"
+OTHER = "vllm_omni/engine.py"
+OMNI = {"spec": "pypi:vllm-omni==0.22.0", "identity": {"version": "0.22.0", "sha": None}}
+ASCEND = {"spec": "pypi:vllm-ascend==0.23.0.post1", "identity": {"version": "0.23.0.post1", "sha": "a" * 40}}
+BRANCH = "npu-upgrade-0.23.0.post1"
+
+
+def git(repo: Path, *args: str, **env: str) -> str:
+    done = subprocess.run(
+        ["git", *args],
+        cwd=repo,
+        env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"} | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"git {args}: {done.stderr}"
+    return done.stdout
+
+
+def snapshot(repo: Path) -> dict[str, Any]:
+    """Everything a refusal has to leave alone, to the byte."""
+    files = {p: p.read_bytes() for p in sorted(repo.rglob("*")) if p.is_file() and ".git" not in p.parts}
+    return {
+        "refs": git(repo, "for-each-ref"),
+        "head": (repo / ".git/HEAD").read_bytes(),
+        "status": git(repo, "status", "--porcelain=v2", "--branch"),
+        "index": (repo / ".git/index").read_bytes() if (repo / ".git/index").exists() else b"",
+        "files": files,
+        "modes": {p: p.stat().st_mode for p in files},
+    }
+
+
+def write(repo: Path, path: str, text: str) -> None:
+    (repo / path).parent.mkdir(parents=True, exist_ok=True)
+    (repo / path).write_text(text)
+
+
+def add_hook(repo: Path, name: str, script: str) -> None:
+    hook = repo / ".git/hooks" / name
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{script}\n")
+    hook.chmod(0o755)
+
+
+@dataclass
+class Upgrade:
+    """A checkout on the upgrade branch, the merge applied and checked, nothing committed."""
+
+    repo: Path
+    workspace: Path
+    job: Job
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    def write_plan(self, **changes: Any) -> None:
+        self.plan |= changes
+        (self.workspace / "out").mkdir(exist_ok=True)
+        (self.workspace / "out/plan.json").write_text(json.dumps(self.plan))
+
+    def record(self, gate: str = "plan", label: str = "static", verdict: Verdict = Verdict.PASS) -> Record:
+        return ledger.record(
+            self.job,
+            gate=gate,
+            label=label,
+            verdict=verdict,
+            subject=load_plan(self.job).subject(self.repo),
+            pins={"vllm-omni": OMNI["identity"], "vllm-ascend": ASCEND["identity"]},
+            command=["upgrade.py", gate],
+            started="2026-11-20T12:00:00Z",
+            seconds=1.5,
+            summary=f"{gate} said so",
+        )
+
+    def head(self) -> str:
+        return git(self.repo, "rev-parse", "HEAD").strip()
+
+    def body(self) -> str:
+        return git(self.repo, "show", "-s", "--format=%B", "HEAD")
+
+    def committed(self) -> list[str]:
+        return git(self.repo, "diff-tree", "-r", "--name-only", "--no-commit-id", "HEAD").split()
+
+
+def run_deliver(upgrade: Upgrade, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict]:
+    """The exit code and the JSON of one ``upgrade.py deliver``."""
+    options = options if "--repo" in options else ("--repo", str(upgrade.repo), *options)
+    capsys.readouterr()
+    code = cli.main(
+        "upgrade.py", "", ["deliver"], ["deliver", "--workspace", str(upgrade.workspace), *options]
+    )
+    return code, json.loads(capsys.readouterr().out)
+
+
+def make_upgrade(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
+    """Build the checkout, apply a merge to it by hand, and record that its plan passed."""
+    for name in [*os.environ]:
+        if name.startswith(("GIT_AUTHOR", "GIT_COMMITTER")) or name == "EMAIL":
+            monkeypatch.delenv(name)
+    repo, workspace = folder / "vllm-omni", folder / "work"
+    workspace.mkdir()
+    git(folder, "init", "-q", "-b", "main", str(repo))
+    git(repo, "config", "user.name", "Ada Lovelace")
+    git(repo, "config", "user.email", "ada@example.com")
+    for path in (RUNNER, WORKER, OTHER):
+        write(repo, path, f"NAME = {path!r}\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "[Core] Start")
+    git(repo, "switch", "-q", "-c", BRANCH)
+    write(repo, RUNNER, "NAME = 'upgraded'\n")
+    write(repo, NEW, "FRESH = True\n")
+    job = start_job(workspace, omni=OMNI, ascend=ASCEND, out=workspace / "out", repo=repo, branch=BRANCH)
+    upgrade = Upgrade(repo, workspace, job)
+    digest = hashlib.sha256(b"merged").hexdigest()
+    upgrade.write_plan(
+        schema="npu-upgrade/plan/1",
+        versions={
+            "omni": OMNI["identity"],
+            "ascend": ASCEND["identity"],
+            "base": {"version": "0.22.1rc1", "sha": "b" * 40},
+        },
+        files=[
+            {"path": path, "sha256_merged": digest, "sha256_ours": digest} for path in (RUNNER, WORKER, NEW)
+        ],
+        methods=[{"name": "execute_model", "outcome": "merged"}, {"name": "load_model", "outcome": "ours"}],
+        items=[
+            {"id": "port-1", "kind": "gpu port", "state": "open", "title": "new sampler"},
+            {"id": "import-2", "kind": "import", "state": "done"},
+            {"id": "port-3", "kind": "gpu port", "state": "waived", "title": "not for NPU"},
+        ],
+        conflicts_open=0,
+    )
+    upgrade.record()
+    return upgrade

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from npu_upgrade import cli
+from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.verdict import Result, Verdict
+
+SCRIPTS = Path(cli.__file__).parents[1]
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Registers ``run`` as the command module ``tiny``; returns a function that calls the command line."""
+
+    def register(run, name="tiny"):
+        module = ModuleType(f"npu_upgrade.commands.{name}", "Do a tiny thing, at length.")
+        module.HELP = f"do a {name} thing"
+        module.EXAMPLES = f"  upgrade.py {name} --count 3"
+        module.add_arguments = lambda parser: parser.add_argument("--count", type=int, default=1)
+        module.run = run
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return lambda *argv: cli.main("upgrade.py", "Summary.", [name], list(argv))
+
+    return register
+
+
+def passing(args):
+    return Result(
+        Verdict.PASS,
+        f"{args.count} done",
+        {"items": ["ä"] * args.count},
+        text="a table",
+        next="upgrade.py next",
+    )
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("FAIL", 1), ("BLOCKED", 3), ("INCONCLUSIVE", 4)])
+def test_exit_code_is_the_verdict(command, capsys, verdict, code):
+    assert command(lambda args: Result(Verdict(verdict), "so it is"))("tiny") == code
+    assert json.loads(capsys.readouterr().out)["verdict"] == verdict
+
+
+def test_json_on_stdout_prose_on_stderr(command, capsys):
+    assert command(passing)("tiny", "--count", "2") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {
+        "verdict": "PASS",
+        "summary": "2 done",
+        "next": "upgrade.py next",
+        "items": ["ä", "ä"],
+    }
+    assert err == "a table\nPASS: 2 done\nnext: upgrade.py next\n"
+
+
+def test_text_format_has_no_json(command, capsys):
+    command(passing)("tiny", "--format", "text")
+    out, err = capsys.readouterr()
+    assert out == "a table\n\nPASS: 1 done\nnext: upgrade.py next\n"
+    assert err == ""
+
+
+def test_output_takes_the_whole_result(command, capsys, tmp_path):
+    target = tmp_path / "new" / "result.json"
+    assert command(passing)("tiny", "--output", str(target)) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert "items" not in shown
+    assert shown["whole_result"] == str(target)
+    assert json.loads(target.read_text())["items"] == ["ä"]
+
+
+def test_output_that_is_a_folder_is_refused_before_the_work(command, capsys, tmp_path):
+    def run(args):
+        pytest.fail("the work was started")
+
+    assert command(run)("tiny", "--output", str(tmp_path)) == 2
+    assert json.loads(capsys.readouterr().out)["verdict"] == "USAGE"
+
+
+@pytest.mark.parametrize("text", ["", "x" * 30_000])
+def test_long_results_are_bounded(command, capsys, text):
+    def run(args):
+        return Result(Verdict.FAIL, "many", {"items": ["x" * 100] * 1000}, text=text)
+
+    assert command(run)("tiny") == 1
+    out, err = capsys.readouterr()
+    assert len(out) + len(err) < 1000
+    shown = json.loads(out)
+    assert shown["summary"] == "many"
+    assert "--output FILE" in shown["whole_result"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        ([], "COMMAND"),
+        (["other"], "other"),
+        (["tiny", "--cuont", "3"], "--cuont"),
+        (["tiny", "--coun", "3"], "--coun"),
+        (["tiny", "--count", "many"], "many"),
+    ],
+)
+def test_wrong_usage(command, capsys, argv, wrong):
+    assert command(passing)(*argv) == 2
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert report["verdict"] == "USAGE"
+    assert wrong in report["error"]
+    assert report["try"].endswith("--help")
+    assert wrong in err
+    assert "expected:" in err
+
+
+@pytest.mark.parametrize(("error", "code", "verdict"), [(BadInput, 2, "USAGE"), (Blocked, 3, "BLOCKED")])
+def test_errors_say_what_was_expected_and_what_to_try(command, capsys, error, code, verdict):
+    def run(args):
+        raise error("no such tree", expected="a folder", try_="another one")
+
+    assert command(run)("tiny") == code
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {
+        "verdict": verdict,
+        "error": "no such tree",
+        "expected": "a folder",
+        "try": "another one",
+    }
+    assert err == "error: no such tree\n  expected: a folder\n  try: another one\n"
+
+
+def test_a_defect_is_told_from_a_failed_step(command, capsys):
+    def run(args):
+        return {}["missing"]
+
+    assert command(run)("tiny") == 70
+    out, err = capsys.readouterr()
+    assert json.loads(out)["verdict"] == "DEFECT"
+    assert "KeyError" in json.loads(out)["error"]
+    assert "Traceback" in err
+    assert "report it" in err
+
+
+def test_interrupt(command, capsys):
+    def run(args):
+        raise KeyboardInterrupt
+
+    assert command(run)("tiny") == 130
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["tiny", "--help"]])
+def test_help(command, capsys, argv):
+    with pytest.raises(SystemExit) as stopped:
+        command(passing)(*argv)
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert cli.EXIT_CODES in out
+    assert ("do a tiny thing" if len(argv) == 1 else "upgrade.py tiny --count 3") in out
+
+
+def test_only_the_chosen_command_is_imported(command, capsys):
+    command(passing)
+    assert cli.main("upgrade.py", "Summary.", ["not_there", "tiny"], ["tiny"]) == 0
+    assert cli.main("upgrade.py", "Summary.", ["not_there", "tiny"], ["not_there"]) == 70
+
+
+PROGRAM = """
+    import sys
+    from types import ModuleType
+    from npu_upgrade import cli, progress
+    from npu_upgrade.verdict import Result, Verdict
+    module = ModuleType("npu_upgrade.commands.tiny", "Tiny.")
+    module.HELP = module.EXAMPLES = "tiny"
+    module.add_arguments = lambda parser: None
+    def run(args):
+        {body}
+    module.run = run
+    sys.modules[module.__name__] = module
+    sys.exit(cli.main("upgrade.py", "Summary.", ["tiny"], ["tiny", *sys.argv[1:]]))
+"""
+
+
+def program(body, *argv, **options):
+    """Starts a process whose command has ``body``."""
+    code = textwrap.dedent(PROGRAM).format(body=body)
+    env = os.environ | {"PYTHONPATH": str(SCRIPTS), "PYTHONUNBUFFERED": ""} | options.pop("env", {})
+    return subprocess.Popen([sys.executable, "-c", code, *argv], env=env, stdout=subprocess.PIPE, **options)
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_reader_that_goes_away(size):
+    body = f"sys.stdin.read(); return Result(Verdict.PASS, 'x' * {size})"
+    process = program(body, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    process.stdin.close()
+    assert b"Traceback" not in (stderr := process.stderr.read()), stderr
+    assert b"Exception ignored" not in stderr
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_work_goes_on_when_nobody_reads_its_progress(tmp_path):
+    done = tmp_path / "done"
+    read_end, write_end = os.pipe()
+    body = (
+        f"sys.stdin.read(); progress.say('going'); open({str(done)!r}, 'w'); return Result(Verdict.PASS, '')"
+    )
+    process = program(body, stdin=subprocess.PIPE, stderr=write_end)
+    os.close(read_end)
+    os.close(write_end)
+    process.communicate()
+    assert done.exists()
+
+
+def test_any_text_survives_any_locale():
+    body = r"return Result(Verdict.PASS, 'é 中 \udc80')"
+    process = program(body, stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"})
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert json.loads(out)["summary"] == "é 中 \udc80"

@@ -1,0 +1,65 @@
+"""Titles by the rule of the project the commit goes to, read from the project itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_upgrade.deliver.title import check_title, rule_for
+from npu_upgrade.errors import BadInput
+
+
+@pytest.mark.parametrize("package", ["vllm_omni", "vllm_ascend", "something_else"])
+def test_the_default_keeps_the_rule(tmp_path: Path, package: str):
+    (tmp_path / package).mkdir()
+    rule = rule_for(tmp_path)
+    assert rule.problem(rule.default("0.23.0.post1")) is None
+
+
+@pytest.mark.parametrize(
+    ("package", "title", "accepted"),
+    [
+        ("vllm_omni", "[NPU] Upgrade to vllm-ascend 0.23.0", True),
+        ("vllm_omni", "[NPU][Upgrade] Upgrade to v0.12.0", True),
+        ("vllm_omni", "[BugFix] any case", True),
+        ("vllm_omni", "[Hardware][Ascend] NPU", True),
+        ("vllm_omni", "Upgrade [NPU] later", False),
+        ("vllm_omni", "NPU: upgrade", False),
+        ("vllm_ascend", "Upgrade the runners [misc]", True),
+        ("vllm_ascend", "[NPU] Upgrade", False),
+        ("vllm_ascend", "[Misc Upgrade", False),
+        ("something_else", "anything on one line", True),
+        ("something_else", "x" * 101, False),
+        ("something_else", "a\rb", False),
+    ],
+)
+def test_rules(tmp_path: Path, package: str, title: str, accepted: bool):
+    (tmp_path / package).mkdir()
+    assert (rule_for(tmp_path).problem(title) is None) is accepted
+
+
+def test_vllm_ascends_prefixes_come_from_its_workflow(tmp_path: Path):
+    (tmp_path / "vllm_ascend").mkdir()
+    flows = tmp_path / ".github/workflows"
+    flows.mkdir(parents=True)
+    (flows / "pr_test.yaml").write_text("run: |\n  VALID_PREFIXES='\\[(BugFix|Upgrade)\\]'\n")
+    rule = rule_for(tmp_path)
+    assert rule.prefixes == ("BugFix", "Upgrade")
+    assert rule.problem("[Upgrade] to 0.23") is None
+    assert "[BugFix], [Upgrade]" in (rule.problem("[Misc] to 0.23") or "")
+
+
+def test_vllm_omnis_prefixes_come_from_its_guide(tmp_path: Path):
+    (tmp_path / "vllm_omni").mkdir()
+    guide = tmp_path / "docs/contributing"
+    guide.mkdir(parents=True)
+    (guide / "README.md").write_text("- `[Bugfix]` for bugs.\n- `[Hardware][Vendor]` for hardware.\n- `x`\n")
+    assert rule_for(tmp_path).prefixes == ("Bugfix", "Hardware", "NPU")
+
+
+def test_the_refusal_shows_a_title_that_would_do(tmp_path: Path):
+    (tmp_path / "vllm_omni").mkdir()
+    with pytest.raises(BadInput) as caught:
+        check_title(rule_for(tmp_path), "no tag")
+    assert "[NPU] Upgrade to vllm-ascend VERSION" in caught.value.try_

@@ -1,0 +1,250 @@
+"""A job's state: found again, saved whole, and honest about a step whose process died."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, make_upgrade, run_deliver, write
+
+from npu_upgrade import cli
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.job import Job, find_workspace, open_job, start_job
+from npu_upgrade.errors import BadInput
+from npu_upgrade.verdict import Verdict
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return start_job(tmp_path, omni=OMNI, ascend=ASCEND, out=tmp_path / "out")
+
+
+@pytest.fixture
+def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
+    return make_upgrade(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]):
+    def call(name: str, workspace: Path, *options: str) -> dict:
+        capsys.readouterr()
+        code = cli.main("upgrade.py", "", [name], [name, "--workspace", str(workspace), *options])
+        return json.loads(capsys.readouterr().out) | {"code": code}
+
+    return call
+
+
+def test_the_id_says_the_versions(job):
+    assert job.id == "upgrade-omni-0.22.0-ascend-0.23.0.post1"
+    by_sha = {"spec": "git:/x/y@" + "c" * 40, "identity": {"sha": "c" * 40, "version": None}}
+    assert start_job(job.workspace, omni=OMNI, ascend=by_sha).id == "upgrade-omni-0.22.0-ascend-cccccccccccc"
+    folder = {"spec": "dir:/some where/My Omni", "identity": {"version": None}}
+    assert start_job(job.workspace, omni=folder, ascend=ASCEND).id.startswith("upgrade-omni-my-omni-")
+
+
+def test_the_same_inputs_are_the_same_job(job):
+    job.begin("merge")
+    job.finish("merge", Verdict.PASS, "merged")
+    again = {**ASCEND, "identity": ASCEND["identity"] | {"requested": "another spelling"}}
+    found = start_job(job.workspace, omni=OMNI, ascend=again)
+    assert (found.id, found.steps["merge"].status, found.out) == (job.id, "done", job.out)
+
+
+def test_other_inputs_with_the_same_versions_are_another_job(job):
+    base = {"spec": "pypi:vllm-ascend==0.22.1rc1", "identity": {"version": "0.22.1rc1"}}
+    other = start_job(job.workspace, omni=OMNI, ascend=ASCEND, base=base)
+    assert other.id.startswith(job.id + "-")
+    assert start_job(job.workspace, omni=OMNI, ascend=ASCEND, base=base).id == other.id
+    assert open_job(job.workspace).id == other.id
+    assert open_job(job.workspace, job.id).id == job.id
+
+
+def test_steps_are_saved(job):
+    job.begin("merge", ["upgrade.py", "merge"])
+    step = open_job(job.workspace).steps["merge"]
+    assert (step.status, step.pid, step.interrupted) == ("running", os.getpid(), False)
+    job.finish("merge", Verdict.FAIL, "3 conflicts", {"plan": Path("/x").name})
+    step = open_job(job.workspace).steps["merge"]
+    assert (step.status, step.verdict, step.summary, step.pid) == ("failed", "FAIL", "3 conflicts", None)
+    assert step.command == ["upgrade.py", "merge"]
+
+
+def test_changed_outputs_undo_the_later_steps_same_outputs_do_not(job):
+    for name in ("merge", "plan", "deliver"):
+        job.finish(name, Verdict.PASS, "ok", {"tree": 1})
+    job.finish("merge", Verdict.PASS, "ok", {"tree": 1})
+    assert open_job(job.workspace).steps["plan"].status == "done"
+    job.finish("merge", Verdict.PASS, "ok", {"tree": 2})
+    steps = open_job(job.workspace).steps
+    assert [steps[name].status for name in ("merge", "plan", "deliver")] == ["done", "todo", "todo"]
+
+
+def test_two_handles_do_not_undo_each_other(job):
+    other = open_job(job.workspace)
+    job.finish("lineage", Verdict.PASS, "by one")
+    other.place(branch="b")
+    assert open_job(job.workspace).steps["lineage"].status == "done"
+    assert open_job(job.workspace).branch == "b"
+
+
+def _die_in_merge(job: Job) -> None:
+    job.begin("merge", ["upgrade.py", "merge", "--out", "a folder"])
+    os._exit(9)
+
+
+def test_a_step_of_a_dead_process_is_interrupted(job, ask):
+    child = multiprocessing.get_context("fork").Process(target=_die_in_merge, args=(job,))
+    child.start()
+    child.join()
+    step = open_job(job.workspace).steps["merge"]
+    assert step.status == "running"
+    assert step.interrupted
+    assert ask("status", job.workspace)["steps"]["merge"]["status"] == "interrupted"
+    answer = ask("next", job.workspace)
+    assert answer["next"] == "upgrade.py merge --out 'a folder'"
+    assert "interrupted" in answer["why"]
+    job.begin("merge")
+    assert not open_job(job.workspace).steps["merge"].interrupted
+
+
+def test_a_reused_process_number_is_not_the_process(job):
+    job.begin("merge")
+    path = job.folder / "job.json"
+    state = json.loads(path.read_text())
+    state["steps"]["merge"]["pid_started"] -= 100
+    path.write_text(json.dumps(state))
+    assert open_job(job.workspace).steps["merge"].interrupted
+
+
+def test_a_running_step_is_not_begun_twice(job, ask):
+    job.begin("merge")
+    path = job.folder / "job.json"
+    state = json.loads(path.read_text())
+    parent = psutil.Process(os.getppid())
+    state["steps"]["merge"] |= {"pid": parent.pid, "pid_started": parent.create_time()}
+    path.write_text(json.dumps(state))
+    with pytest.raises(BadInput, match=f"already running in process {parent.pid}"):
+        job.begin("merge")
+    assert "is running in process" in ask("next", job.workspace)["why"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "npu-upgrade/job/1"}', '{"schema": "other"}'])
+def test_a_damaged_job_is_told(job, text):
+    (job.folder / "job.json").write_text(text)
+    with pytest.raises(BadInput, match="cannot read the job"):
+        open_job(job.workspace)
+    assert (job.folder / "job.json").read_text() == text
+
+
+def test_the_workspace_is_found_from_below(job, tmp_path):
+    below = tmp_path / "a/b"
+    below.mkdir(parents=True)
+    assert find_workspace(below) == tmp_path
+    assert (tmp_path / ".npu-upgrade/.gitignore").read_text() == "*\n"
+
+
+def test_nothing_outside_the_job_folder_is_written(tmp_path):
+    start_job(tmp_path, omni=OMNI, ascend=ASCEND, out=tmp_path / "out", repo=tmp_path / "repo")
+    assert [p.name for p in tmp_path.iterdir()] == [".npu-upgrade"]
+
+
+@pytest.mark.parametrize("name", ["status", "next"])
+def test_without_a_job(ask, tmp_path, name):
+    answer = ask(name, tmp_path)
+    assert answer["code"] == 2
+    assert "upgrade.py discover" in answer["try"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_next_before_the_merge(job, ask):
+    specs = f"--omni {OMNI['spec']} --ascend {ASCEND['spec']}"
+    assert ask("next", job.workspace)["next"] == f"upgrade.py lineage {specs}"
+    job.finish("lineage", Verdict.PASS, "base found")
+    assert ask("next", job.workspace)["next"] == f"upgrade.py merge {specs} --out {shlex.quote(job.out)}"
+    job.begin("merge", ["upgrade.py", "merge", "--again"])
+    job.finish("merge", Verdict.BLOCKED, "no network")
+    answer = ask("next", job.workspace)
+    assert (answer["next"], answer["why"]) == (
+        "upgrade.py merge --again",
+        "merge did not finish (BLOCKED: no network)",
+    )
+
+
+def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
+    job, workspace = upgrade.job, upgrade.workspace
+    for name in ("evidence.jsonl", "evidence.head"):
+        (job.folder / name).unlink()
+    job.finish("merge", Verdict.FAIL, "1 conflict")
+    upgrade.write_plan(conflicts_open=1)
+    answer = ask("next", workspace)
+    assert answer["next"] == f"upgrade.py plan --job {job.id}"
+    assert "1 conflicts are open" in answer["why"]
+    upgrade.write_plan(conflicts_open=0)
+    upgrade.record()
+    deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id}"
+    assert ask("next", workspace)["next"] == deliver
+    upgrade.record("audit", verdict=Verdict.FAIL)
+    assert ask("next", workspace)["next"] == "upgrade.py audit"
+    upgrade.record("audit")
+    assert run_deliver(upgrade, capsys)[0] == 0
+    assert ask("next", workspace)["next"] == "make validate-npu"
+    write(upgrade.repo, RUNNER, "NAME = 'reviewed'\n")
+    answer = ask("next", workspace)
+    assert (answer["next"], answer["why"]) == (
+        f"upgrade.py plan --job {job.id}",
+        "the files changed since they were checked",
+    )
+    upgrade.record()
+    assert ask("next", workspace)["next"] == deliver
+    assert run_deliver(upgrade, capsys)[0] == 0
+    upgrade.record("serve", "NPU real")
+    assert ask("next", workspace)["next"] == deliver
+    assert run_deliver(upgrade, capsys)[0] == 0
+    assert ask("next", workspace)["next"] == f"git -C {upgrade.repo} push -u origin {BRANCH}"
+
+
+def test_status_tells_present_from_stale_evidence(upgrade, ask):
+    [first] = ledger.read(upgrade.job)
+    write(upgrade.repo, NEW, "FRESH = 2\n")
+    upgrade.record("audit")
+    answer = ask("status", upgrade.workspace)
+    assert [record["gate"] for record in answer["evidence"]] == ["audit"]
+    assert [record["id"] for record in answer["stale_evidence"]] == [first.id]
+    assert (answer["open_items"], answer["conflicts_open"]) == (1, 0)
+
+
+def test_status_for_people(upgrade, capsys):
+    argv = ["status", "--workspace", str(upgrade.workspace), "--format", "text"]
+    assert cli.main("upgrade.py", "", ["status"], argv) == 0
+    out = capsys.readouterr().out
+    assert "static: plan PASS" in out
+    assert "items open 1, waived 1; conflicts open 0" in out
+    assert "0.23.0.post1 (aaaaaaaaaaaa)  pypi:vllm-ascend==0.23.0.post1" in out
+
+
+def test_status_and_next_survive_a_broken_ledger(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    path = upgrade.job.folder / "evidence.jsonl"
+    path.write_text(path.read_text().replace("PASS", "FAIL"))
+    broken = path.read_bytes()
+    assert "was changed" in ask("status", upgrade.workspace)["evidence_problem"]
+    answer = ask("next", upgrade.workspace)
+    assert "cannot be trusted" in answer["why"]
+    subprocess.run(answer["next"], shell=True, check=True)
+    [kept] = upgrade.job.folder.glob("untrusted-*/evidence.jsonl")
+    assert kept.read_bytes() == broken
+    assert ask("next", upgrade.workspace)["next"].startswith("upgrade.py plan")
+
+
+def test_next_after_a_torn_record(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    with (upgrade.job.folder / "evidence.jsonl").open("a") as stream:
+        stream.write('{"half')
+    assert "half-written" in ask("status", upgrade.workspace)["evidence_problem"]
+    assert ask("next", upgrade.workspace)["next"] == f"upgrade.py plan --job {upgrade.job.id}"

@@ -1,0 +1,238 @@
+"""The skill as a bundle: its head, its links, and that every command it tells to run exists as told."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from npu_upgrade import cli
+from npu_upgrade.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+COMMANDS: list[str] = runpy.run_path(str(ROOT / "scripts" / "upgrade.py"))["COMMANDS"]
+TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+HEAD_KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)")
+# folders of one machine or one person, which mean nothing on another
+MACHINE = re.compile(r"(?<![\w.~$}/-])/(?:root|home|Users|work|opt|mnt|tmp)/[\w.-]+")
+
+
+def documents() -> list[Path]:
+    """All documents a user or an agent reads."""
+    single = [ROOT / "SKILL.md", ROOT / "README.md"]
+    return [*single, *sorted((ROOT / "references").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def wrong_head(text: str) -> list[str]:
+    """What the agent skills specification would not accept in a SKILL.md."""
+    parts = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    if not parts:
+        return ["no frontmatter"]
+    head = yaml.safe_load(parts[1])
+    name, description = head.get("name", ""), head.get("description", "")
+    checks = {
+        f"keys {sorted(set(head) - HEAD_KEYS)}": set(head) <= HEAD_KEYS,
+        f"name {name!r}": name == "vllm-npu-upgrade",
+        f"description of {len(description)} characters": 0 < len(description) <= 1024,
+        "compatibility of over 500 characters": len(head.get("compatibility", "")) <= 500,
+        "metadata with other than strings": all(
+            isinstance(item, str) for pair in head.get("metadata", {}).items() for item in pair
+        ),
+        "allowed-tools that is no string": isinstance(head.get("allowed-tools", ""), str),
+        "a flow list or mapping": not re.search(r"^[\w-]+: *[\[{]", parts[1], re.MULTILINE),
+        f"body of {len(parts[2].splitlines())} lines": len(parts[2].splitlines()) < 500,
+    }
+    return [what for what, right in checks.items() if not right]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ +(.+?) *$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(document: Path) -> list[str]:
+    """Relative links to a file or heading that is not there."""
+    broken = []
+    for target in LINK.findall(INLINE.sub("", FENCE.sub("", document.read_text()))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = document.parent / name if name else document
+        missing = not linked.exists()
+        if missing or (anchor and linked.suffix == ".md" and anchor not in anchors(linked.read_text())):
+            broken.append(target)
+    return broken
+
+
+def command_lines(text: str) -> list[str]:
+    """The lines of code blocks, joined where they go on, and all inline code."""
+    blocks = "\n".join(match[0] for match in FENCE.finditer(text))
+    return [*blocks.replace("\\\n", " ").splitlines(), *INLINE.findall(FENCE.sub("", text))]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Subcommands, their long options, make targets and files of the skill that do not exist."""
+    unknown = []
+    for line in command_lines(text):
+        for name, rest in re.findall(r"upgrade\.py +([a-z][\w-]*)([^|;&#]*)", line):
+            if name not in COMMANDS:
+                unknown.append(f"upgrade.py {name}")
+                continue
+            options = re.findall(r"(?<!\S)--[a-z][\w-]*", rest)
+            unknown += [f"{name} {option}" for option in options if option not in options_of(name)]
+        targets = re.findall(r"(?:^|[;&|] *|\$ )make +(?:[A-Z_]+=\S+ +)*([a-z][\w-]*)", line)
+        unknown += [f"make {target}" for target in targets if target not in TARGETS]
+        paths = re.findall(r"(?<![\w/.-])((?:scripts|references)/[\w./-]+\.(?:py|md))", line)
+        unknown += [path for path in paths if not (ROOT / path).exists()]
+    return unknown
+
+
+@cache
+def options_of(name: str) -> set[str]:
+    """The long options in the usage of a subcommand."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        cli.main("upgrade.py", "", COMMANDS, [name, "--help"])
+    usage = out.getvalue().partition("\n\n")[0]
+    return {"--help", *re.findall(r"--[a-z][\w-]*", usage)}
+
+
+def examples(name: str) -> Iterator[list[str]]:
+    """The arguments of each example of a subcommand."""
+    module = importlib.import_module(f"npu_upgrade.commands.{name}")
+    for line in module.EXAMPLES.replace("\\\n", " ").splitlines():
+        words = shlex.split(re.split(r" [|>&;]", line)[0], comments=True)
+        start = next((place for place, word in enumerate(words) if word.endswith("upgrade.py")), None)
+        if start is not None:
+            yield words[start + 1 :]
+
+
+def needed(path: Path) -> Path:
+    if not path.exists():
+        pytest.skip(f"{path.relative_to(ROOT)} is not written yet")
+    return path
+
+
+@pytest.fixture(params=COMMANDS)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each subcommand."""
+    needed(ROOT / "scripts" / "npu_upgrade" / "commands" / f"{request.param}.py")
+    return request.param
+
+
+def test_skill_head() -> None:
+    assert wrong_head(needed(ROOT / "SKILL.md").read_text()) == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_document(document: Path) -> None:
+    text = needed(document).read_text()
+    assert broken_links(document) == []
+    assert unknown_commands(text) == []
+    assert MACHINE.findall(text) == []
+
+
+def test_examples_are_accepted(name: str) -> None:
+    module = importlib.import_module(f"npu_upgrade.commands.{name}")
+    parser = cli.build_parser("upgrade.py", "", {name: module})
+    given = list(examples(name))
+    assert given
+    for arguments in given:
+        try:
+            parser.parse_args(arguments)
+        except BadInput as error:
+            pytest.fail(f"upgrade.py {shlex.join(arguments)}: {error.what}")
+
+
+def test_help_from_another_folder(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "upgrade.py"), name, "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert f"upgrade.py {name}" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_machine_paths_in_scripts() -> None:
+    found = {
+        str(path.relative_to(ROOT)): paths
+        for path in (ROOT / "scripts").rglob("*.py")
+        if (paths := MACHINE.findall(path.read_text()))
+    }
+    assert found == {}
+
+
+def test_the_hooks_have_the_versions_of_the_tests() -> None:
+    pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["test"]
+    ruff = next(pin for pin in pins if pin.startswith("ruff=="))
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    used = {hook["additional_dependencies"][0] for hook in hooks if hook["id"].startswith("ruff")}
+    assert used == {ruff}
+
+
+@pytest.mark.parametrize(
+    ("head", "wrong"),
+    [
+        ("name: vllm-npu-upgrade\ndescription: d\nversion: '1'", "keys ['version']"),
+        ("name: other\ndescription: d", "name 'other'"),
+        ("name: vllm-npu-upgrade", "description of 0 characters"),
+        (
+            "name: vllm-npu-upgrade\ndescription: d\nmetadata:\n  version: 1.0",
+            "metadata with other than strings",
+        ),
+        ("name: vllm-npu-upgrade\ndescription: d\nallowed-tools: [Bash]", "a flow list or mapping"),
+    ],
+)
+def test_a_wrong_head_is_found(head: str, wrong: str) -> None:
+    assert wrong in wrong_head(f"---\n{head}\n---\nbody\n")
+
+
+def test_a_long_body_is_found() -> None:
+    head = "---\nname: vllm-npu-upgrade\ndescription: d\n---\n"
+    assert wrong_head(head + "line\n" * 499) == []
+    assert wrong_head(head + "line\n" * 500) == ["body of 500 lines"]
+    assert wrong_head("# no head\n") == ["no frontmatter"]
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# One `two`: three\n")
+    document = tmp_path / "b.md"
+    document.write_text(
+        "[ok](a.md) [ok](a.md#one-two-three) [ok](https://x.y) [ok](#here)\n# Here\n"
+        "`[code](none.md)` [gone](c.md) [gone](a.md#two) [gone](#there)\n"
+    )
+    assert broken_links(document) == ["c.md", "a.md#two", "#there"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("`upgrade.py next --format json`", []),
+        ("`upgrade.py --help`, and upgrade.py anything in prose, make anything", []),
+        ("`upgrade.py no-such`", ["upgrade.py no-such"]),
+        ("```\nupgrade.py next \\\n  --no-such 1 | tool --other\n```", ["next --no-such"]),
+        ("```\nmake test\nmake PYTHON=x no-such\n```", ["make no-such"]),
+        ("read `references/no-such.md`, run `scripts/upgrade.py`", ["references/no-such.md"]),
+    ],
+)
+def test_unknown_commands_are_found(text: str, unknown: list[str]) -> None:
+    assert unknown_commands(text) == unknown
+
+
+def test_machine_paths_are_found() -> None:
+    assert MACHINE.findall("in /home/me/vllm or /tmp/x") == ["/home/me", "/tmp/x"]
+    assert MACHINE.findall("~/work/x ../home/x $X/tmp/x https://a.b/opt/x /vllm-workspace/vllm") == []
