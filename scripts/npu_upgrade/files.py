@@ -46,3 +46,31 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_together(files: dict[Path, str]) -> None:
+    """Write several files so that a failure leaves all of them as they were.
+
+    Every new text is put beside its place first; only when all are there are they moved in.
+    Raises :class:`BadInput` when a place cannot be written.
+    """
+    staged: list[tuple[Path, Path]] = []
+    try:
+        for path, text in files.items():
+            beside = path.with_name(f".{path.name}.new")
+            write_atomic(beside, text)
+            staged.append((beside, path))
+        for beside, path in staged:
+            if path.exists():
+                os.chmod(beside, path.stat().st_mode & 0o7777)
+            os.replace(beside, path)
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {error.filename}: {error.strerror or error}",
+            expected="a folder this user may write to",
+            try_="choose another folder, or fix its permissions or free space",
+        ) from error
+    finally:
+        for beside, _ in staged:
+            with contextlib.suppress(OSError):
+                beside.unlink()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.names import Import, all_imports
+from npu_upgrade.pycode.names import Import, all_imports, imports_of, names_of
 from npu_upgrade.sources.tree import SourceTree
 
 
@@ -19,7 +19,9 @@ class Exports:
     to a conflict), and a name of any of them counts.
     """
 
-    def __init__(self, tree: SourceTree, package: str, texts: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, tree: SourceTree, package: str, texts: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.tree, self.package, self.texts = tree, package, dict(texts or {})
         self._read: dict[str, list[str]] = {}
 
@@ -39,20 +41,34 @@ class Exports:
 
     def has(self, item: Import) -> bool:
         """Whether the import works, as far as the sources tell; True when they cannot tell."""
-        if item.name is None:
+        if item.name is None or item.name == "*":
             return self.has_module(item.module)
-        return self.has_module(item.module) and self._has_name(item.module, item.name, set())
+        if self.has_module(item.module) and self._has_name(item.module, item.name, set()):
+            return True
+        # What the package imports from itself without having it is made when it is built.
+        return any(path not in self.texts for path in self.importers(item.module, item.name))
 
     def definitions(self, name: str) -> list[str]:
         """The modules of the package that define ``name`` at their top level."""
-        defines = re.compile(rf"^\s*(?:async\s+def|def|class)\s+{name}\b|^\s*{name}\s*[:=]", re.MULTILINE)
-        found = [path for path in self.paths if any(defines.search(text) for text in self._texts(path))]
-        return [_module(path) for path in found if any(name in importable(text) for text in self._texts(path))]
+        start = re.compile(rf"^[ \t]*(?:(?:async\s+)?def\s+|class\s+)?{name}\b", re.MULTILINE)
+        return [
+            module_of(path)
+            for path, text in self._texts_with(name)
+            if start.search(text) and name in importable(text)
+        ]
 
     def importers(self, module: str, name: str) -> list[str]:
         """The files of the package that import ``name`` from ``module``."""
-        found = [path for path in self.paths if any(module in t and name in t for t in self._texts(path))]
-        return [path for path in found if any(_imports(text, path, module, name) for text in self._texts(path))]
+        return [path for path, text in self._texts_with(name) if _imports(text, path, module, name)]
+
+    def imports_binding(self, name: str) -> list[Import]:
+        """How the files of the package import ``name``, one import for each file that does."""
+        found = ((path, _import_of(text, name)) for path, text in self._texts_with(name))
+        return [absolute(item, path) for path, item in found if item]
+
+    def _texts_with(self, word: str) -> Iterator[tuple[str, str]]:
+        for path in self.paths:
+            yield from ((path, text) for text in self._texts(path) if word in text)
 
     def _has_name(self, module: str, name: str, seen: set[str]) -> bool:
         if self.has_module(f"{module}.{name}"):
@@ -64,11 +80,11 @@ class Exports:
 
     def _text_has(self, text: str, path: str, name: str, seen: set[str]) -> bool:
         try:
-            defined = parse_module(text).top_level_names() | _loop_names(text)
+            bound = names_of(text).bound
             items = [absolute(item, path) for item in all_imports(text)]
         except SyntaxError:
             return True
-        if name in defined or "__getattr__" in defined or any(item.bound == name for item in items):
+        if name in bound or "__getattr__" in bound:
             return True
         stars = [item.module for item in items if item.name == "*"]
         return any(not self.judges(star) or self._has_name(star, name, seen) for star in stars)
@@ -110,15 +126,27 @@ def importable(source: str) -> set[str]:
     return {name for name in module.top_level_names() - own if not name.startswith("__")}
 
 
-def _loop_names(text: str) -> set[str]:
-    """Names that top-level loops and ``match`` bind; rare, and enough to leave an import alone."""
-    loops = (node for node in parse_module(text).tree.body if isinstance(node, (ast.For, ast.While, ast.Match)))
-    return {item.id for node in loops for item in ast.walk(node) if isinstance(item, ast.Name)}
+def type_aliases(source: str) -> set[str]:
+    """Names that a module defines as ``NAME: TypeAlias = ...``."""
+    return {
+        node.target.id
+        for node in parse_module(source).tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and ast.unparse(node.annotation).rpartition(".")[2] == "TypeAlias"
+    }
+
+
+def _import_of(text: str, name: str) -> Import | None:
+    try:
+        return imports_of(text).get(name)
+    except SyntaxError:
+        return None
 
 
 def _imports(text: str, path: str, module: str, name: str) -> bool:
     try:
-        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+        nodes = [node for node in ast.walk(parse_module(text).tree) if isinstance(node, ast.ImportFrom)]
     except SyntaxError:
         return False
     for node in nodes:
@@ -128,5 +156,6 @@ def _imports(text: str, path: str, module: str, name: str) -> bool:
     return False
 
 
-def _module(path: str) -> str:
+def module_of(path: str) -> str:
+    """The dotted name of the module in ``path``."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -6,8 +6,12 @@ import ast
 import builtins
 import functools
 import symtable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
+
+from npu_upgrade.pycode.annotations import with_annotations, without_annotations
+from npu_upgrade.pycode.module import parse_module
 
 _ALWAYS = set(dir(builtins)) | {
     *("__file__", "__name__", "__path__", "__spec__", "__class__", "__builtins__"),
@@ -56,13 +60,14 @@ class Names:
     local: frozenset[str]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def names_of(source: str) -> Names:
     """The global names of a module; raises :class:`SyntaxError`."""
     everything = _table(source, keep_annotations=True)
     at_run_time = _table(source, keep_annotations=False)
     bound = {symbol.get_name() for symbol in everything.get_symbols() if _binds(symbol)}
-    inner = [symbol for scope in _scopes(everything) if scope is not everything for symbol in scope.get_symbols()]
+    below = [scope for scope in _scopes(everything) if scope is not everything]
+    inner = [symbol for scope in below for symbol in scope.get_symbols()]
     bound |= {symbol.get_name() for symbol in inner if symbol.is_declared_global() and symbol.is_assigned()}
     return Names(
         read=frozenset(_read(everything)),
@@ -92,8 +97,8 @@ def imports_of(source: str) -> dict[str, Import]:
 
 def all_imports(source: str) -> list[Import]:
     """The imports of a module in source order; those inside functions are left out."""
-    return [item for node, typing_only in _import_nodes(ast.parse(source).body, False)
-            for item in imports_in(node, typing_only)]
+    nodes = _import_nodes(parse_module(source).tree.body, False)
+    return [item for node, typing_only in nodes for item in imports_in(node, typing_only)]
 
 
 def imports_in(node: ast.Import | ast.ImportFrom, typing_only: bool = False) -> list[Import]:
@@ -104,7 +109,7 @@ def imports_in(node: ast.Import | ast.ImportFrom, typing_only: bool = False) -> 
     return [Import(module, alias.name, alias.asname, typing_only) for alias in node.names]
 
 
-def is_typing_guard(node: ast.stmt) -> bool:
+def is_typing_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     """Whether a statement is ``if TYPE_CHECKING:``."""
     return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
 
@@ -120,7 +125,7 @@ def unused_imports(source: str) -> set[str]:
 def exported(source: str) -> set[str]:
     """The strings in the module's ``__all__``."""
     found: set[str] = set()
-    for node in ast.parse(source).body:
+    for node in parse_module(source).tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
             values = (item for item in ast.walk(node) if isinstance(item, ast.Constant))
@@ -129,85 +134,12 @@ def exported(source: str) -> set[str]:
 
 
 def _table(source: str, keep_annotations: bool) -> symtable.SymbolTable:
-    tree = _Rewrite(keep_annotations, _has_future(source)).visit(ast.parse(source))
-    return symtable.symtable(ast.unparse(ast.fix_missing_locations(tree)), "<source>", "exec")
+    tree = with_annotations if keep_annotations else without_annotations
+    return symtable.symtable(ast.unparse(tree(ast.parse(source), _has_future(source))), "<source>", "exec")
 
 
 def _has_future(source: str) -> bool:
     return any(item.module == "__future__" and item.name == "annotations" for item in all_imports(source))
-
-
-class _Rewrite(ast.NodeTransformer):
-    """Makes annotations visible to symtable, or takes away those that do not run."""
-
-    def __init__(self, keep: bool, future: bool) -> None:
-        self.keep, self.future, self.in_function = keep, future, False
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        arguments = node.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        for item in filter(None, every):
-            item.annotation = item.annotation and self._annotation(item.annotation, self.future)
-        node.returns = node.returns and self._annotation(node.returns, self.future)
-        node.decorator_list = [self.visit(item) for item in node.decorator_list]
-        node.args = self.visit(arguments)
-        outer, self.in_function = self.in_function, True
-        node.body = [self.visit(item) for item in node.body]
-        self.in_function = outer
-        return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        outer, self.in_function = self.in_function, False
-        self.generic_visit(node)
-        self.in_function = outer
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = self._annotation(node.annotation, self.future or self.in_function)
-        node.target = self.visit(node.target)
-        node.value = node.value and self.visit(node.value)
-        return node
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        return ast.Pass() if node.module == "__future__" else node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if self.keep and node.args and ast.unparse(node.func).rpartition(".")[2] == "cast":
-            node.args[0] = _unquoted(node.args[0])
-        return self.generic_visit(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        # Only the names in an f-string count, and not every f-string can be unparsed.
-        parts = [item for item in node.values if isinstance(item, ast.FormattedValue)]
-        specs = [item.format_spec for item in parts if item.format_spec]
-        return self.visit(ast.Tuple([item.value for item in parts] + specs, ast.Load()))
-
-    def _annotation(self, node: ast.expr, idle: bool) -> ast.expr:
-        if self.keep:
-            return self.visit(_unquoted(node))
-        return ast.Constant(None) if idle else self.visit(node)
-
-
-def _unquoted(node: ast.expr) -> ast.expr:
-    """A type expression with the quoted parts of it as expressions."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        try:
-            return _unquoted(ast.parse(node.value.strip(), mode="eval").body)
-        except SyntaxError:
-            return node
-    if isinstance(node, ast.Subscript):
-        generic = ast.unparse(node.value).rpartition(".")[2]
-        if generic == "Annotated" and isinstance(node.slice, ast.Tuple) and node.slice.elts:
-            node.slice.elts[0] = _unquoted(node.slice.elts[0])
-        elif generic != "Literal":
-            node.slice = _unquoted(node.slice)
-    elif isinstance(node, (ast.Tuple, ast.List)):
-        node.elts = [_unquoted(item) for item in node.elts]
-    elif isinstance(node, ast.BinOp):
-        node.left, node.right = _unquoted(node.left), _unquoted(node.right)
-    return node
 
 
 def _read(table: symtable.SymbolTable) -> set[str]:
@@ -243,25 +175,43 @@ def _import_nodes(
                 yield from _import_nodes(part, typing_only)
 
 
-def unbound_names(source: str) -> set[str]:
-    """Names that the functions in ``source`` read and nothing in them assigns.
+def unbound_names(keys: Iterable[str]) -> set[str]:
+    """Names that some statements (of a method) read and none of them binds.
 
     Unlike :func:`undefined_names` this looks at a piece of a module, where the names of
-    the module's top level count as unbound too. Empty when ``source`` does not parse.
+    the module's top level count as unbound too.
     """
+    keys = list(keys)
+    return names_in(keys, ast.Load) - names_in(keys, ast.Store) - names_in(keys, ast.Del) - _ALWAYS
+
+
+def names_in(keys: Iterable[str], context: type[ast.expr_context]) -> set[str]:
+    """The names that statements (see :mod:`statements`) load or store, by ``context``."""
+    return {name for key in keys for name, kind in _names_of(key) if kind is context}
+
+
+@functools.lru_cache(maxsize=65536)
+def _names_of(key: str) -> frozenset[tuple[str, type[ast.expr_context]]]:
+    text = key.removeprefix("el") if key.startswith("elif ") else key
+    if key.startswith("except"):
+        text = "try: pass\n" + key
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(text + " pass" if key.endswith(":") else text)
     except SyntaxError:
-        return set()
-    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    return read - bound - _ALWAYS
+        return frozenset()
+    return frozenset(pair for node in ast.walk(tree) for pair in _bindings(node))
+
+
+def _bindings(node: ast.AST) -> list[tuple[str, type[ast.expr_context]]]:
+    """The names that one node of a tree loads or binds."""
+    if isinstance(node, ast.Name):
+        return [(node.id, type(node.ctx))]
+    if isinstance(node, ast.arg):
+        return [(node.arg, ast.Store)]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [(node.name, ast.Store)]
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        return [(node.name, ast.Store)]
+    if isinstance(node, ast.alias):
+        return [((node.asname or node.name).partition(".")[0], ast.Store)]
+    return []

@@ -14,7 +14,11 @@ from typing import NamedTuple
 from npu_upgrade.pycode.module import parse_module
 
 # Lines at the depth of a class or a method that open or end one: no comment, no closing bracket.
-_EDGE = re.compile(r"^( {4})?(?=[^\s#)\]}])(@|(?:async[ \t]+)?def[ \t]+(\w+)|class[ \t]+(\w+))?", re.MULTILINE)
+_EDGE = re.compile(
+    r"^( {4})?(?=[^\s#)\]}])(@|(?:async[ \t]+)?def[ \t]+(\w+)|class[ \t]+(\w+))?", re.MULTILINE
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ODD_DEPTH = re.compile(r"^(?: {1,3}|\t)[^\s#]", re.MULTILINE)
 
 
 class _Piece(NamedTuple):
@@ -29,6 +33,8 @@ def outline(source: str, known: set[str] | None = None) -> dict[str, str]:
     ``known`` holds unit texts that are known to be whole, and takes those found to be: the
     same method stands in hundreds of versions of a file and is checked once.
     """
+    if _ODD_DEPTH.search(source):
+        return _parsed(source)
     known = set() if known is None else known
     units: dict[str, str] = {}
     place = 0
@@ -81,14 +87,20 @@ def _without_tail(text: str) -> str:
 
 
 def _is_unit(text: str) -> bool:
-    """Whether ``text`` is exactly one function or class."""
-    inner = text.startswith(" ")
+    """Whether ``text`` is exactly one function, or one class without methods."""
     try:
-        body = ast.parse(f"class _:\n{text}" if inner else text).body
+        tree = ast.parse(f"class _:\n{text}" if text.startswith(" ") else text)
     except (SyntaxError, ValueError):
         return False
-    body = body[0].body if inner and len(body) == 1 else body  # type: ignore[attr-defined]
-    return len(body) == 1 and isinstance(body[0], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    body: list[ast.stmt] = tree.body
+    if text.startswith(" ") and len(body) == 1 and isinstance(body[0], ast.ClassDef):
+        body = body[0].body
+    if len(body) != 1:
+        return False
+    inside = body[0].body if isinstance(body[0], ast.ClassDef) else []
+    return isinstance(body[0], (*_FUNCTIONS, ast.ClassDef)) and not any(
+        isinstance(node, _FUNCTIONS) for node in inside
+    )
 
 
 def _balanced(gap: str) -> bool:

@@ -69,8 +69,13 @@ END = "<end>"
 def split_statements(source: str) -> list[Statement]:
     """The statements of ``source`` (a whole module, or an indented method).
 
-    Raises :class:`SyntaxError` when ``source`` cannot be tokenised.
+    Raises :class:`SyntaxError` when ``source`` cannot be tokenised. Cached by content.
     """
+    return list(_split(source))
+
+
+@functools.lru_cache(maxsize=2048)
+def _split(source: str) -> tuple[Statement, ...]:
     lines = source.split("\n")
     offset = 1 if _starts_indented(lines) else 0
     text = ("if 1:\n" if offset else "") + source + "\n"
@@ -89,7 +94,7 @@ def split_statements(source: str) -> list[Statement]:
             comments, blanks = [], 0
     if comments:
         statements.append(Statement(END, 0, (), 0, tuple(comments)))
-    return statements
+    return tuple(statements)
 
 
 def render(statements: Sequence[Statement]) -> str:

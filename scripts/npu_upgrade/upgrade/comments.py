@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 from dataclasses import replace
 
-from npu_upgrade.pycode.statements import Comment
+from npu_upgrade.pycode.statements import Comment, Statement
 
 Comments = tuple[Comment, ...]
 
@@ -24,6 +26,20 @@ def own_comments(base: Comments, side: Comments) -> Comments:
     """The comments of ``side`` that ``base`` does not have."""
     known = {comment.text for comment in base}
     return tuple(comment for comment in side if comment.text not in known)
+
+
+def lost_inline(base: Statement, ours: Statement, lines: tuple[str, ...], indent: int) -> Comments:
+    """Comments that ours added inside a statement and the layout ``lines`` lacks, as own lines."""
+    present = {*_inline(base.lines), *_inline(lines)}
+    return tuple(Comment(indent, text) for text in _inline(ours.lines) if text not in present)
+
+
+def _inline(lines: tuple[str, ...]) -> list[str]:
+    """The comments inside a logical line."""
+    if not any("#" in line for line in lines):
+        return []
+    reader = io.StringIO("\n".join(lines) + "\n").readline
+    return [token.string for token in tokenize.generate_tokens(reader) if token.type == tokenize.COMMENT]
 
 
 def shift_comments(comments: Comments, by: int) -> Comments:

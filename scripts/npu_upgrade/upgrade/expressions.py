@@ -7,6 +7,7 @@ two that changed the same one do not.
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _HEADER_BODY = " pass"
 _omni_names: ContextVar[frozenset[str]] = ContextVar("omni_names", default=frozenset())
 _kept_callees: ContextVar[list[str]] = ContextVar("kept_callees")
+_dropped: ContextVar[list[str]] = ContextVar("dropped")
 
 
 class _Clash(Exception):
@@ -27,10 +29,15 @@ class _Clash(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MergedStatement:
-    """The canonical text of a merged statement, and whether omni's own call kept its arguments."""
+    """The canonical text of a merged statement, and where it follows omni against upstream.
+
+    ``callee_kept`` names omni's own call that kept its arguments; ``dropped`` the arguments
+    that omni had dropped and upstream changed.
+    """
 
     text: str
     callee_kept: str = ""
+    dropped: str = ""
 
 
 def merge_statement(
@@ -50,7 +57,8 @@ def merge_statement(
         words = _merge_words(base, ours, theirs)
         return MergedStatement(words) if words is not None else None
     kept: list[str] = []
-    tokens = (_kept_callees.set(kept), _omni_names.set(omni_names))
+    dropped: list[str] = []
+    tokens = (_kept_callees.set(kept), _omni_names.set(omni_names), _dropped.set(dropped))
     try:
         merged = _text(_merge(*trees))  # type: ignore[arg-type]
     except _Clash:
@@ -58,7 +66,8 @@ def merge_statement(
     finally:
         _kept_callees.reset(tokens[0])
         _omni_names.reset(tokens[1])
-    return MergedStatement(merged, ", ".join(kept))
+        _dropped.reset(tokens[2])
+    return MergedStatement(merged, ", ".join(kept), ", ".join(dropped))
 
 
 def agreed_version(base: str, version: str, ours: str) -> str:
@@ -78,6 +87,8 @@ def _agreed(base: ast.AST, version: ast.AST, ours: ast.AST) -> ast.AST:
     if _same(version, ours):
         return version
     if not type(base) is type(version) is type(ours) or isinstance(base, ast.arguments):
+        return base
+    if _other_operator(base, version, ours):
         return base
     merged = type(base)()
     for name in base._fields:
@@ -102,7 +113,12 @@ def _agreed_items(base: list, version: list, ours: list) -> list:
         items += base[place:a0]
         has_new = all(key in keys[2] for key in keys[1][b0:b1])
         has_old = any(key in keys[2] for key in keys[0][a0:a1])
-        items += version[b0:b1] if has_new and not has_old else base[a0:a1]
+        if has_new and not has_old:
+            items += version[b0:b1]
+        elif a1 - a0 == b1 - b0 == 1 and len(base) == len(ours):
+            items.append(_agreed(base[a0], version[b0], ours[a0]))
+        else:
+            items += base[a0:a1]
         place = a1
     return items + base[place:]
 
@@ -132,7 +148,10 @@ def _merge(base: ast.AST, ours: ast.AST, theirs: ast.AST) -> ast.AST:
         return ours
     if _same(ours, base):
         return theirs
-    if not type(base) is type(ours) is type(theirs):
+    for inner, outer in ((ours, theirs), (theirs, ours)):
+        if _wraps(outer, base):
+            return _Substitute(base, inner).visit(copy.deepcopy(outer))
+    if not type(base) is type(ours) is type(theirs) or _other_operator(base, ours, theirs):
         raise _Clash
     if getattr(base, "_chained", False) != getattr(ours, "_chained", False):
         raise _Clash
@@ -150,6 +169,30 @@ def _merge(base: ast.AST, ours: ast.AST, theirs: ast.AST) -> ast.AST:
     if hasattr(ours, "_chained"):
         merged._chained = ours._chained  # type: ignore[attr-defined]
     return merged
+
+
+def _wraps(outer: ast.AST, base: ast.AST) -> bool:
+    """Whether one side only put something around the expression that the other side changed."""
+    if not isinstance(base, ast.expr) or isinstance(base, (ast.Name, ast.Constant)):
+        return False
+    dump = _dump(base)
+    return sum(_dump(node) == dump for node in ast.walk(outer) if type(node) is type(base)) == 1
+
+
+class _Substitute(ast.NodeTransformer):
+    """Replaces one expression by another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = _dump(old), new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if _dump(node) == self.old else self.generic_visit(node)
+
+
+def _other_operator(*nodes: ast.AST) -> bool:
+    """Whether expressions of one kind combine their operands in different ways."""
+    operators = {_dump(getattr(node, "op", None)) for node in nodes}
+    return len(operators) > 1
 
 
 def _callee_replaced(base: ast.Call, ours: ast.AST, theirs: ast.AST) -> bool:
@@ -269,6 +312,8 @@ def _merge_named(base: list, ours: list, theirs: list, name: Callable[[ast.AST],
             kept.append(in_ours or in_theirs)
         elif in_ours is not None and not _same(in_base, in_ours):
             raise _Clash  # upstream dropped the argument that omni had changed
+        elif in_theirs is not None and not _same(in_base, in_theirs):
+            _dropped.get().append(key)
     return kept
 
 

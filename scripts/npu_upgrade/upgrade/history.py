@@ -60,40 +60,39 @@ class History:
         self.upstream, self.versions, self.target, self.lazy = upstream, list(versions), target, lazy
         self.fetched = 0
         self._read, self._blobs = read, blobs or {}
-        self._cache = HistoryCache(f"{upstream.path} {upstream.class_name}")
+        self._cache = HistoryCache(upstream.path)
         self._outlines: dict[Version, dict[str, str]] = {}
         self._known: set[str] = set()
         self._texts = functools.lru_cache(maxsize=32)(self._read_one)
 
     def unit(self, version: Version, name: str) -> str | None:
         """The source of a unit: the method of that name in the runner class, else what has that name."""
-        texts = self._texts(version)
-        return texts.get(f"{self.upstream.class_name}.{name}") or texts.get(name)
+        return self._named(self._texts(version), name)
 
-    def digest(self, version: Version, qualname: str) -> str | None:
-        """The hash of a unit's text, None where the unit does not exist."""
+    def digest(self, version: Version, name: str) -> str | None:
+        """The hash of the text of :meth:`unit`, None where it does not exist."""
         if version not in self._outlines:
             blob = self._blobs.get(version, "")
             if blob not in self._cache.outlines:
                 self._learn(version, self._texts(version), ())
             else:
                 self._outlines[version] = self._cache.outlines[blob]
-        return self._outlines[version].get(qualname)
+        return self._named(self._outlines[version], name)
 
-    def keys(self, version: Version, qualname: str) -> Keys:
-        """The statement keys of a unit, as of :func:`keys_of`; empty where it does not exist."""
-        digest = self.digest(version, qualname)
+    def keys(self, version: Version, name: str) -> Keys:
+        """The statement keys of :meth:`unit`, as of :func:`keys_of`; empty where it does not exist."""
+        digest = self.digest(version, name)
         if digest is None:
             return ()
         if digest not in self._cache.keys:
-            self._cache.keys[digest] = list(keys_of(self._texts(version)[qualname]))
+            self._cache.keys[digest] = list(keys_of(self.unit(version, name) or ""))
         return tuple(self._cache.keys[digest])
 
-    def prepare(self, qualnames: Iterable[str]) -> None:
+    def prepare(self, names: Iterable[str]) -> None:
         """Read what comparing these units over all versions needs in few passes; nothing when lazy."""
         if self.lazy:
             return
-        names = list(qualnames)
+        names = list(names)
         first = {self._blobs[version]: version for version in reversed(self.versions)}
         self._pass((first[blob] for blob in first if blob not in self._cache.outlines), names)
         without: dict[str, Version] = {}
@@ -118,8 +117,12 @@ class History:
         if version in self._blobs:
             self._cache.outlines[self._blobs[version]] = found
         for name in names:
-            if name in found and found[name] not in self._cache.keys:
-                self._cache.keys[found[name]] = list(keys_of(texts[name]))
+            digest = self._named(found, name)
+            if digest and digest not in self._cache.keys:
+                self._cache.keys[digest] = list(keys_of(self._named(texts, name) or ""))
+
+    def _named(self, units: Mapping[str, str], name: str) -> str | None:
+        return units.get(f"{self.upstream.class_name}.{name}") or units.get(name)
 
     def _read_one(self, version: Version) -> dict[str, str]:
         self.fetched += 1

@@ -1,7 +1,7 @@
 """What was read of upstream's versions, kept between runs.
 
-Everything is keyed by content (a blob or the hash of a text), so nothing in it goes stale;
-a file that cannot be read, or is of another schema, is made again.
+Everything is keyed by content (a blob or the hash of a text). A file that cannot be read,
+or that another Python or another way of reading statements made, is made again.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import sha256, write_atomic
 from npu_upgrade.paths import cache_root
+from npu_upgrade.pycode import outline, statements
 
-SCHEMA = 1  # to raise whenever units or statement keys are read differently
+SCHEMA = 1
 Outline = dict[str, str]
 
 
@@ -45,13 +47,13 @@ class HistoryCache:
             blob: [numbers.setdefault(unit, len(numbers)) for unit in outline.items()]
             for blob, outline in self.outlines.items()
         }
-        stored = {"schema": SCHEMA, "units": list(numbers), "blobs": blobs, "keys": self.keys}
+        stored = {"made_by": _maker(), "units": list(numbers), "blobs": blobs, "keys": self.keys}
         with contextlib.suppress(BadInput):
             write_atomic(self.place, json.dumps(stored, separators=(",", ":")))
             self._saved = size
 
     def _load(self, stored: Any) -> None:
-        if stored["schema"] != SCHEMA:
+        if stored["made_by"] != _maker():
             return
         units = [(str(name), str(digest)) for name, digest in stored["units"]]
         outlines = {
@@ -62,6 +64,12 @@ class HistoryCache:
         self._saved = (len(outlines), len(keys))
 
 
+def _maker() -> str:
+    """What the stored keys depend on besides the texts: our code, and how this Python writes code."""
+    code = [Path(module.__file__).read_bytes() for module in (outline, statements)]
+    return sha256(b"".join(code) + f"{SCHEMA} {sys.version_info[:2]}".encode())[:16]
+
+
 def text_hash(text: str) -> str:
     """What a text is filed under."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -69,4 +77,6 @@ def text_hash(text: str) -> str:
 
 def key_hash(key: str) -> int:
     """A number for a statement key: shorter to keep, and as good for comparing."""
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big"
+    )

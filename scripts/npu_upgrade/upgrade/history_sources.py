@@ -64,7 +64,9 @@ def _of_clone(spec: Spec, upstream: Upstream) -> History:
             try_="name another clone, or pypi:vllm-ascend",
         )
     blobs = {
-        Version(commit.sha[:9], f"git:{repo.path}@{commit.sha}", commit.date, sha=commit.sha): commit.blob
+        Version(commit.sha[:9], f"git:{repo.path}@{commit.sha}", commit.date, sha=commit.sha): str(
+            commit.blob
+        )
         for commit in sorted(commits, key=lambda commit: commit.date)
     }
     newest = next((commit.sha for commit in repo.file_history(upstream.path, [head])), None)
@@ -87,7 +89,7 @@ def _of_index(spec: Spec, upstream: Upstream) -> History:
         for r in releases_of(spec.project)
     ]
     if all(version.date for version in versions):  # else they stay in the order of their numbers
-        versions.sort(key=lambda version: version.date)
+        versions.sort(key=lambda version: version.date.timestamp() if version.date else 0)
     target = next((version for version in versions if version.version == spec.version), None)
     if spec.version and target is None:
         raise BadInput(

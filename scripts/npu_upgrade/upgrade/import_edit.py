@@ -1,76 +1,24 @@
-"""Edits the import statements of a file and leaves every other line of it as it is.
-
-Only imports at the top level and in ``if TYPE_CHECKING:`` are edited; those in functions,
-in other ``if`` and ``try`` statements and in conflicts are left alone.
-"""
+"""Edits the import statements of a file and leaves every other line of it as it is."""
 
 from __future__ import annotations
 
 import ast
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-from npu_upgrade.pycode.names import Import, imports_in, is_typing_guard
-from npu_upgrade.upgrade.conflict_text import Answer, answers, split_lines
+from npu_upgrade.pycode.names import Import
+from npu_upgrade.upgrade.conflict_text import split_lines
+from npu_upgrade.upgrade.import_lines import ImportLine, import_lines
+from npu_upgrade.upgrade.import_place import after_opening, place_for
 from npu_upgrade.upgrade.import_statement import (
     ORDERS,
+    Order,
     is_sorted,
-    natural,
     new_statement,
     trailing_comment,
     with_name,
     without_name,
 )
-
-_NOQA = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class ImportLine:
-    """An import statement that may be edited.
-
-    ``start`` and ``end`` are the half-open span of its lines in the file, ``guard`` that of
-    the ``if TYPE_CHECKING:`` around it, ``head`` tells whether it comes before all classes
-    and functions.
-    """
-
-    start: int
-    end: int
-    text: str
-    imports: tuple[Import, ...]
-    head: bool
-    guard: tuple[int, int] | None = None
-
-    @property
-    def plain(self) -> bool:
-        return self.imports[0].name is None
-
-    @property
-    def kept_by_comment(self) -> bool:
-        """Whether a comment asks linters to let it stay unused."""
-        return bool(_NOQA.search(self.text))
-
-
-@lru_cache(maxsize=32)
-def import_lines(text: str) -> tuple[ImportLine, ...]:
-    """The import statements of a file (conflict markers allowed) that may be edited."""
-    answer = answers(text)[0]
-    lines = split_lines(text)
-    found: list[ImportLine | None] = []
-    head = True
-    for node, alone in _with_neighbours(ast.parse(answer.text).body):
-        head = head and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        if is_typing_guard(node):
-            guard = _rows(answer, node)
-            inner = [part for part, free in _with_neighbours(node.body) if free]
-            found += [_line(answer, lines, part, head, guard) for part in inner] if guard else []
-        elif alone:
-            found.append(_line(answer, lines, node, head, None))
-    return tuple(item for item in found if item)
 
 
 @dataclass(frozen=True)
@@ -93,35 +41,6 @@ def edit_imports(text: str, edit: Edit) -> str:
     for item in edit.add:
         text = _with(text, item, edit.package)
     return text
-
-
-def _with_neighbours(body: list[ast.stmt]) -> list[tuple[Any, bool]]:
-    """Statements, and whether each is an import with its lines to itself."""
-    out = []
-    for index, node in enumerate(body):
-        shared = (index and body[index - 1].end_lineno == node.lineno) or (
-            index + 1 < len(body) and body[index + 1].lineno == node.end_lineno
-        )
-        out.append((node, isinstance(node, (ast.Import, ast.ImportFrom)) and not shared))
-    return out
-
-
-def _rows(answer: Answer, node: Any) -> tuple[int, int] | None:
-    rows = answer.rows[node.lineno - 1 : node.end_lineno]
-    span = range(rows[0], rows[-1] + 1)
-    return None if answer.disputed.intersection(span) else (span.start, span.stop)
-
-
-def _line(
-    answer: Answer, lines: list[str], node: Any, head: bool, guard: tuple[int, int] | None
-) -> ImportLine | None:
-    rows = _rows(answer, node)
-    text = "".join(lines[slice(*rows)]) if rows else ""
-    # More than the import is on its lines: `if TYPE_CHECKING: import x`, `import x;`.
-    crowded = any(";" in line.partition("#")[0] for line in split_lines(text))
-    if not rows or crowded or ast.unparse(ast.parse(text.strip() + "\n")) != ast.unparse(node):
-        return None
-    return ImportLine(*rows, text, tuple(imports_in(node, guard is not None)), head, guard)
 
 
 def _find(text: str, item: Import) -> ImportLine | None:
@@ -182,111 +101,21 @@ def _with(text: str, item: Import, package: str, comment: str = "") -> str:
         return _with_guard(lines, every, item, eol)
     first = region[0].text if region else ""
     indent = first[: len(first) - len(first.lstrip())]
-    at, blank_before, blank_after = _place(lines, region, item, package)
+    at, blank_before, blank_after = place_for(lines, region, item, package)
     block = [eol] * blank_before + [new_statement(item, indent, eol, comment)] + [eol] * blank_after
     return "".join([*_closed(lines[:at], eol), *block, *lines[at:]])
 
 
 def _with_guard(lines: list[str], every: list[ImportLine], item: Import, eol: str) -> str:
-    at = max((line.end for line in every), default=_after_opening(lines))
+    at = max((line.end for line in every), default=after_opening(lines))
     block = [eol, f"if TYPE_CHECKING:{eol}", new_statement(item, "    ", eol)]
     return "".join([*_closed(lines[:at], eol), *block, *lines[at:]])
 
 
-def _orders(every: list[ImportLine]) -> list[Any]:
+def _orders(every: list[ImportLine]) -> list[Order]:
     """The orders of names, the one that most statements of this file follow first."""
     names = [[item.name or "" for item in line.imports] for line in every if not line.plain]
     return sorted(ORDERS, key=lambda order: -sum(is_sorted(part, order) for part in names))
-
-
-def _place(lines: list[str], region: list[ImportLine], item: Import, package: str) -> tuple[int, bool, bool]:
-    """The line to insert before, and whether a blank line goes before and after."""
-    section = _section(item, package)
-    own = [line for line in region if _section(line.imports[0], package) == section]
-    if own:
-        return _in_section(lines, own, item), False, False
-    earlier = [line for line in region if _section(line.imports[0], package) < section]
-    if earlier:
-        end = earlier[-1].end
-        return end, True, end < len(lines) and bool(lines[end].strip())
-    if region:
-        return _above_comments(lines, region[0].start), False, True
-    at = _after_opening(lines)
-    return at, at > 0 and bool(lines[at - 1].strip()), at < len(lines) and bool(lines[at].strip())
-
-
-def _in_section(lines: list[str], own: list[ImportLine], item: Import) -> int:
-    order = next((order for order in (_plain_first, _by_module) if _ordered(own, order)), _plain_first)
-    key = order(item)
-    later = [line for line in own if order(line.imports[0]) > key]
-    smaller = [line for line in own if order(line.imports[0]) <= key]
-    if not later:
-        return own[-1].end
-    if not smaller:
-        return _above_comments(lines, own[0].start)
-    # Between two blocks the new line goes to the one whose modules are closer to it.
-    before, after = smaller[-1], next((line for line in own if line.start >= smaller[-1].end), None)
-    if after and _shared(after.imports[0].module, item.module) > _shared(before.imports[0].module, item.module):
-        return _above_comments(lines, after.start)
-    return before.end
-
-
-def _plain_first(item: Import) -> Any:
-    return item.name is not None, natural(item.module)
-
-
-def _by_module(item: Import) -> Any:
-    return natural(item.module)
-
-
-def _ordered(own: list[ImportLine], order: Any) -> bool:
-    keys = [order(line.imports[0]) for line in own]
-    return all(a <= b for a, b in zip(keys, keys[1:], strict=False))
-
-
-def _shared(one: str, other: str) -> int:
-    count = 0
-    for a, b in zip(one.split("."), other.split("."), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
-
-
-def _section(item: Import, package: str) -> int:
-    """__future__, standard library, other packages, the file's own package, relative."""
-    top = item.module.partition(".")[0]
-    if not top:
-        return 4
-    if top == "__future__":
-        return 0
-    if top in sys.stdlib_module_names:
-        return 1
-    return 3 if top == package else 2
-
-
-def _above_comments(lines: list[str], at: int) -> int:
-    """``at``, or the first of the comment lines right above it that are not the file's header."""
-    top = at
-    while top and lines[top - 1].lstrip().startswith("#"):
-        top -= 1
-    return top if top else at
-
-
-def _after_opening(lines: list[str]) -> int:
-    """The line after the header comment, the docstring and the __future__ imports."""
-    at = 0
-    while at < len(lines) and lines[at].startswith("#"):
-        at += 1
-    answer = answers("".join(lines))[0]
-    for node in ast.parse(answer.text).body:
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not text and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
-            break
-        at = answer.rows[(node.end_lineno or 1) - 1] + 1
-    while at in answer.disputed:
-        at += 1
-    return at
 
 
 def _eol(lines: list[str]) -> str:
@@ -298,9 +127,3 @@ def _closed(lines: list[str], eol: str) -> list[str]:
     if lines and not lines[-1].endswith(("\n", "\r")):
         return [*lines[:-1], lines[-1] + eol]
     return lines
-
-
-def imported(text: str) -> list[Import]:
-    """The imports of a file that may be edited."""
-    return [item for line in import_lines(text) for item in line.imports]
-

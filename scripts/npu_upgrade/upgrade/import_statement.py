@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ ORDERS: tuple[Order, ...] = (_by_kind, natural, str)
 def is_sorted(names: Iterable[str], order: Order) -> bool:
     """Whether the names are in this order."""
     keys = [order(name) for name in names]
-    return all(a <= b for a, b in zip(keys, keys[1:], strict=False))
+    return all(a <= b for a, b in itertools.pairwise(keys))
 
 
 def with_name(text: str, item: Import, orders: Sequence[Order] = ORDERS) -> str:
@@ -55,7 +56,8 @@ def with_name(text: str, item: Import, orders: Sequence[Order] = ORDERS) -> str:
     if all(len(line.rstrip("\r\n")) <= WIDTH for line in split_lines(joined)):
         return joined
     if len(row_starts) == 1 or "#" not in text:
-        return _spread(text, [*(_alias(a) for a in node.names[:place]), new, *(_alias(a) for a in node.names[place:])])
+        every = [ast.unparse(alias) for alias in node.names]
+        return _spread(text, [*every[:place], new, *every[place:]])
     return joined
 
 
@@ -98,10 +100,6 @@ def _parsed(text: str) -> ast.Import | ast.ImportFrom:
 
 def _keys(node: ast.Import | ast.ImportFrom) -> list[tuple[str, str | None, str | None]]:
     return [(item.module, item.name, item.asname) for item in imports_in(node)]
-
-
-def _alias(alias: ast.alias) -> str:
-    return f"{alias.name} as {alias.asname}" if alias.asname else alias.name
 
 
 def _row_starts(text: str) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.errors import BadInput
 from npu_upgrade.pycode.module import Module, parse_module
-from npu_upgrade.pycode.names import imports_of
+from npu_upgrade.pycode.names import all_imports
 from npu_upgrade.sources.tree import SourceTree
 
 NPU_WORKER = "vllm_omni/platforms/npu/worker"
@@ -101,11 +101,13 @@ def find_upstream(omni: SourceTree) -> Upstream:
     runner = RUNNERS[0]
     module = read_runner(omni, runner.path)
     node = module.class_def(runner.class_name)
-    imports = imports_of(module.source)
+    imports = [item for item in all_imports(module.source) if item.module.startswith("vllm_ascend.")]
     for base in node.bases if node else []:
-        item = imports.get(ast.unparse(base))
-        if item and item.module.startswith("vllm_ascend.") and item.name:
-            return Upstream(item.module.replace(".", "/") + ".py", item.name)
+        found = [item for item in imports if item.name and item.bound == ast.unparse(base)]
+        # A special device may put its own class under the same name; the usual one bears it itself.
+        found.sort(key=lambda item: item.name != item.bound)
+        if found:
+            return Upstream(found[0].module.replace(".", "/") + ".py", str(found[0].name))
     raise BadInput(
         f"{runner.path} of {omni.spec} has no {runner.class_name} with a base class from vllm_ascend",
         expected=f"class {runner.class_name}(..., <runner imported from vllm_ascend>)",

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_upgrade.pycode.names import unbound_names
-from npu_upgrade.pycode.statements import Statement, render
+from npu_upgrade.pycode.statements import Statement
 from npu_upgrade.upgrade.blocks import enclosing_block
+from npu_upgrade.upgrade.duplicates import drop_duplicates
 from npu_upgrade.upgrade.nearest_base import add_ported
-from npu_upgrade.upgrade.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
+from npu_upgrade.upgrade.pieces import Conflict, MergedMethod, resolved, syntax_error
 from npu_upgrade.upgrade.threeway import Context, Place, Restrictions, ThreeWay
 
 _MAX_ROUNDS = 40
@@ -34,7 +35,8 @@ def merge_method(
     for _ in range(_MAX_ROUNDS):
         restrictions = run.repair(merged)
         if restrictions is None:
-            return MergedMethod(tuple(merged.pieces), tuple(merged.flags), merged.automatic)
+            pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
+            return MergedMethod(tuple(pieces), (*merged.flags, *moved), merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
     return MergedMethod((whole,))
@@ -94,7 +96,7 @@ class _Runner:
 
     @staticmethod
     def _unbound(statements: Sequence[Statement]) -> set[str]:
-        return unbound_names(as_module(render(statements)))
+        return unbound_names(statement.key for statement in statements)
 
 
 __all__ = ["Context", "Place", "merge_method"]

@@ -52,6 +52,8 @@ def add_ported(
     """
     in_ours, in_theirs = dict(align(base, ours)), dict(align(base, theirs))
     anchors = [i for i in range(len(base)) if i in in_ours and i in in_theirs]
+    # What base has too was moved, not added: a second copy would look dropped by each side once.
+    moved = {s.key for i, s in enumerate(base) if i not in in_ours or i not in in_theirs}
     added: list[tuple[int, Statement]] = []
     b, o, t = 0, 0, 0
     for i in [*anchors, len(base)]:
@@ -61,7 +63,8 @@ def add_ported(
         other = _unmatched(theirs, t, t_end, set(in_theirs.values()))
         for x, y in longest_common([ours[n].key for n in own], [theirs[n].key for n in other]):
             place = _common_place(b, i, own[x], other[y], in_ours, in_theirs)
-            if place is not None and weight(ours[own[x]].key) >= _TELLING:
+            key = ours[own[x]].key
+            if place is not None and key not in moved and weight(key) >= _TELLING:
                 shift = _shift_before(base, theirs, in_theirs, Change(place, place, other[y], other[y]))
                 added.append((place, theirs[other[y]].shifted(shift)))
         b, o, t = i + 1, o_end + 1, t_end + 1
@@ -117,7 +120,7 @@ def _take_agreed(
 
 def _agreed_statement(base: Statement, version: Statement, ours: Sequence[Statement]) -> Statement:
     """``base`` with the arguments of ``version`` that ours' form of the statement has."""
-    forms = [s for s in ours if resembles(s, base)]
+    forms = [] if any(s.key == base.key for s in ours) else [s for s in ours if resembles(s, base)]
     if not forms or base.is_header != version.is_header:
         return base
     closest = max(forms, key=lambda form: similarity(form.key, base.key))

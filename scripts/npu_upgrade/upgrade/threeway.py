@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from npu_upgrade.pycode.names import names_in
 from npu_upgrade.pycode.sequences import Change, changes, longest_common
-from npu_upgrade.pycode.statements import Comment, Statement, render
-from npu_upgrade.upgrade.align import align, align_similar
+from npu_upgrade.pycode.statements import END, Comment, Statement, render
+from npu_upgrade.upgrade.align import align, align_similar, weight
 from npu_upgrade.upgrade.blocks import CONTINUES, Span, split_at_blocks
-from npu_upgrade.upgrade.comments import merge_comments, own_comments, shift_comments
+from npu_upgrade.upgrade.comments import lost_inline, merge_comments, own_comments, shift_comments
 from npu_upgrade.upgrade.expressions import merge_statement
 from npu_upgrade.upgrade.pieces import Conflict, Flag, Piece
 from npu_upgrade.upgrade.shifts import agreed_depth, inherited_shifts, parents
@@ -92,6 +93,8 @@ class ThreeWay:
             else:
                 self._take_theirs(span)
         self._emit_commons(place, len(self.base))
+        if self._orphans:
+            self._emit(Statement(END, 0, ()))
         return self
 
     # -- pairing --
@@ -119,8 +122,15 @@ class ThreeWay:
             start, end = min(e.a0 for e, _ in cluster), max(e.a1 for e, _ in cluster)
             ours = _side_range(start, end, [e for e, s in cluster if s == 0], self.mate_ours)
             theirs = _side_range(start, end, [e for e, s in cluster if s == 1], self.mate_theirs)
-            found.append((Span(start, end, *ours, *theirs), {side for _, side in cluster}))
+            sides = {side for _, side in cluster}
+            sides |= {0} if self._rewords(start, end, self.mate_ours, self.ours) else set()
+            sides |= {1} if self._rewords(start, end, self.mate_theirs, self.theirs) else set()
+            found.append((Span(start, end, *ours, *theirs), sides))
         return found
+
+    def _rewords(self, start: int, end: int, mates: dict[int, int], side: list[Statement]) -> bool:
+        """Whether one side has changed the words of a statement of ``base[start:end]``."""
+        return any(i in mates and side[mates[i]].key != self.base[i].key for i in range(start, end))
 
     def _depth(self, edit: Change, side: int) -> int:
         """The column at which the text of an edit begins."""
@@ -163,6 +173,9 @@ class ThreeWay:
             self._split_tail(span, kept_ours)
         elif not base:
             self._insert_both(span)
+        elif self._only_dropped(kept_ours, span):
+            self._flag("rewritten", "upstream rewrote what omni had cut down; upstream's version is taken", base, ours, theirs)
+            self._take_theirs(span)
         elif not kept_ours and (kept_theirs or not ours):
             reason = "omni had replaced or dropped what upstream changed; omni's version stays"
             self._keep_ours(span, "replaced", reason)
@@ -182,6 +195,13 @@ class ThreeWay:
                 self.automatic += 1
         self._take_ours(span)
 
+    def _only_dropped(self, kept_ours: list[int], span: Span) -> bool:
+        """Whether ours only left out statements here that upstream has dropped too."""
+        unchanged = all(self.ours[self.mate_ours[i]].key == self.base[i].key for i in kept_ours)
+        nothing_new = len(kept_ours) == span.o1 - span.o0 > 0
+        left_out = [i for i in range(span.b0, span.b1) if i not in self.mate_ours]
+        return unchanged and nothing_new and not any(i in self.mate_theirs for i in left_out)
+
     def _only_inserted(self, kept_ours: list[int], span: Span) -> bool:
         """Whether ours has all base statements of the place unchanged, and more."""
         unchanged = all(self.ours[self.mate_ours[i]].key == self.base[i].key for i in kept_ours)
@@ -194,6 +214,7 @@ class ThreeWay:
         own = [o for o in range(span.o0, span.o1) if o not in mates]
         inserted = [self.ours[o] for o in own]
         if not theirs:
+            self._keep_comments(span)
             self._take_numbers(own)
             return
         reason = "upstream replaced what stood around this omni code; check its place"
@@ -221,7 +242,9 @@ class ThreeWay:
         return opens and span.o1 < len(self.ours) and self.shift_ours[span.o1] > 0
 
     def _split_tail(self, span: Span, kept_ours: list[int]) -> None:
-        """Leave what omni only added behind the changed statements out of the conflict."""
+        """Leave out of the conflict what upstream added to the block before, and what omni
+        only added behind the changed statements."""
+        span = self._take_leading(span)
         base, ours, theirs = self._run(span)
         similar = _mates(base, ours, span.b0, span.o0).values()
         last = max([self.mate_ours[i] for i in kept_ours] + list(similar), default=span.o1 - 1)
@@ -235,6 +258,18 @@ class ThreeWay:
         else:
             self._conflict(head, "both sides replaced these statements differently")
         self._take_numbers(range(cut, span.o1))
+
+    def _take_leading(self, span: Span) -> Span:
+        """Emit upstream's first statements where they still belong to the block before."""
+        top = min(s.indent for s in self.base[span.b0 : span.b1])
+        known = {s.key for s in self.base[span.b0 : span.b1] if weight(s.key) > 2}
+        cut = span.t0
+        while cut < span.t1 and self.theirs[cut].indent > top and self.theirs[cut].key not in known:
+            cut += 1
+        if cut == span.t0 or cut < span.t1 and self.theirs[cut].indent > top:
+            return span
+        self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, span.t0, cut))
+        return replace(span, t0=cut)
 
     def _is_alive(self, statements: list[Statement]) -> bool:
         """Whether every attribute that the statements use still exists somewhere."""
@@ -285,6 +320,9 @@ class ThreeWay:
         if merged.callee_kept:
             reason = f"upstream changed the arguments of the call that omni replaced by {merged.callee_kept}"
             self._flag("callee", reason, [base], [ours], [theirs])
+        elif merged.dropped:
+            reason = f"upstream changed what omni had dropped from this statement: {merged.dropped}"
+            self._flag("combined", reason, [base], [ours], [theirs])
         elif key not in (ours.key, theirs.key):
             reason = "both sides changed this statement; the changes were combined"
             self._flag("combined", reason, [base], [ours], [theirs])
@@ -295,7 +333,9 @@ class ThreeWay:
             shift_comments(theirs.comments, indent - theirs.indent),
         )
         blanks = ours.blanks if ours.blanks != base.blanks else theirs.blanks
-        self._emit(Statement(key, indent, _lines(key, base, ours, theirs), blanks, comments))
+        lines = _lines(key, base, ours, theirs)
+        comments += lost_inline(base, ours, lines, indent)
+        self._emit(Statement(key, indent, lines, blanks, comments))
 
     def _take_ours(self, span: Span) -> None:
         self._take_numbers(range(span.o0, span.o1))
@@ -306,14 +346,19 @@ class ThreeWay:
 
     def _take_theirs(self, span: Span) -> None:
         """Upstream's text for this place; comments that omni had added there survive."""
+        self._keep_comments(span)
+        for number in range(span.t0, span.t1):
+            self._emit(self.theirs[number].shifted(self.shift_theirs[number]))
+        self.automatic += max(span.b1 - span.b0, span.t1 - span.t0)
+
+    def _keep_comments(self, span: Span) -> None:
+        """Hand the comments that omni had added to base statements on to what comes next."""
         for i in range(span.b0, span.b1):
             o = self.mate_ours.get(i)
             if o is not None:
                 kept = own_comments(self.base[i].comments, self.ours[o].comments)
+                kept += lost_inline(self.base[i], self.ours[o], (), self.ours[o].indent)
                 self._orphans += shift_comments(kept, self.shift_ours[o])
-        for number in range(span.t0, span.t1):
-            self._emit(self.theirs[number].shifted(self.shift_theirs[number]))
-        self.automatic += max(span.b1 - span.b0, span.t1 - span.t0)
 
     def _emit(self, statement: Statement) -> None:
         if self._orphans:
@@ -401,13 +446,5 @@ def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:
     return bool(_names(writers, ast.Store) & _names(readers, ast.Load))
 
 
-def _names(statements: list[Statement], context: type) -> set[str]:
-    names: set[str] = set()
-    for statement in statements:
-        text = statement.key + (" pass" if statement.is_header else "")
-        try:
-            tree = ast.parse(text.removeprefix("el") if text.startswith("elif") else text)
-        except SyntaxError:
-            continue
-        names |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
-    return names
+def _names(statements: Iterable[Statement], context: type) -> set[str]:
+    return names_in((statement.key for statement in statements), context)

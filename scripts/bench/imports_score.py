@@ -1,0 +1,126 @@
+"""Scores derived imports against a release: right bodies under the imports of the release before.
+
+What a person imports without using it, or keeps without a use, cannot be derived from
+bodies; it is counted apart.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from npu_upgrade.pycode.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.upgrade.import_sources import UpstreamFile
+from npu_upgrade.upgrade.imports import ImportPlan, derive_imports
+
+
+@dataclass
+class ImportScore:
+    """Counts over all files; every difference from the person's imports is in ``cases``.
+
+    ``added`` and ``dropped`` are what the person did and bodies can tell, ``added_right`` and
+    ``dropped_right`` how much of it was derived exactly; ``extra`` is what was done beyond it,
+    ``apart`` what bodies cannot tell, ``undefined`` the names still without a definition.
+    """
+
+    added: int = 0
+    added_right: int = 0
+    dropped: int = 0
+    dropped_right: int = 0
+    extra: int = 0
+    apart: int = 0
+    undefined: int = 0
+    cases: list[str] = field(default_factory=list)
+
+
+def score_imports(
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    upstream: UpstreamFile,
+    gpu: Mapping[str, str],
+    target: SourceTree | None,
+    omni: SourceTree | None,
+) -> ImportScore:
+    """Derive the imports of ``after`` (path to text) from those of ``before``, and compare.
+
+    The other arguments are those of :func:`derive_imports`, of the version of ``after``.
+    """
+    paths = [path for path in after if path in before]
+    merged = {path: with_imports_of(after[path], before[path]) for path in paths}
+    plans = derive_imports(merged, before, upstream, gpu, target, omni)
+    score = ImportScore()
+    for path in paths:
+        _compare(score, path, before[path], after[path], plans[path])
+    return score
+
+
+def with_imports_of(text: str, donor: str) -> str:
+    """``text`` with the top-level import block of ``donor`` instead of its own."""
+    own, given = _import_rows(text), _import_rows(donor)
+    lines, donated = text.split("\n"), donor.split("\n")
+    block = [donated[row] for row in sorted(given)]
+    first = min(own, default=-1)
+    head = [line for row, line in enumerate(lines) if row < first]
+    rest = [line for row, line in enumerate(lines) if row > first and row not in own]
+    return "\n".join([*head, *block, *rest])
+
+
+def _import_rows(text: str) -> set[int]:
+    """The lines of imports and TYPE_CHECKING blocks, and the blanks and comments between them."""
+    rows: set[int] = set()
+    end = None
+    lines = text.split("\n")
+    for node in ast.parse(text).body:
+        guard = is_typing_guard(node) and all(isinstance(i, (ast.Import, ast.ImportFrom)) for i in node.body)
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) and not guard:
+            continue
+        between = range(end if end is not None else node.lineno - 1, node.lineno - 1)
+        if all(not lines[row].strip() or lines[row].startswith("#") for row in between):
+            rows.update(between)
+        end = node.end_lineno or node.lineno
+        rows.update(range(node.lineno - 1, end))
+    return rows
+
+
+def _compare(score: ImportScore, path: str, before: str, after: str, plan: ImportPlan) -> None:
+    old, human, derived = (set(all_imports(text)) for text in (before, after, plan.source))
+    unused_before, unused_after = unused_imports(before), unused_imports(after)
+    file = path.rpartition("/")[2]
+    for item in _ordered(human - old):
+        if item.bound in unused_after:
+            score.apart += 1
+            continue
+        score.added += 1
+        score.added_right += item in derived
+        if item not in derived:
+            score.cases.append(f"{file}: not added: {_text(item)}")
+    for item in _ordered(old - human):
+        if item.bound in unused_before and item in derived:
+            score.apart += 1
+            continue
+        score.dropped += 1
+        score.dropped_right += item not in derived
+        if item in derived:
+            score.cases.append(f"{file}: not dropped: {_text(item)}")
+    for item in _ordered(derived - old - human):
+        score.extra += 1
+        score.cases.append(f"{file}: added beyond: {_text(item)} ({plan.reasons.get(item.bound, '')})")
+    for item in _ordered((old & human) - derived):
+        if item.bound in unused_after:
+            score.apart += 1
+            continue
+        score.extra += 1
+        score.cases.append(f"{file}: dropped beyond: {_text(item)}")
+    for name in sorted(undefined_names(plan.source)):
+        score.undefined += 1
+        score.cases.append(f"{file}: undefined: {name}: {plan.reasons.get(name, '')}")
+
+
+def _ordered(items: set[Import]) -> list[Import]:
+    return sorted(items, key=lambda item: (item.module, item.name or "", item.typing_only))
+
+
+def _text(item: Import) -> str:
+    return item.statement() + (" (TYPE_CHECKING)" if item.typing_only else "")

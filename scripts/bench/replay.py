@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Replay real upgrades of the NPU runners and compare with what the maintainers did by hand.
+
+For a sync A to B: ours is vllm-omni A, the target is the vllm-ascend that B's runners are
+nearest to, and the person's result is vllm-omni B. Releases come from the package index;
+with --ascend git:PATH the exact commits of a clone are used instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+from imports_score import ImportScore, score_imports
+from npu_upgrade.progress import say
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.bases import Bases
+from npu_upgrade.upgrade.conflict_text import answers
+from npu_upgrade.upgrade.history import Version
+from npu_upgrade.upgrade.import_sources import UpstreamFile
+from npu_upgrade.upgrade.layout import RUNNERS, find_upstream
+from npu_upgrade.upgrade.lineage import Lineage, infer
+from npu_upgrade.upgrade.merge_runners import MergedRunners, MethodOutcome, merge_runners
+from replay_score import FEWEST, Score, Texts, score_method
+
+SYNCS = ("0.14.0:0.16.0", "0.16.0:0.18.0", "0.18.0:0.20.0", "0.24.0:0.26.0", "0.26.0:0.28.0")
+LABELS = ("ours", "base", "theirs")
+
+
+@dataclass
+class Replay:
+    """One replayed sync: what was merged onto what, and its score."""
+
+    name: str
+    base: str
+    target: str
+    score: Score
+    imports: ImportScore
+    undefined: int
+    seconds: float
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ascend", default="pypi:vllm-ascend", metavar="SPEC", help="the history of vllm-ascend")
+    parser.add_argument("--sync", nargs="+", default=list(SYNCS), metavar="A:B", help="vllm-omni releases")
+    parser.add_argument("--cases", action="store_true", help="list what fell short, method by method")
+    args = parser.parse_args(argv)
+    replays = []
+    for sync in args.sync:
+        before, _, after = sync.partition(":")
+        replays.append(replay(before, after, args.ascend))
+    print(report(replays, args.cases))
+    figures = summary(replays)
+    print("bench-replay: " + " ".join(f"{key}={value}" for key, value in figures.items()))
+    failed = short_of_goals(figures, len(replays))
+    print("\n".join(f"below the goal: {text}" for text in failed), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def replay(before: str, after: str, ascend: str) -> Replay:
+    """Merge release ``before`` to where ``after`` was taken from, and compare with ``after``."""
+    say(f"replaying {before} -> {after}")
+    omni, human = (open_source(f"pypi:vllm-omni=={v}") for v in (before, after))
+    ours, theirs = infer(omni, ascend), infer(human, ascend)
+    assert ours.base and theirs.base, "released runners are copies"
+    target = open_source(theirs.base.spec)
+    upstream = find_upstream(omni)
+    bases = Bases(ours, target=theirs.base.version)
+    begun = time.monotonic()
+    merged = merge_runners(omni, target, upstream, bases, labels=LABELS)
+    seconds = time.monotonic() - begun
+    score = Score()
+    for outcome in merged.methods:
+        texts = _texts(outcome, ours, theirs.base.version, omni, human)
+        if texts and outcome.merged:
+            score.add(score_method(texts, outcome.merged))
+    imports = _imports(omni, human, target)
+    return Replay(
+        f"{before} -> {after}",
+        ours.base.label,
+        theirs.base.label,
+        score,
+        imports,
+        undefined(merged),
+        seconds,
+    )
+
+
+def _texts(
+    outcome: MethodOutcome, ours: Lineage, target: Version, omni: SourceTree, human: SourceTree
+) -> Texts | None:
+    """The texts to compare; None when the person dropped the method."""
+    entry = outcome.entry
+    person = parse_module(human.read(entry.path)).units.get(entry.name)
+    own = parse_module(omni.read(entry.path)).units[entry.name]
+    version = entry.best
+    if person is None or version is None or outcome.upstream_text is None:
+        return None
+    history = ours.history
+    place, end = history.versions.index(version), history.versions.index(target)
+    between = history.versions[place : end + 2]
+    step = max(1, len(between) // 12) if not history.lazy else 1
+    upstream = tuple(filter(None, (history.unit(v, entry.upstream) for v in between[::step])))
+    return Texts(
+        f"{entry.runner}.{entry.name.rpartition('.')[2]}",
+        history.unit(version, entry.upstream) or "",
+        own.source,
+        outcome.upstream_text,
+        person.source,
+        tuple(_gpu(tree, entry.path, entry.name) for tree in (omni, human)),
+        upstream,
+    )
+
+
+def _gpu(tree: SourceTree, path: str, name: str) -> str:
+    """The GPU runner's method of the same name, with the helpers beside it."""
+    runner = next(r for r in RUNNERS if r.path == path)
+    if not tree.exists(runner.gpu_path):
+        return ""
+    units = parse_module(tree.read(runner.gpu_path)).units
+    return "\n".join(u.source for u in units.values() if u.name == name.rpartition(".")[2])
+
+
+def _imports(omni: SourceTree, human: SourceTree, target: SourceTree) -> ImportScore:
+    upstream = find_upstream(human)
+    paths = [r.path for r in RUNNERS]
+    return score_imports(
+        {path: omni.read(path) for path in paths},
+        {path: human.read(path) for path in paths},
+        UpstreamFile(upstream.path, target.read(upstream.path)),
+        {r.gpu_path: human.read(r.gpu_path) for r in RUNNERS if human.exists(r.gpu_path)},
+        target,
+        human,
+    )
+
+
+def undefined(merged: MergedRunners) -> int:
+    """Undefined names in the merged files that were not undefined before, over both answers to conflicts."""
+    count = 0
+    for path, text in merged.files.items():
+        known = undefined_names(merged.ours[path])
+        count += len(set().union(*(undefined_names(a.text) for a in answers(text))) - known)
+    return count
+
+
+def report(replays: Iterable[Replay], cases: bool) -> str:
+    head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling", "of")
+    head += ("extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
+    rows = [_row(r) for r in replays]
+    text = table(head, rows)
+    if cases:
+        text += "".join(f"\n{r.name} {case}" for r in replays for case in [*r.score.cases, *r.imports.cases])
+    return text
+
+
+def _row(r: Replay) -> tuple[str, ...]:
+    s, i = r.score, r.imports
+    return tuple(
+        map(
+            str,
+            (
+                *(r.name, r.base, r.target, s.methods, s.clean, s.hunks, f"{s.git_clean}/{s.git_hunks}"),
+                *(s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.not_in_human, s.garbage),
+                *(s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined),
+                f"{i.added_right + i.dropped_right}/{i.added + i.dropped}",
+                f"{r.seconds:.1f}",
+            ),
+        )
+    )
+
+
+def summary(replays: list[Replay]) -> dict[str, str]:
+    """The figures of the last line; ratios only over syncs with enough attributable statements."""
+    whole, counted, imports = Score(), Score(), ImportScore()
+    for r in replays:
+        whole.add(r.score)
+        if r.score.attributable >= FEWEST:
+            counted.add(r.score)
+        for name in ("added", "added_right", "dropped", "dropped_right", "undefined"):
+            setattr(imports, name, getattr(imports, name) + getattr(r.imports, name))
+    right, all_ = imports.added_right + imports.dropped_right, imports.added + imports.dropped
+    return {
+        "reproduced_of_ceiling": f"{counted.reproduced / max(1, counted.ceiling):.3f}",
+        "git_of_ceiling": f"{counted.git_reproduced / max(1, counted.ceiling):.3f}",
+        "clean": f"{whole.clean / max(1, whole.methods):.3f}",
+        "git_clean": f"{whole.git_clean / max(1, whole.methods):.3f}",
+        "hunks_per_sync": f"{whole.hunks / len(replays):.2f}",
+        "git_hunks_per_sync": f"{whole.git_hunks / len(replays):.2f}",
+        "flagged": f"{whole.flagged / max(1, whole.automatic):.3f}",
+        "garbage": str(whole.garbage),
+        "duplicated": str(whole.duplicated),
+        "undefined": str(sum(r.undefined for r in replays) + imports.undefined),
+        "imports_right": f"{right / max(1, all_):.3f}",
+        "slowest_merge_s": f"{max(r.seconds for r in replays):.2f}",
+    }
+
+
+def short_of_goals(figures: dict[str, str], syncs: int) -> list[str]:
+    """Which goals are missed, in words; nothing when all are met."""
+    least = {"reproduced_of_ceiling": 0.97, "clean": 0.90, "imports_right": 0.95}
+    most = {"hunks_per_sync": 1.0, "flagged": 0.10, "garbage": 0, "duplicated": 0, "undefined": 0}
+    missed = [f"{k}={figures[k]}, at least {v}" for k, v in least.items() if float(figures[k]) < v]
+    return missed + [f"{k}={figures[k]}, at most {v}" for k, v in most.items() if float(figures[k]) > v]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.SubprocessError as error:
+        sys.exit(f"bench-replay: {error}")

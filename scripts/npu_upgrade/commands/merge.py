@@ -1,0 +1,196 @@
+"""Merge a new vllm-ascend into vllm-omni's NPU runners, omni logic preserved.
+
+Every method that is a copy of vllm-ascend's is merged three ways: its base (inferred),
+the runner as it is, and the new vllm-ascend. The result goes to a folder (--out) or, as
+one uncommitted change, to a new branch of a git checkout (--apply), with plan.json for
+agents and plan.md for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.commands import merge_inputs
+from npu_upgrade.commands.merge_inputs import Inputs
+from npu_upgrade.deliver.branch import apply_change, check_applicable
+from npu_upgrade.deliver.job import Job, find_workspace, start_job
+from npu_upgrade.errors import BadInput
+from npu_upgrade.files import sha256, write_together
+from npu_upgrade.paths import workspace_root
+from npu_upgrade.progress import say
+from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.answers import Answers
+from npu_upgrade.upgrade.merge_runners import MergedRunners, merge_runners
+from npu_upgrade.upgrade.plan import build_plan, counts
+from npu_upgrade.upgrade.plan_text import label, method_rows, plan_markdown
+from npu_upgrade.upgrade.surroundings import surrounding_items
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "merge a new vllm-ascend into the NPU runners"
+EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0.post1 --out upgrade-out
+  upgrade.py merge --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
+  upgrade.py merge --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--omni", required=True, metavar="SPEC", help="the vllm-omni to upgrade")
+    parser.add_argument("--ascend", required=True, metavar="SPEC", help="the vllm-ascend to upgrade to")
+    parser.add_argument(
+        "--base",
+        default="auto",
+        metavar="SPEC",
+        help="the vllm-ascend the runners were copied from (default auto: inferred for each method)",
+    )
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR")
+    place.add_argument(
+        "--apply",
+        nargs="?",
+        const=Path(),
+        type=Path,
+        metavar="REPO",
+        help="write them to a new branch of a checkout (default: the one that --omni names)",
+    )
+    parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
+    parser.add_argument("--mark", action="store_true", help="put markers around omni code that has none")
+    parser.add_argument("--replace", action="store_true", help="with --out: overwrite files that were edited there")
+    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
+    repo = _repo(args)
+    inputs = merge_inputs.read(args.omni, args.ascend, args.base)
+    branch = args.branch or f"npu-upgrade/{label(inputs.target.identity()).replace(' ', '-')}"
+    checkout = check_applicable(repo, branch) if repo else None
+    workspace = args.workspace or (repo if repo else find_workspace(Path.cwd()))
+    # Before anything is left in the workspace: can the result be written at all?
+    out = (args.out or workspace_root(workspace) / "out").absolute()
+    _refuse_edited(out, args.replace)
+    sources = {"omni": _source(inputs.omni), "ascend": _source(inputs.target)}
+    job = start_job(workspace, **sources, base=_base(inputs, args.base), out=out)
+    if repo:
+        out = job.folder / "out"
+        job.place(out=out, repo=repo, branch=branch)
+    job.begin("merge")
+    answers = Answers(workspace_root(workspace) / "answers")
+    merged = merge_runners(
+        inputs.omni,
+        inputs.target,
+        inputs.upstream,
+        inputs.bases,
+        labels=inputs.labels,
+        answers=answers,
+        mark=args.mark,
+    )
+    plan = _plan(inputs, merged, out)
+    files = {out / "plan.json": _json(plan), out / "plan.md": plan_markdown(plan)}
+    preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
+    if checkout:
+        say(f"writing to the new branch {branch} of {repo}")
+        apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
+    else:
+        files |= {out / path: text for path, text in merged.files.items()}
+    write_together(files | preimages)
+    result = _result(plan, merged, out, job, repo, branch)
+    outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
+    job.finish("merge", Verdict.PASS, result.summary, outputs)
+    return result
+
+
+def _repo(args: argparse.Namespace) -> Path | None:
+    """The checkout to apply to, None without --apply."""
+    if args.apply is None:
+        return None
+    spec = parse_spec(args.omni)
+    if args.apply == Path() and spec.kind == "pypi":
+        raise BadInput(
+            f"--apply needs a checkout, and {args.omni} is a release",
+            expected="--omni git:PATH@REF or dir:PATH, or --apply REPO",
+            try_="--out DIR to have the merged files in a folder",
+        )
+    return Path(spec.path if args.apply == Path() else args.apply).expanduser().resolve()
+
+
+def _refuse_edited(out: Path, replace: bool) -> None:
+    """Raise :class:`BadInput` when files of an earlier merge in ``out`` were edited since."""
+    plan = _earlier(out)
+    for entry in (plan or {}).get("files", []):
+        path = out / entry["path"]
+        if not replace and path.exists() and sha256(path.read_bytes()) != entry["sha256_merged"]:
+            raise BadInput(
+                f"{path} was edited since it was merged",
+                expected="a folder without work in it, so that none of yours is lost",
+                try_="another --out, or --replace to overwrite it (answers to conflicts are kept by `upgrade.py plan`)",
+            )
+
+
+def _earlier(out: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((out / "plan.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _source(tree: Any) -> dict[str, Any]:
+    return {"spec": tree.spec, "identity": merge_inputs.identity(tree)}
+
+
+def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
+    """The base a person named; an inferred one is no input of the job."""
+    return {"spec": inputs.base.spec, "identity": inputs.base_identity} if asked != "auto" else None
+
+
+def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
+    say("looking at what else the upgrade touches")
+    extra = surrounding_items(inputs.omni, inputs.base_tree(), inputs.target, inputs.upstream, inputs.bases.lineage)
+    versions = {
+        "omni": merge_inputs.identity(inputs.omni),
+        "ascend": merge_inputs.identity(inputs.target),
+        "base": inputs.base_identity,
+    }
+    return build_plan(merged, versions, extra, _earlier(out))
+
+
+def _changed(merged: MergedRunners) -> dict[str, str]:
+    return {path: text for path, text in merged.files.items() if text != merged.ours[path]}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _result(
+    plan: dict[str, Any], merged: MergedRunners, out: Path, job: Job, repo: Path | None, branch: str
+) -> Result:
+    found = counts(plan)
+    ready = not plan["conflicts_open"] and not found["blocking items"]
+    summary = (
+        f"{len(plan['methods'])} copied methods merged, {plan['conflicts_open']} conflicts, "
+        f"{found['blocking items']} items to resolve, {found['items to look at']} to look at"
+    )
+    data = {
+        "job": job.id,
+        "out": str(out),
+        "repo": str(repo) if repo else None,
+        "branch": branch if repo else None,
+        "plan": str(out / "plan.json"),
+        "versions": plan["versions"],
+        "counts": found,
+        "conflicts_open": plan["conflicts_open"],
+        "files": [str((repo or out) / path) for path in merged.files],
+        "methods": [
+            {key: m[key] for key in ("runner", "name", "outcome", "base")} for m in plan["methods"]
+        ],
+        "resolve": [{"id": i["id"], "title": i["title"]} for i in plan["items"] if i["blocking"]],
+    }
+    head = ("method", "outcome", "base", "statements", "flags", "conflicts")
+    text = [table(head, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
+    text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
+    command = shlex.join(["upgrade.py", "plan", "--job", job.id])
+    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text), command)

@@ -1,0 +1,110 @@
+"""What a merge works on: the trees, the upstream runner, and where base texts come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npu_upgrade.errors import BadInput, UpgradeError
+from npu_upgrade.files import sha256
+from npu_upgrade.progress import say
+from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.upgrade.bases import Bases, check_direction, find_version
+from npu_upgrade.upgrade.history import Version
+from npu_upgrade.upgrade.layout import NPU_WORKER, Upstream, check_omni, find_upstream
+from npu_upgrade.upgrade.lineage import infer
+from npu_upgrade.upgrade.merge_runners import read_target
+from npu_upgrade.upgrade.pieces import Labels
+
+_INDEX = "pypi:vllm-ascend"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one merge; ``base`` is the joint base, or the one that was named."""
+
+    omni: SourceTree
+    target: SourceTree
+    upstream: Upstream
+    bases: Bases
+    base: Version
+
+    @property
+    def labels(self) -> Labels:
+        """What conflict markers call ours, base and theirs."""
+        return (
+            f"ours: vllm-omni {_short(self.omni)}",
+            f"base: vllm-ascend {self.base.label}",
+            f"theirs: vllm-ascend {_short(self.target)}",
+        )
+
+    @property
+    def base_identity(self) -> dict[str, Any]:
+        """The base as it is recorded, with how sure it is when it was inferred."""
+        found = self.bases.lineage.base
+        inferred = self.bases.forced is None
+        version = self.base
+        return {
+            "spec": version.spec,
+            "project": "vllm-ascend",
+            "version": version.version,
+            "sha": version.sha,
+            "date": version.date and version.date.isoformat(),
+            "inferred": inferred,
+            "score": found.score if found and inferred else None,
+            "runner_up": found.runner_up if found and inferred else None,
+            "confidence": found.confidence if found and inferred else None,
+        }
+
+    def base_tree(self) -> SourceTree | None:
+        """The whole tree of the base, None where it cannot be had."""
+        try:
+            return open_source(self.base.spec)
+        except UpgradeError as error:
+            say(f"without the base tree: {error.what}")
+            return None
+
+
+def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
+    """Open the sources and find the bases; raises :class:`BadInput` for inputs that do not fit."""
+    say(f"reading {omni_spec}")
+    omni = open_source(omni_spec)
+    check_omni(omni)
+    upstream = find_upstream(omni)
+    say(f"reading {ascend_spec}")
+    target = open_source(ascend_spec)
+    read_target(target, upstream)
+    say("finding the base of every copied method")
+    lineage = infer(omni, _history_spec(ascend_spec, target))
+    forced = find_version(lineage.history, base_spec) if base_spec != "auto" else None
+    base = forced or (lineage.base.version if lineage.base else None)
+    if base is None:
+        raise BadInput(
+            f"no method of the NPU runners of {omni.spec} is a copy of vllm-ascend's",
+            expected="runners that copy methods of vllm-ascend",
+            try_="upgrade.py lineage shows how near each method comes",
+        )
+    check_direction(base, target)
+    return Inputs(omni, target, upstream, Bases(lineage, forced, lineage.history.target), base)
+
+
+def identity(tree: SourceTree) -> dict[str, Any]:
+    """What a result records of a source; a folder without a commit is pinned by its runners' content."""
+    known = tree.identity()
+    if tree.version or (tree.sha and not tree.dirty):
+        return known
+    prefix = NPU_WORKER if tree.exists(f"{NPU_WORKER}/__init__.py") else "vllm_ascend/worker"
+    listing = "".join(f"{path} {sha256(tree.read(path))}\n" for path in tree.list(prefix) if path.endswith(".py"))
+    return known | {"tree": sha256(listing)}
+
+
+def _history_spec(ascend_spec: str, target: SourceTree) -> str:
+    """Where the history is: with the target, or on the package index when the target is a plain folder."""
+    if parse_spec(ascend_spec).kind == "dir" and target.sha is None:
+        return _INDEX
+    return ascend_spec
+
+
+def _short(tree: SourceTree) -> str:
+    return tree.version or (tree.sha or "working tree")[:12]

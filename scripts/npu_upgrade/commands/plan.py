@@ -1,0 +1,172 @@
+"""Check the merged files as they are now, and say what is left of the plan.
+
+Run it after merging and again after every edit: it counts conflicts that are left, parses
+the files, looks for undefined names, learns the answers to resolved conflicts, and records
+the verdict as static evidence for exactly these files. --done and --waive close items.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.job import Job, find_workspace, open_job
+from npu_upgrade.deliver.plan_file import load_plan
+from npu_upgrade.deliver.surroundings import utc_now
+from npu_upgrade.errors import BadInput
+from npu_upgrade.files import sha256, write_together
+from npu_upgrade.paths import workspace_root
+from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.answers import Answers, learn
+from npu_upgrade.upgrade.plan import counts
+from npu_upgrade.upgrade.plan_text import method_rows, plan_markdown
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "check the merged files and say what is left"
+EXAMPLES = """  upgrade.py plan
+  upgrade.py plan --done flag-both-added-1a2b3c4d --note "order checked"
+  upgrade.py plan --waive unresolved-name-1a2b3c4d --note "defined by a plugin" """
+
+_MARKS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
+    parser.add_argument("--done", nargs="+", default=[], metavar="ITEM", help="items that were dealt with")
+    parser.add_argument("--waive", nargs="+", default=[], metavar="ITEM", help="items that need nothing (with --note)")
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
+    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder with .npu-upgrade")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS when no conflict, no blocking item and no broken file is left; else FAIL."""
+    begun, started = time.monotonic(), utc_now()
+    job = open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    path = Path(job.out or job.folder) / "plan.json"
+    loaded = load_plan(job)
+    plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    _close(plan, args)
+    job.begin("plan")
+    root = Path(job.repo or job.out or job.folder)
+    learned = _learn(job, root, plan)
+    problems = _check(root, plan)
+    write_together({path: _json(plan), path.with_suffix(".md"): plan_markdown(plan)})
+    found = counts(plan)
+    verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
+    summary = (
+        f"{plan['conflicts_open']} conflicts left, {found['blocking items']} items to resolve, "
+        f"{len(problems)} files with problems, {found['items to look at']} items to look at"
+    )
+    record = ledger.record(
+        job,
+        gate="plan",
+        label="static",
+        verdict=verdict,
+        subject=loaded.subject(root),
+        pins={role: pin for role, pin in plan["versions"].items() if pin},
+        command=["upgrade.py", "plan", "--job", job.id],
+        started=started,
+        seconds=round(time.monotonic() - begun, 3),
+        summary=summary,
+        data={"problems": problems, "counts": found},
+    )
+    job.finish("plan", verdict, summary, {"evidence": record.id})
+    data = {"job": job.id, "plan": str(path), "evidence": record.id, "counts": found} | {
+        "conflicts_open": plan["conflicts_open"],
+        "problems": problems,
+        "learned": learned,
+        "items": [_brief(item) for item in plan["items"] if item["state"] == "open"],
+    }
+    return Result(verdict, summary, data, _text(plan, problems, path), _next(job, verdict))
+
+
+def _close(plan: dict[str, Any], args: argparse.Namespace) -> None:
+    """Note what a person said about items; raises :class:`BadInput` for ids that are not in the plan."""
+    if args.waive and not args.note:
+        raise BadInput("--waive without --note", expected="a reason for the record", try_="--note TEXT")
+    known = {item["id"]: item for item in plan["items"]}
+    for names, state in ((args.done, "done"), (args.waive, "waived")):
+        for name in names:
+            if name not in known:
+                raise BadInput(
+                    f"no item {name} in the plan",
+                    expected="the id of an item",
+                    try_="upgrade.py plan lists the open ones; plan.json has all",
+                )
+            known[name] |= {"state": state, "note": args.note}
+
+
+def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
+    """Remember the answers to conflicts that were resolved since the merge; how many."""
+    answers = Answers(workspace_root(job.workspace) / "answers")
+    count = 0
+    for entry in plan["files"]:
+        before, now = job.folder / "merged" / entry["path"], root / entry["path"]
+        if before.exists() and now.exists():
+            versions = {role: pin["spec"] for role, pin in plan["versions"].items() if pin}
+            where = {"path": entry["path"], "job": job.id, "versions": versions}
+            count += len(learn(before.read_text("utf-8"), now.read_text("utf-8"), answers, where))
+    return count
+
+
+def _check(root: Path, plan: dict[str, Any]) -> list[dict[str, str]]:
+    """Look at the files as they are now; brings the plan's conflicts up to date."""
+    problems: list[dict[str, str]] = []
+    left: dict[str, str] = {}
+    for entry in plan["files"]:
+        path = root / entry["path"]
+        text = path.read_text("utf-8") if path.exists() else ""
+        left[entry["path"]] = text
+        entry["sha256_now"] = sha256(text)
+        problem = "is missing" if not path.exists() else _problem(text)
+        if problem:
+            problems.append({"path": entry["path"], "problem": problem})
+    plan["conflicts_open"] = sum(text.count(f"\n{_MARKS[0]}") for text in left.values())
+    for item in plan["items"]:
+        if item["kind"] == "conflict":
+            item["state"] = "open" if f"\n{_MARKS[0]}" in left.get(item["path"], "") else "done"
+    return problems
+
+
+def _problem(text: str) -> str:
+    """What is wrong with a merged file, empty when nothing is."""
+    marks = sum(line.startswith(_MARKS) or line == "=======" for line in text.split("\n"))
+    if marks:
+        return f"{marks} lines of conflict markers"
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return f"does not parse: line {error.lineno}: {error.msg}"
+    undefined = sorted(undefined_names(text))
+    return f"undefined names: {', '.join(undefined)}" if undefined else ""
+
+
+def _brief(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: item[key] for key in ("id", "kind", "title", "path", "blocking")}
+
+
+def _text(plan: dict[str, Any], problems: list[dict[str, str]], path: Path) -> str:
+    head = ("method", "outcome", "base", "statements", "flags", "conflicts")
+    lines = [table(head, method_rows(plan)), ""]
+    lines += [f"problem: {problem['path']}: {problem['problem']}" for problem in problems]
+    opened = [item for item in plan["items"] if item["state"] == "open"]
+    for heading, blocking in (("to resolve", True), ("to look at", False)):
+        lines += [f"{heading}: {i['id']}  {i['title']}" for i in opened if i["blocking"] is blocking]
+    return "\n".join([*lines, "", f"details: {path.with_suffix('.md')}"])
+
+
+def _next(job: Job, verdict: Verdict) -> str:
+    if verdict is not Verdict.PASS:
+        return shlex.join(["upgrade.py", "plan", "--job", job.id])
+    return shlex.join(["upgrade.py", "deliver", "--repo", job.repo or "PATH", "--job", job.id])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,13 @@
+"""Plain text tables that fit a terminal and a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Left-aligned columns, as wide as their widest cell."""
+    every = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(row[column]) for row in every) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in every]
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_upgrade.pycode.exports import Exports, absolute
+from npu_upgrade.pycode.names import Import
+from npu_upgrade.sources.tree import open_source
+
+FILES = {
+    "pkg/__init__.py": "from .a import f\nfrom . import _native\nfrom ._made import stamp\n",
+    "pkg/a.py": (
+        "import json as j\nlogger = make(__name__)\nX: TypeAlias = int\nY, Z = 1, 2\n"
+        "def f(): ...\nclass C:\n    inner = 1\n"
+        "try:\n    import t\nexcept ImportError:\n    def u(): ...\n"
+        "if Y:\n    V = 1\nfor W in range(2): ...\n"
+    ),
+    "pkg/star.py": "from .a import *\n",
+    "pkg/far.py": "from elsewhere import *\n",
+    "pkg/lazy.py": "def __getattr__(name): ...\n",
+    "pkg/bad.py": "def (\n",
+    "pkg/space/mod.py": "from pkg.a import f\nfrom json import dumps\n",
+    "pkg/sub/__init__.py": "from ..a import C as D\nfrom json import dumps\n",
+    "other/x.py": "from pkg.a import C\nclass C: ...\n",
+}
+
+
+@pytest.fixture
+def exports(tmp_path: Path) -> Exports:
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return Exports(open_source(f"dir:{tmp_path}"), "pkg")
+
+
+@pytest.mark.parametrize("module", ["pkg", "pkg.a", "pkg.sub", "pkg.space", "pkg.space.mod"])
+def test_has_modules_and_packages(exports: Exports, module: str) -> None:
+    assert exports.has(Import(module, None))
+    assert not exports.has(Import(module + "x", None))
+    assert not exports.has(Import(module + "x", "f"))
+
+
+@pytest.mark.parametrize("name", ["j", "logger", "X", "Y", "Z", "f", "C", "t", "u", "V", "W"])
+def test_has_names_bound_at_the_top_level(exports: Exports, name: str) -> None:
+    assert exports.has(Import("pkg.a", name))
+    assert exports.has(Import("pkg.star", name))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("pkg.a", "inner"), ("pkg.star", "no"), ("pkg.sub", "C"), ("pkg", "u")]
+)
+def test_lacks_other_names(exports: Exports, module: str, name: str) -> None:
+    assert not exports.has(Import(module, name))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("pkg", "f"),
+        ("pkg", "a"),
+        ("pkg", "space"),
+        ("pkg.sub", "D"),
+        ("pkg.far", "anything"),
+        ("pkg.lazy", "anything"),
+        ("pkg.bad", "anything"),
+        ("pkg", "_native"),
+        ("pkg._made", "stamp"),
+        ("pkg.a", "*"),
+    ],
+)
+def test_gives_the_benefit_of_the_doubt(exports: Exports, module: str, name: str) -> None:
+    assert exports.has(Import(module, name))
+
+
+def test_finds_definitions_and_imports(exports: Exports) -> None:
+    assert exports.definitions("C") == ["pkg.a"]
+    assert exports.definitions("logger") == []
+    assert exports.definitions("json") == []
+    assert exports.importers("pkg.a", "f") == ["pkg/__init__.py", "pkg/space/mod.py"]
+    assert exports.imports_binding("dumps") == [Import("json", "dumps")] * 2
+
+
+def test_texts_stand_for_files_of_the_tree(exports: Exports) -> None:
+    changed = Exports(exports.tree, "pkg", {"pkg/a.py": ["def g(): ...\n", "def h(): ...\n"]})
+    assert changed.has(Import("pkg.a", "g"))
+    assert changed.has(Import("pkg.a", "h"))
+    assert changed.definitions("C") == []
+
+
+def test_writes_relative_modules_out() -> None:
+    assert absolute(Import(".b", "c"), "p/a.py") == Import("p.b", "c")
+    assert absolute(Import("..", "c", "d", True), "p/q/__init__.py") == Import("p", "c", "d", True)
+    assert absolute(Import("p", "c"), "p/a.py") == Import("p", "c")

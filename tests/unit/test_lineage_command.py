@@ -1,0 +1,176 @@
+"""The lineage command: its result, its next command, and what it records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from lineage_kit import (
+    UPSTREAM,
+    body,
+    commit_at,
+    downloads,
+    omni_files,
+    publish,
+    steps,
+    upstream_clone,
+    upstream_source,
+    write_tree,
+)
+from sources_kit import clean_machine, server  # noqa: F401
+
+from npu_upgrade.cli import main
+from npu_upgrade.commands import lineage
+from npu_upgrade.deliver.job import Job, open_job, start_job
+from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.sources import open_source
+from npu_upgrade.verdict import Result, Verdict
+
+PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone of an upstream with two versions, and an omni that copied the first."""
+    upstream_clone(
+        tmp_path / "ascend",
+        {"2026-01-01": {"run": steps(20), "stop": steps(8)}, "2026-01-31": {"run": steps(20, _4="new")}},
+    )
+    ours = body("run", steps(20)) + "\n\n" + body("talk", steps(3)) + "\n\n" + body("stop", ["quiet"])
+    commit_at(tmp_path / "omni", "2026-02-10", omni_files(base=ours))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def run(omni: str, ascend: str = "pypi:vllm-ascend") -> Result:
+    return lineage.run(argparse.Namespace(omni=omni, ascend=ascend))
+
+
+def job_for(world: Path, omni: str, ascend: str) -> Job:
+    sources = {
+        role: {"spec": tree.spec, "identity": tree.identity()}
+        for role, tree in (("omni", open_source(omni)), ("ascend", open_source(ascend)))
+    }
+    return start_job(world / "work", **sources)
+
+
+def test_the_table_the_data_and_the_next_command(world: Path) -> None:
+    result = run(f"git:{world}/omni@main", f"git:{world}/ascend")
+    head = open_source(f"git:{world}/ascend@HEAD").spec
+    omni = open_source(f"git:{world}/omni@main").spec
+    assert result.verdict is Verdict.PASS
+    assert result.next == f"upgrade.py merge --omni {omni} --ascend {head} --out upgrade-out"
+    assert result.data["ascend"] == head
+    assert result.data["omni"]["spec"] == omni
+    base = result.data["base"]
+    assert base["score"] == 1.0
+    assert base["date"].startswith("2026-01-01")
+    assert base["spec"].startswith(f"git:{world}/ascend@{base['label']}")
+    copied, overridden = result.data["methods"]
+    assert copied["copied"]
+    assert copied["best"] == base["label"]
+    assert copied["behind"] == {"versions": 1, "days": 30}
+    assert not overridden["copied"]
+    assert overridden["name"] == "OmniNPUModelRunner.stop"
+    assert result.data["own"][0] == "base: OmniNPUModelRunner.talk"
+    assert "1 version / 30 days" in result.text
+    assert "base stop (1 of 2 statements" in result.text
+    assert base["label"] in result.summary
+    json.dumps(result.as_json())
+
+
+def test_from_the_command_line(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["lineage", "--omni", f"dir:{world}/omni", "--ascend", f"git:{world}/ascend", "--format", "text"]
+    assert main(*PYTEST_MAIN, argv) == 0
+    out = capsys.readouterr().out
+    assert "copied from" in out
+    assert "base run" in out
+    assert "next: upgrade.py merge" in out
+
+
+def test_nothing_copied_is_inconclusive(world: Path) -> None:
+    write_tree(world / "plain", omni_files(base=body("run", ["own"])))
+    result = run(f"dir:{world}/plain", f"git:{world}/ascend@main")
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.data["base"] is None
+    assert result.next is None
+
+
+def test_the_newest_release_is_the_one_to_upgrade_to(server, world: Path) -> None:  # noqa: F811
+    one, other = upstream_source({"run": steps(20)}), upstream_source({"run": steps(20, _1="new")})
+    rows = {"0.9.0": ("2026-01-01", one), "0.11.0rc1": ("2026-03-01", other), "0.10.0": ("2026-04-01", other)}
+    publish(server, rows | {"0.12.0": ("2026-05-01", other)}, yanked=("0.12.0",))
+    result = run(f"git:{world}/omni@main")
+    assert result.data["base"]["spec"] == "pypi:vllm-ascend==0.9.0"
+    assert result.next
+    assert " --ascend pypi:vllm-ascend==0.11.0rc1 " in result.next
+    assert downloads(server) == {"0.9.0"}
+    named = run(f"git:{world}/omni@main", "pypi:vllm-ascend==0.10.0")
+    assert named.next
+    assert " --ascend pypi:vllm-ascend==0.10.0 " in named.next
+
+
+def test_wrong_specs_are_refused(world: Path) -> None:
+    with pytest.raises(BadInput, match="names no source kind"):
+        run(f"git:{world}/omni@main", "vllm-ascend")
+    with pytest.raises(BadInput, match="the ref is missing"):
+        run(f"git:{world}/omni@main", f"git:{world}/nowhere")
+    with pytest.raises(BadInput, match="not a vllm-omni tree"):
+        run(f"git:{world}/ascend@main", f"git:{world}/ascend")
+
+
+def test_the_step_is_recorded_in_the_job_of_these_versions(world: Path) -> None:
+    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
+    job_for(world, omni, ascend)
+    result = run(omni, ascend)
+    step = open_job(world / "work").steps["lineage"]
+    assert (step.status, step.verdict, step.summary) == ("done", "PASS", result.summary)
+    assert step.outputs == {"base": result.data["base"]}
+    assert step.pid is None
+
+
+def test_a_job_for_other_versions_is_left_alone(world: Path) -> None:
+    omni = f"git:{world}/omni@main"
+    job_for(world, omni, f"git:{world}/ascend@main~1")
+    run(omni, f"git:{world}/ascend@main")
+    assert open_job(world / "work").steps["lineage"].status == "todo"
+
+
+def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
+    job_for(world, omni, ascend)
+
+    def fail(*args: object) -> None:
+        raise Blocked("no disk", expected="a disk", try_="add one")
+
+    monkeypatch.setattr(lineage, "infer", fail)
+    with pytest.raises(Blocked):
+        run(omni, ascend)
+    step = open_job(world / "work").steps["lineage"]
+    assert (step.status, step.verdict, step.summary) == ("failed", "BLOCKED", "no disk")
+
+
+def test_a_job_that_cannot_be_read_or_written_is_no_obstacle(world: Path) -> None:
+    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
+    job = job_for(world, omni, ascend)
+    (job.folder / "job.lock").unlink(missing_ok=True)
+    (job.folder / "job.lock").mkdir()
+    assert run(omni, ascend).verdict is Verdict.PASS
+    (job.folder / "job.json").write_text("{")
+    assert run(omni, ascend).verdict is Verdict.PASS
+
+
+def test_nothing_is_made_where_no_job_is_open(world: Path) -> None:
+    run(f"git:{world}/omni@main", f"git:{world}/ascend@main")
+    assert list((world / "work").iterdir()) == []
+
+
+def test_the_upstream_path_comes_from_omni(world: Path) -> None:
+    moved = UPSTREAM.path.replace("model_runner_v1", "runner")
+    commit_at(world / "ascend", "2026-03-01", {moved: upstream_source({"run": steps(20)})})
+    own = "from vllm_ascend.worker.runner import NPUModelRunner\n"
+    tree = write_tree(world / "new", omni_files(base=body("run", steps(20)), own_import=own))
+    assert run(f"dir:{tree}", f"git:{world}/ascend").data["base"]["date"].startswith("2026-03-01")
