@@ -146,11 +146,11 @@ def _imports(omni: SourceTree, human: SourceTree, target: SourceTree) -> ImportS
 
 
 def undefined(merged: MergedRunners) -> int:
-    """Undefined names in the merged files that were not undefined before, over both answers to conflicts."""
+    """Undefined names in the merged files that were not undefined before, whatever a conflict is decided for."""
     count = 0
     for path, text in merged.files.items():
         known = undefined_names(merged.ours[path])
-        count += len(set().union(*(undefined_names(a.text) for a in answers(text))) - known)
+        count += len(set.intersection(*(undefined_names(a.text) for a in answers(text))) - known)
     return count
 
 

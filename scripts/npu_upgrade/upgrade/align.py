@@ -19,7 +19,19 @@ _ASSIGNMENT = re.compile(r"[^=(\"']*[^=(\"'!<>]=[^=]|[^=(\"']*: ")
 
 
 def align(base: Sequence[Statement], side: Sequence[Statement]) -> list[Pair]:
-    """Pairs of equal statements, first at the same indent, then re-indented runs."""
+    """Pairs of equal statements, first at the same indent, then re-indented runs.
+
+    Where a large part was re-indented, a line can happen to stand at another one's old depth
+    and pull the two apart; then statements are paired whatever their depth.
+    """
+    by_depth = _align_by_depth(base, side)
+    if len(by_depth) == min(len(base), len(side)):
+        return by_depth
+    any_depth = _solid_runs(patience([s.key for s in base], [s.key for s in side]), base, side)
+    return max(by_depth, any_depth, key=lambda pairs: sum(weight(base[i].key) for i, _ in pairs))
+
+
+def _align_by_depth(base: Sequence[Statement], side: Sequence[Statement]) -> list[Pair]:
     pairs = patience([(s.indent, s.key) for s in base], [(s.indent, s.key) for s in side])
     found = list(pairs)
     for gap in changes(pairs, len(base), len(side)):
@@ -126,13 +138,14 @@ def _subject(key: str) -> str:
 
 
 def _solid_runs(pairs: list[Pair], base: Sequence[Statement], side: Sequence[Statement]) -> list[Pair]:
-    """Re-indented matches worth believing: runs moved by one shift that say enough."""
+    """Matches worth believing: what was not re-indented, and runs moved by one shift that say enough."""
     kept: list[Pair] = []
     run: list[Pair] = []
 
     def flush() -> None:
         telling = [weight(base[i].key) for i, _ in run]
-        if sum(words > 3 for words in telling) >= 2 or (telling and max(telling) >= 6):
+        unmoved = bool(run) and _shift(run[0], base, side) == 0
+        if unmoved or sum(words > 3 for words in telling) >= 2 or (telling and max(telling) >= 6):
             kept.extend(run)
         run.clear()
 

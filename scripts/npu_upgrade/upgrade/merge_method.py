@@ -8,10 +8,11 @@ A decision that breaks one of them becomes a conflict.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from npu_upgrade.pycode.names import unbound_names
+from npu_upgrade.pycode.names import names_in, unbound_names
 from npu_upgrade.pycode.statements import Statement
 from npu_upgrade.upgrade.blocks import enclosing_block
 from npu_upgrade.upgrade.duplicates import drop_duplicates
@@ -75,8 +76,8 @@ class _Runner:
     def _contest_block(self, merged: ThreeWay, broken: int) -> Restrictions:
         """Leave the block around a syntax error to a person; wider when that did not help."""
         limits = merged.restrictions
-        number = min(merged.origins[broken], len(merged.base) - 1)
-        place = enclosing_block(merged.base, number, number + 1)
+        end = max(merged.origins[broken][1], 1)
+        place = enclosing_block(merged.base, end - 1, end)
         while any(a <= place[0] and place[1] <= b for a, b in limits.contested):
             place = enclosing_block(merged.base, *place)
             if place == (0, len(merged.base)):
@@ -92,7 +93,23 @@ class _Runner:
         if not lost <= limits.wanted:
             return replace(limits, wanted=limits.wanted | lost)
         fresh = {place for place, names in merged.dropped.items() if names & lost} - limits.contested
+        if fresh:
+            return replace(limits, contested=limits.contested | fresh)
+        readers = self._readers(merged, lost)
+        changed = {(start, end) for start, end in readers if start < end} - limits.held
+        if changed:
+            return replace(limits, held=limits.held | changed)
+        fresh = {(start, max(end, start + 1)) for start, end in readers} - limits.contested
         return replace(limits, contested=limits.contested | fresh) if fresh else None
+
+    def _readers(self, merged: ThreeWay, lost: set[str]) -> set[Place]:
+        """Where upstream's text came in that reads a name whose definition omni had dropped."""
+        own = {statement.key for statement in self.sides[1]}
+        return {
+            origin
+            for piece, origin in zip(merged.pieces, merged.origins, strict=True)
+            if isinstance(piece, Statement) and piece.key not in own and names_in([piece.key], ast.Load) & lost
+        }
 
     @staticmethod
     def _unbound(statements: Sequence[Statement]) -> set[str]:

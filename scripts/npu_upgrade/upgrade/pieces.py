@@ -44,8 +44,8 @@ Piece = Statement | Conflict
 class MergedMethod:
     """The outcome for one method.
 
-    ``pieces`` are in source order; ``automatic`` counts the statements that the merge
-    brought in, changed or dropped by itself.
+    ``pieces`` are in source order; ``automatic`` counts the statements of upstream's that
+    the merge brought in, changed, dropped or left out by itself.
     """
 
     pieces: tuple[Piece, ...]

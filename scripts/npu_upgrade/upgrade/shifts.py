@@ -64,12 +64,17 @@ def agreed_depth(
     Both then moved it for one reason, and that move is no change of either side.
     """
     headers = parents(ours), parents(theirs)
+    of_ours = {o: i for i, o in in_ours.items()}
     out = list(base)
-    for i, o in in_ours.items():
+    for i, o in sorted(in_ours.items()):
         t = in_theirs.get(i)
         if t is None or ours[o].indent != theirs[t].indent or ours[o].indent == base[i].indent:
             continue
         mine, other = headers[0][o], headers[1][t]
-        if mine is not None and other is not None and ours[mine].key == theirs[other].key:
+        if mine is None or other is None or ours[mine].key != theirs[other].key:
+            continue
+        above = of_ours.get(mine)
+        # Under a header that each side moved for its own reason, the statement moved for both.
+        if above is None or out[above].indent == ours[mine].indent:
             out[i] = base[i].shifted(ours[o].indent - base[i].indent)
     return out

@@ -26,6 +26,7 @@ from npu_upgrade.upgrade.shifts import agreed_depth, inherited_shifts, parents
 Place = tuple[int, int]
 """A half-open range of base statements."""
 
+_HELD = "upstream's new text reads a name whose definition omni had dropped; omni's version stays"
 _ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)")
 
 
@@ -46,19 +47,21 @@ class Restrictions:
     """What the guards ask of the next run.
 
     ``refused`` overlaps are not combined, ``contested`` ranges are left to a person, and
-    upstream's definitions of ``wanted`` names come in where omni's version stays.
+    upstream's definitions of ``wanted`` names come in where omni's version stays. Ranges
+    that are ``held`` stay as omni has them.
     """
 
     refused: frozenset[Place] = frozenset()
     contested: frozenset[Place] = frozenset()
     wanted: frozenset[str] = frozenset()
+    held: frozenset[Place] = frozenset()
 
 
 @dataclass
 class ThreeWay:
     """One run over one method; the results are in ``pieces``, ``flags`` and ``automatic``.
 
-    ``origins`` holds the base position of each piece; ``overlaps`` the ranges that were
+    ``origins`` holds the base range each piece stands for; ``overlaps`` the ranges that were
     combined by similarity; ``dropped`` the names assigned only in text that a decision
     left out, by the range it left them out at.
     """
@@ -70,11 +73,11 @@ class ThreeWay:
     restrictions: Restrictions
     pieces: list[Piece] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
-    origins: list[int] = field(default_factory=list)
+    origins: list[Place] = field(default_factory=list)
     overlaps: set[Place] = field(default_factory=set)
     dropped: dict[Place, set[str]] = field(default_factory=dict)
     automatic: int = 0
-    _at: int = 0
+    _at: Place = (0, 0)
     _orphans: list[Comment] = field(default_factory=list)
 
     def run(self) -> ThreeWay:
@@ -85,8 +88,10 @@ class ThreeWay:
         place = 0
         for span, sides in self._clusters():
             self._emit_commons(place, span.b0)
-            place = self._at = max(place, span.b1)
-            if len(sides) == 2:
+            place, self._at = span.b1, (span.b0, span.b1)
+            if self._at in self.restrictions.held:
+                self._keep_ours(span, "held", _HELD)
+            elif len(sides) == 2:
                 self._decide(span)
             elif 0 in sides:
                 self._take_ours(span)
@@ -155,7 +160,15 @@ class ThreeWay:
 
     def _shifts(self, side: list[Statement], own: dict, other: dict, other_side: list[Statement]) -> list[int]:
         moved = {i: other_side[j].indent - self.base[i].indent for i, j in other.items()}
-        return inherited_shifts(side, {j: moved[i] for i, j in own.items() if i in moved})
+        known = {j: moved[i] for i, j in own.items() if i in moved}
+        for edit in changes(sorted(own.items()), len(self.base), len(side)):
+            # What replaces statements goes where the other side moved those.
+            replaced = range(edit.a0, edit.a1)
+            found = {moved[i] for i in replaced if i in moved}
+            top = min((self.base[i].indent for i in replaced), default=0)
+            if len(found) == 1:
+                known |= {j: min(found) for j in range(edit.b0, edit.b1) if side[j].indent == top}
+        return inherited_shifts(side, known)
 
     def _is_contested(self, span: Span) -> bool:
         return any(a < span.b1 and span.b0 < b for a, b in self.restrictions.contested)
@@ -187,6 +200,7 @@ class ThreeWay:
     def _keep_ours(self, span: Span, kind: str, reason: str) -> None:
         base, ours, theirs = self._run(span)
         self._flag(kind, reason, base, ours, theirs)
+        self.automatic += max(1, len(set(_keys(theirs)) - set(_keys(base))))
         self.dropped[span.b0, span.b1] = _names(theirs, ast.Store) - _names(ours, ast.Store)
         for number in range(span.t0, span.t1):
             statement = self.theirs[number]
@@ -285,8 +299,15 @@ class ThreeWay:
             self._take_theirs(span)
             self._take_numbers(range(span.o0, span.o1), self.shift_ours[span.o1])
             return
-        deeper = ours[0].indent - theirs[0].indent
-        ours_first = deeper > 0 or (deeper == 0 and _feeds(ours, theirs) and not _feeds(theirs, ours))
+        if lead := _deeper(ours, theirs):
+            self._take_numbers(range(span.o0, span.o0 + lead))
+            self._insert_rest(replace(span, o0=span.o0 + lead))
+            return
+        if lead := _deeper(theirs, ours):
+            self._take_theirs(replace(span, o1=span.o0, t1=span.t0 + lead))
+            self._insert_rest(replace(span, t0=span.t0 + lead))
+            return
+        ours_first = _feeds(ours, theirs) and not _feeds(theirs, ours)
         i = j = 0
         for x, y in [*longest_common(_keys(ours), _keys(theirs)), (len(ours), len(theirs))]:
             if i < x and j < y:
@@ -301,15 +322,25 @@ class ThreeWay:
             self._take_numbers(range(part.o1, min(part.o1 + 1, span.o1)))
             i, j = x + 1, y + 1
 
+    def _insert_rest(self, span: Span) -> None:
+        if span.o0 < span.o1 and span.t0 < span.t1:
+            self._insert_both(span)
+        else:
+            self._take_theirs(span)
+            self._take_ours(span)
+
     # -- emitting --
 
     def _emit_commons(self, start: int, end: int) -> None:
         for number in range(start, end):
-            self._at = number
+            self._at = (number, number + 1)
             self._emit_common(number, self.mate_ours[number], self.mate_theirs[number])
 
     def _emit_common(self, i: int, o: int, t: int) -> None:
         base, ours, theirs = self.base[i], self.ours[o], self.theirs[t]
+        if (i, i + 1) in self.restrictions.held:
+            self._flag("held", _HELD, [base], [ours], [theirs])
+            theirs = replace(theirs, key=base.key, lines=base.lines)
         merged = merge_statement(base.key, ours.key, theirs.key, self.context.omni_names)
         if merged is None:
             span = Span(i, i + 1, o, o + 1, t, t + 1)
@@ -333,7 +364,7 @@ class ThreeWay:
             shift_comments(theirs.comments, indent - theirs.indent),
         )
         blanks = ours.blanks if ours.blanks != base.blanks else theirs.blanks
-        lines = _lines(key, base, ours, theirs)
+        lines = _lines(key, ours, theirs)
         comments += lost_inline(base, ours, lines, indent)
         self._emit(Statement(key, indent, lines, blanks, comments))
 
@@ -367,9 +398,32 @@ class ThreeWay:
         self._add(statement)
 
     def _conflict(self, span: Span, reason: str) -> None:
+        span, tail = self._trim(span)
         ours = tuple(self.ours[n].shifted(self.shift_ours[n]) for n in range(span.o0, span.o1))
         theirs = tuple(self.theirs[n].shifted(self.shift_theirs[n]) for n in range(span.t0, span.t1))
         self._add(Conflict(tuple(self.base[span.b0 : span.b1]), ours, theirs, reason))
+        for statement in tail:
+            self._emit(statement)
+
+    def _trim(self, span: Span) -> tuple[Span, list[Statement]]:
+        """Emit what all three begin a conflict with; take off what all three end it with."""
+        while (same := self._agreed(span.b0, span.o0, span.t0, span)) is not None:
+            self._emit(same)
+            span = replace(span, b0=span.b0 + 1, o0=span.o0 + 1, t0=span.t0 + 1)
+        tail: list[Statement] = []
+        while (same := self._agreed(span.b1 - 1, span.o1 - 1, span.t1 - 1, span)) is not None:
+            tail.insert(0, same)
+            span = replace(span, b1=span.b1 - 1, o1=span.o1 - 1, t1=span.t1 - 1)
+        return span, tail
+
+    def _agreed(self, b: int, o: int, t: int, span: Span) -> Statement | None:
+        """The statement that stands at these places on both sides as in base."""
+        if not (span.b0 <= b < span.b1 and span.o0 <= o < span.o1 and span.t0 <= t < span.t1):
+            return None
+        ours, theirs = self.ours[o].shifted(self.shift_ours[o]), self.theirs[t].shifted(self.shift_theirs[t])
+        if not self.base[b].key == ours.key == theirs.key or ours.indent != theirs.indent:
+            return None
+        return replace(ours, comments=merge_comments(self.base[b].comments, ours.comments, theirs.comments))
 
     def _add(self, piece: Piece) -> None:
         self.pieces.append(piece)
@@ -382,9 +436,9 @@ class ThreeWay:
         return self.base[span.b0 : span.b1], self.ours[span.o0 : span.o1], self.theirs[span.t0 : span.t1]
 
 
-def _lines(key: str, base: Statement, ours: Statement, theirs: Statement) -> tuple[str, ...]:
-    """The layout of a merged statement: the side's that changed it, else ours'."""
-    if key == ours.key and (ours.lines != base.lines or key != theirs.key):
+def _lines(key: str, ours: Statement, theirs: Statement) -> tuple[str, ...]:
+    """The layout of a merged statement: the side's that has it; ours' where only layout differs."""
+    if key == ours.key:
         return ours.lines
     return theirs.lines if key == theirs.key else tuple(key.split("\n"))
 
@@ -400,19 +454,22 @@ def _mates(base: list[Statement], side: list[Statement], b0: int, s0: int) -> di
 def _group(
     mine: list[Change], other: list[Change], depth: Callable[[Change, int], int]
 ) -> list[list[tuple[Change, int]]]:
-    """Edits of both sides, grouped where they overlap or insert at one place.
-
-    Of two groups at one place the deeper one comes first: it still belongs to the block before.
-    """
+    """Edits of both sides, grouped where they overlap or insert at one place."""
     edits = [(e, 0) for e in mine] + [(e, 1) for e in other]
     edits.sort(key=lambda item: (item[0].a0, item[0].a1, -item[1]))
     groups: list[list[tuple[Change, int]]] = []
     for edit, side in edits:
-        if groups and any(s != side and _overlap(edit, e) for e, s in groups[-1]):
+        if groups and any(s != side and _meet((edit, side), (e, s), depth) for e, s in groups[-1]):
             groups[-1].append((edit, side))
         else:
             groups.append([(edit, side)])
-    return sorted(groups, key=lambda group: (group[0][0].a0, -depth(*group[0])))
+    return groups
+
+
+def _meet(edit: tuple[Change, int], earlier: tuple[Change, int], depth: Callable[[Change, int], int]) -> bool:
+    """Whether two edits are one place: they overlap, or the later one still belongs before the earlier."""
+    same_start = edit[0].a0 == earlier[0].a0 == earlier[0].a1
+    return _overlap(edit[0], earlier[0]) or (same_start and depth(*edit) > depth(*earlier))
 
 
 def _overlap(a: Change, b: Change) -> bool:
@@ -439,6 +496,13 @@ def _tail_start(ours: list[Statement], start: int, first: int, end: int) -> int:
         if apart and not _feeds(ours[start:number], ours[number:end]):
             return number
     return end
+
+
+def _deeper(first: list[Statement], second: list[Statement]) -> int:
+    """How many statements ``first`` begins with that still belong to the block before ``second``."""
+    keys = _keys(second)
+    deeper = (n for n, s in enumerate(first) if s.indent <= second[0].indent or s.key in keys)
+    return next(deeper, len(first))
 
 
 def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:

@@ -1,0 +1,105 @@
+"""Signatures read from source: what changed, what a call or an override no longer fits."""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
+
+
+def signature(node: Function) -> str:
+    """The name with its parameters and defaults, less annotations: ``f(self, a, b=None)``."""
+    arguments = copy.deepcopy(node.args)
+    for arg in _all(arguments):
+        arg.annotation = None
+    kinds = [f"@{kind} " for kind in map(_last_name, node.decorator_list) if kind in _KINDS]
+    word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return f"{''.join(kinds)}{word}{node.name}({ast.unparse(arguments)})"
+
+
+def plain_text(node: ast.stmt) -> str:
+    """The source of a definition without comments, layout and docstring, to compare by."""
+    node = copy.deepcopy(node)
+    body = getattr(node, "body", [])
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1:
+        del body[0]
+    return ast.unparse(node)
+
+
+def new_parameters(before: Function, after: Function) -> list[str]:
+    """The parameters that ``after`` has and ``before`` has not, in order."""
+    known = {arg.arg for arg in _all(before.args)}
+    return [arg.arg for arg in _all(after.args) if arg.arg not in known]
+
+
+def not_taken(override: Function, upstream: Function) -> list[str]:
+    """The parameters of ``upstream`` that a caller may give and ``override`` does not take.
+
+    Ends with ``NAME (has no default)`` for those that the override asks for and upstream
+    does not have.
+    """
+    own, args = override.args, upstream.args
+    takes = {arg.arg for arg in [*own.posonlyargs, *own.args, *own.kwonlyargs]}
+    missing = []
+    for position, arg in enumerate(_positional(args)):
+        fits_place = own.vararg is not None or position < len(_positional(own))
+        fits_name = arg.arg in takes or own.kwarg is not None or position == 0
+        if not (fits_place and fits_name):
+            missing.append(arg.arg)
+    missing += [arg.arg for arg in args.kwonlyargs if arg.arg not in takes and own.kwarg is None]
+    given = {arg.arg for arg in _all(args)}
+    asked = [name for name in _required(own) if name not in given][_common_places(own, args) :]
+    return missing + [f"{name} (has no default)" for name in asked]
+
+
+def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
+    """Why ``call`` does not fit the signature, empty when it does or cannot be told.
+
+    ``bound``: the first parameter is given by the object it is called on.
+    """
+    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
+        return ""
+    places = _positional(node.args)[int(bound) :]
+    if len(call.args) > len(places) and node.args.vararg is None:
+        return f"takes {len(places)} positional arguments, gets {len(call.args)}"
+    takes = {arg.arg for arg in [*places, *node.args.kwonlyargs]}
+    given = [str(keyword.arg) for keyword in call.keywords]
+    unknown = [name for name in given if name not in takes]
+    if unknown and node.args.kwarg is None:
+        return f"has no parameter {', '.join(unknown)}"
+    filled = {arg.arg for arg in places[: len(call.args)]} | set(given)
+    lacking = [name for name in _required(node.args) if name in takes and name not in filled]
+    return f"needs {', '.join(lacking)}" if lacking else ""
+
+
+def is_bound(node: Function) -> bool:
+    """Whether a method gets the object or class as its first argument."""
+    return "staticmethod" not in map(_last_name, node.decorator_list)
+
+
+def _positional(args: ast.arguments) -> list[ast.arg]:
+    return [*args.posonlyargs, *args.args]
+
+
+def _all(args: ast.arguments) -> list[ast.arg]:
+    rest = [arg for arg in (args.vararg, args.kwarg) if arg]
+    return [*_positional(args), *args.kwonlyargs, *rest]
+
+
+def _required(args: ast.arguments) -> list[str]:
+    places = _positional(args)
+    named = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    required = [arg.arg for arg in places[: len(places) - len(args.defaults)]]
+    return required + [arg.arg for arg, default in named if default is None]
+
+
+def _common_places(own: ast.arguments, args: ast.arguments) -> int:
+    """1 when the override only calls its first parameter otherwise (``self``, ``worker``)."""
+    first = [places[0].arg for places in (_positional(own), _positional(args)) if places]
+    return int(len(first) == 2 and first[0] != first[1] and first[0] in _required(own))
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).partition("(")[0].rpartition(".")[2]

@@ -1,0 +1,229 @@
+"""Omni markers: recognised in the dialects of real files, added once, never in the way."""
+
+from __future__ import annotations
+
+import ast
+import random
+from dataclasses import replace
+
+import pytest
+from code_gen import three_versions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_upgrade.pycode.statements import END, Comment, Statement, render, split_statements
+from npu_upgrade.upgrade.markers import MARKER, add_markers, is_marker, is_rule, marker_count, unmarked_lines
+
+OPENERS = [
+    "# -------------------------------------- Omni-new -------------------------------------------------",
+    "#  -------------------------------------- Omni-new -------------------------------------------------",
+    "# ---------------------------------------Omni-new----------------------------------------------",
+    "# Omni-new",
+    "# omni-NEW",
+    "#Omni-new",
+]
+NOTES = ["# [Omni] Handle the transfer first", "# OMNI: keep", "# Omni: prefix-cache step id", "#[omni]"]
+OTHERS = ["# the omni model", "# new", "# ---- section ----", "# TODO(omni): x", "# uses Omni-newer things"]
+UPSTREAM = """    def run(self, batch):
+        start(batch)
+        if batch:
+            inner(batch)
+            last(batch)
+        return batch"""
+
+
+def mark(merged: str, upstream: str = UPSTREAM) -> str:
+    return render(add_markers(split_statements(merged), split_statements(upstream)))
+
+
+def counted(merged: str, upstream: str = UPSTREAM) -> tuple[int, int]:
+    return unmarked_lines(split_statements(merged), split_statements(upstream))
+
+
+def expect(text: str) -> str:
+    """``M`` alone on a line stands for the marker."""
+    return "\n".join(line.replace("M", MARKER) if line.strip() == "M" else line for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("text", [*OPENERS, *NOTES])
+def test_dialects(text: str) -> None:
+    assert is_marker(text)
+    assert not is_rule(text)
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_comments_are_no_markers(text: str) -> None:
+    assert not is_marker(text)
+    assert not is_rule(text)
+
+
+def test_rules() -> None:
+    assert is_rule("#  ------------------------------------------------")
+    assert is_rule("# ---")
+    assert not is_rule("# --")
+    assert not is_marker("# ----------------")
+
+
+def test_the_marker_that_is_added_is_one() -> None:
+    assert is_marker(MARKER)
+    assert MARKER == OPENERS[0]
+
+
+def test_counting_reads_comments_only() -> None:
+    text = '"""\n# Omni-new\n"""\nx = 1  # [Omni] why\ncall(\n    # OMNI: inside\n    1)\n# Omni-new\n'
+    assert marker_count(text) == 3
+    assert marker_count("<<<<<<< a\n    # Omni-new\n  x = '\n=======") == 1
+
+
+def test_a_copy_gets_no_markers() -> None:
+    assert mark(UPSTREAM) == UPSTREAM
+    assert counted(UPSTREAM) == (0, 0)
+
+
+def test_a_run_of_omni_statements_is_enclosed() -> None:
+    merged = UPSTREAM.replace(
+        "        if batch:", "\n        # why\n        one()\n        two()\n        if batch:", 1
+    )
+    wanted = UPSTREAM.replace(
+        "        if batch:",
+        "\n        M\n        # why\n        one()\n        two()\n        M\n        if batch:",
+        1,
+    )
+    assert mark(merged) == expect(wanted)
+    assert counted(merged) == (2, 2)
+    assert counted(mark(merged)) == (0, 2)
+
+
+def test_a_whole_omni_block_is_one_run() -> None:
+    block = "        if omni:\n            one()\n        else:\n            two()\n"
+    merged = UPSTREAM.replace("        return batch", block + "        return batch")
+    wanted = UPSTREAM.replace("        return batch", f"        M\n{block}        M\n        return batch")
+    assert mark(merged) == expect(wanted)
+
+
+def test_code_at_the_end_of_a_block_and_of_the_method() -> None:
+    merged = (
+        UPSTREAM.replace("            last(batch)", "            last(batch)\n            own()")
+        + "\n        more()"
+    )
+    wanted = UPSTREAM.replace(
+        "            last(batch)", "            last(batch)\n            M\n            own()\n            M"
+    )
+    assert mark(merged) == expect(wanted + "\n        M\n        more()\n        M")
+
+
+def test_a_changed_statement_in_an_upstream_block_is_a_run() -> None:
+    merged = UPSTREAM.replace("inner(batch)", "inner(batch, stage=1)")
+    wanted = UPSTREAM.replace(
+        "            inner(batch)", "            M\n            inner(batch, stage=1)\n            M"
+    )
+    assert mark(merged) == expect(wanted)
+
+
+def test_a_changed_header_is_marked_alone() -> None:
+    merged = UPSTREAM.replace("if batch:", "if batch and omni:")
+    wanted = UPSTREAM.replace("        if batch:", "        M\n        if batch and omni:\n            M")
+    assert mark(merged) == expect(wanted)
+    assert counted(mark(merged)) == (0, 1)
+
+
+def test_signature_and_docstring_need_no_marker() -> None:
+    merged = UPSTREAM.replace("batch):", 'batch, stage=0):\n        """Omni\'s."""', 1)
+    assert mark("    @torch.no_grad()\n" + merged) == "    @torch.no_grad()\n" + merged
+    assert counted(merged) == (0, 0)
+
+
+@pytest.mark.parametrize("opener", [*OPENERS, *NOTES])
+def test_marked_code_is_left_alone(opener: str) -> None:
+    closing = [OPENERS[0], "#  -----------------------------"]
+    for closer in closing:
+        merged = UPSTREAM.replace(
+            "        return batch", f"        {opener}\n        one()\n        {closer}\n        return batch"
+        )
+        assert mark(merged) == merged
+        assert counted(merged) == (0, 1)
+
+
+def test_a_marker_on_an_omni_block_is_for_all_in_it() -> None:
+    merged = UPSTREAM.replace("        if batch:", "        # [Omni] only here\n        if batch and omni:")
+    merged = merged.replace("            last(batch)", "            own(batch)\n            last(batch)")
+    assert mark(merged) == merged
+
+
+def test_a_pair_around_more_than_omni_code_counts() -> None:
+    merged = UPSTREAM.replace(
+        "        start(batch)", "        # Omni-new\n        start(batch)\n        own(batch)"
+    )
+    merged = merged.replace("        return", "        # Omni-new\n        return").replace(
+        "last(b", "last(o, b"
+    )
+    assert mark(merged) == merged
+    assert counted(merged) == (0, 2)
+
+
+def test_a_lone_marker_of_upstream_code_says_nothing() -> None:
+    merged = UPSTREAM.replace(
+        "        start(batch)", "        # Omni-new\n        start(batch)\n        own(batch)"
+    )
+    assert counted(merged) == (1, 1)
+    assert marker_count(mark(merged)) == 3
+
+
+def test_code_behind_a_closing_marker_is_outside() -> None:
+    merged = UPSTREAM.replace(
+        "        return batch",
+        "        # Omni-new\n        one()\n        # Omni-new\n        two()\n        return batch",
+    )
+    assert counted(merged) == (1, 2)
+    assert mark(merged).count("\n".join([f"        {MARKER}", "        two()", f"        {MARKER}"])) == 1
+
+
+def test_blank_lines_stay_before_the_marker() -> None:
+    merged = UPSTREAM.replace(
+        "        return batch", "\n        # why\n\n        one()\n        return batch"
+    )
+    assert f"last(batch)\n\n        {MARKER}\n        # why\n\n        one()\n" in mark(merged)
+
+
+def test_comments_of_the_block_before_stay_there() -> None:
+    merged = UPSTREAM.replace(
+        "        return batch", "            # of the block\n        one()\n        return batch"
+    )
+    assert f"            # of the block\n        {MARKER}\n        one()\n" in mark(merged)
+
+
+def plain(statements: list[Statement]) -> list[tuple[str, int, tuple[str, ...]]]:
+    return [(s.key, s.indent, s.lines) for s in statements if s.key != END]
+
+
+def sprinkled(rng: random.Random, statements: list[Statement]) -> list[Statement]:
+    """The statements with markers, notes and rules put before some of them, at odd depths too."""
+    out = []
+    for statement in statements:
+        comments = list(statement.comments)
+        while rng.random() < 0.3:
+            text = rng.choice([*OPENERS, *NOTES[:2], "# ------", "# other"])
+            indent = statement.indent + rng.choice([0, 0, 0, 4, 8, -4])
+            comments.insert(rng.randint(0, len(comments)), Comment(max(0, indent), text, rng.randint(0, 1)))
+        out.append(replace(statement, comments=tuple(comments)))
+    return out
+
+
+@given(st.integers(0, 1 << 32))
+@settings(deadline=None, max_examples=200)
+def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
+    rng = random.Random(seed)
+    _, ours, theirs = map(split_statements, three_versions(rng, 6))
+    merged = sprinkled(rng, ours) if rng.random() < 0.7 else ours
+    once = add_markers(merged, theirs)
+    assert plain(once) == plain(merged)
+    before = [c.text for s in merged for c in s.comments]
+    assert marker_count(render(once)) >= sum(map(is_marker, before))
+    left = iter(c.text for s in once for c in s.comments)
+    assert all(text in left for text in before)
+    ast.parse(f"class A:\n{render(once)}")
+    again = split_statements(render(once))
+    assert plain(again) == plain(once)
+    assert render(add_markers(again, theirs)) == render(once)
+    assert unmarked_lines(again, theirs)[0] == 0
+    assert unmarked_lines(again, theirs)[1] == unmarked_lines(merged, theirs)[1]
