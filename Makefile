@@ -1,6 +1,7 @@
 # Needs only Python >= 3.11, git and make: each target makes the environment it needs on first use.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
@@ -26,7 +27,7 @@ format: ## put the code into ruff's format, with the safe fixes of its linter
 bench: bench-replay ## all benchmarks
 
 bench-replay: ## replay past upgrades and compare with what the maintainers did
-	@$(call in_env,tools) "$$python" scripts/bench/replay.py
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.replay $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

@@ -25,7 +25,17 @@ def main() -> int:
         workspace = Path(folder)
         step(workspace, "lineage", "--omni", OMNI, "--ascend", ASCEND)
         merge = step(
-            workspace, "merge", "--omni", OMNI, "--ascend", ASCEND, "--out", str(OUT), "--workspace", folder, "--replace"
+            workspace,
+            "merge",
+            "--omni",
+            OMNI,
+            "--ascend",
+            ASCEND,
+            "--out",
+            str(OUT),
+            "--workspace",
+            folder,
+            "--replace",
         )
         plan = step(workspace, "plan", "--job", merge["job"], "--workspace", folder)
     show_result(merge, plan)
@@ -45,12 +55,14 @@ def step(workspace: Path, *args: str) -> dict:
 def show_result(merge: dict, plan: dict) -> None:
     print("\n== what was merged")
     for method in merge["methods"]:
-        print(f"  {method['runner']:<11}{method['name'].rpartition('.')[2]:<20}{method['outcome']}  (base {method['base']})")
+        name = method["name"].rpartition(".")[2]
+        print(f"  {method['runner']:<11}{name:<20}{method['outcome']}  (base {method['base']})")
     print("\n== what is left")
     left = [item for item in plan["items"] if item["blocking"]]
     for item in left:
         print(f"  resolve: {item['title']}")
-    print(f"  {len(left)} to resolve, {plan['counts']['items to look at']} to look at (plan.md has the texts of both sides)")
+    looks = plan["counts"]["items to look at"]
+    print(f"  {len(left)} to resolve, {looks} to look at (plan.md has the texts of both sides)")
     print("\n== where it is")
     for path in merge["files"]:
         print(f"  {path}")

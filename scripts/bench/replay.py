@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Replay real upgrades of the NPU runners and compare with what the maintainers did by hand.
 
 For a sync A to B: ours is vllm-omni A, the target is the vllm-ascend that B's runners are
@@ -14,11 +13,9 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-
-from imports_score import ImportScore, score_imports
+from bench.imports_score import ImportScore, score_imports
+from bench.replay_score import FEWEST, Score, Texts, score_method
 from npu_upgrade.progress import say
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.names import undefined_names
@@ -31,7 +28,6 @@ from npu_upgrade.upgrade.import_sources import UpstreamFile
 from npu_upgrade.upgrade.layout import RUNNERS, find_upstream
 from npu_upgrade.upgrade.lineage import Lineage, infer
 from npu_upgrade.upgrade.merge_runners import MergedRunners, MethodOutcome, merge_runners
-from replay_score import FEWEST, Score, Texts, score_method
 
 SYNCS = ("0.14.0:0.16.0", "0.16.0:0.18.0", "0.18.0:0.20.0", "0.24.0:0.26.0", "0.26.0:0.28.0")
 LABELS = ("ours", "base", "theirs")
@@ -51,8 +47,12 @@ class Replay:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ascend", default="pypi:vllm-ascend", metavar="SPEC", help="the history of vllm-ascend")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--ascend", default="pypi:vllm-ascend", metavar="SPEC", help="the history of vllm-ascend"
+    )
     parser.add_argument("--sync", nargs="+", default=list(SYNCS), metavar="A:B", help="vllm-omni releases")
     parser.add_argument("--cases", action="store_true", help="list what fell short, method by method")
     args = parser.parse_args(argv)
@@ -73,7 +73,8 @@ def replay(before: str, after: str, ascend: str) -> Replay:
     say(f"replaying {before} -> {after}")
     omni, human = (open_source(f"pypi:vllm-omni=={v}") for v in (before, after))
     ours, theirs = infer(omni, ascend), infer(human, ascend)
-    assert ours.base and theirs.base, "released runners are copies"
+    assert ours.base, "the runners of a release are copies"
+    assert theirs.base
     target = open_source(theirs.base.spec)
     upstream = find_upstream(omni)
     bases = Bases(ours, target=theirs.base.version)
@@ -146,7 +147,7 @@ def _imports(omni: SourceTree, human: SourceTree, target: SourceTree) -> ImportS
 
 
 def undefined(merged: MergedRunners) -> int:
-    """Undefined names in the merged files that were not undefined before, whatever a conflict is decided for."""
+    """Names undefined in the merged files and not before, whatever a conflict is decided for."""
     count = 0
     for path, text in merged.files.items():
         known = undefined_names(merged.ours[path])
@@ -155,7 +156,19 @@ def undefined(merged: MergedRunners) -> int:
 
 
 def report(replays: Iterable[Replay], cases: bool) -> str:
-    head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling", "of")
+    head = (
+        "sync",
+        "base",
+        "target",
+        "methods",
+        "clean",
+        "hunks",
+        "git",
+        "reproduced",
+        "git ",
+        "ceiling",
+        "of",
+    )
     head += ("extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
     rows = [_row(r) for r in replays]
     text = table(head, rows)

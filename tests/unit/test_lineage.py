@@ -279,7 +279,7 @@ def test_neighbours_are_limited_and_follow_the_target(tmp_path: Path) -> None:
     )
     assert found.base
     older, newer = found.neighbours("run", found.base.version)
-    assert (len(older), len(newer)) == (3, 2)
+    assert (len(older), len(newer)) == (5, 2)  # of ten older ones: 1, 2, 3, 4 and 8 texts away
     assert len(found.neighbours("run", found.base.version, found.history.versions[-1])[1]) == 6
 
 
@@ -344,7 +344,7 @@ def test_neighbours_over_the_index(server, tmp_path: Path) -> None:  # noqa: F81
     assert found.base
     assert found.base.label == "0.5.0"
     older, newer = found.neighbours("run", found.base.version)
-    assert older == [copy_of_release(number) for number in (4, 3, 2)]
+    assert older == [copy_of_release(number) for number in (4, 3, 2, 1)]
     assert newer == [copy_of_release(number) for number in (7, 8)]
 
 

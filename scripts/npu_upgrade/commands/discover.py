@@ -36,7 +36,7 @@ HELP = "find releases, the vllm and vllm-ascend pair, what is installed, what ch
 EXAMPLES = """  upgrade.py discover
   upgrade.py discover --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
   upgrade.py discover --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
-  upgrade.py discover --python /opt/venv/bin/python --limit 10 --no-pre"""
+  upgrade.py discover --python ~/venv/bin/python --limit 10 --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
 
 

@@ -32,9 +32,10 @@ from npu_upgrade.upgrade.surroundings import surrounding_items
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "merge a new vllm-ascend into the NPU runners"
-EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0.post1 --out upgrade-out
+EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
   upgrade.py merge --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
-  upgrade.py merge --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out"""
+  upgrade.py merge --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 \\
+      --out out"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the vllm-ascend the runners were copied from (default auto: inferred for each method)",
     )
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR")
+    place.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR"
+    )
     place.add_argument(
         "--apply",
         nargs="?",
@@ -58,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
     parser.add_argument("--mark", action="store_true", help="put markers around omni code that has none")
-    parser.add_argument("--replace", action="store_true", help="with --out: overwrite files that were edited there")
+    parser.add_argument(
+        "--replace", action="store_true", help="with --out: overwrite files that were edited there"
+    )
     parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
 
 
@@ -72,8 +77,8 @@ def run(args: argparse.Namespace) -> Result:
     # Before anything is left in the workspace: can the result be written at all?
     out = (args.out or workspace_root(workspace) / "out").absolute()
     _refuse_edited(out, args.replace)
-    sources = {"omni": _source(inputs.omni), "ascend": _source(inputs.target)}
-    job = start_job(workspace, **sources, base=_base(inputs, args.base), out=out)
+    omni, ascend = _source(inputs.omni), _source(inputs.target)
+    job = start_job(workspace, omni=omni, ascend=ascend, base=_base(inputs, args.base), out=out)
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
@@ -126,7 +131,7 @@ def _refuse_edited(out: Path, replace: bool) -> None:
             raise BadInput(
                 f"{path} was edited since it was merged",
                 expected="a folder without work in it, so that none of yours is lost",
-                try_="another --out, or --replace to overwrite it (answers to conflicts are kept by `upgrade.py plan`)",
+                try_="another --out, or --replace to overwrite it (run `upgrade.py plan` first: it learns answers)",
             )
 
 
@@ -148,7 +153,9 @@ def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
 
 def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
     say("looking at what else the upgrade touches")
-    extra = surrounding_items(inputs.omni, inputs.base_tree(), inputs.target, inputs.upstream, inputs.bases.lineage)
+    extra = surrounding_items(
+        inputs.omni, inputs.base_tree(), inputs.target, inputs.upstream, inputs.bases.lineage
+    )
     versions = {
         "omni": merge_inputs.identity(inputs.omni),
         "ascend": merge_inputs.identity(inputs.target),
@@ -184,9 +191,7 @@ def _result(
         "counts": found,
         "conflicts_open": plan["conflicts_open"],
         "files": [str((repo or out) / path) for path in merged.files],
-        "methods": [
-            {key: m[key] for key in ("runner", "name", "outcome", "base")} for m in plan["methods"]
-        ],
+        "methods": [{key: m[key] for key in ("runner", "name", "outcome", "base")} for m in plan["methods"]],
         "resolve": [{"id": i["id"], "title": i["title"]} for i in plan["items"] if i["blocking"]],
     }
     head = ("method", "outcome", "base", "statements", "flags", "conflicts")

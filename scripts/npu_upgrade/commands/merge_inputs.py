@@ -95,7 +95,9 @@ def identity(tree: SourceTree) -> dict[str, Any]:
     if tree.version or (tree.sha and not tree.dirty):
         return known
     prefix = NPU_WORKER if tree.exists(f"{NPU_WORKER}/__init__.py") else "vllm_ascend/worker"
-    listing = "".join(f"{path} {sha256(tree.read(path))}\n" for path in tree.list(prefix) if path.endswith(".py"))
+    listing = "".join(
+        f"{path} {sha256(tree.read(path))}\n" for path in tree.list(prefix) if path.endswith(".py")
+    )
     return known | {"tree": sha256(listing)}
 
 

@@ -40,7 +40,9 @@ _MARKS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
     parser.add_argument("--done", nargs="+", default=[], metavar="ITEM", help="items that were dealt with")
-    parser.add_argument("--waive", nargs="+", default=[], metavar="ITEM", help="items that need nothing (with --note)")
+    parser.add_argument(
+        "--waive", nargs="+", default=[], metavar="ITEM", help="items that need nothing (with --note)"
+    )
     parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
     parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder with .npu-upgrade")
 

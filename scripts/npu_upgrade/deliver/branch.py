@@ -25,7 +25,9 @@ def check_applicable(repo: Path, branch: str) -> Checkout:
             try_="commit or stash them; an upgrade already applied goes on with `upgrade.py plan`",
         )
     if checkout.ask("check-ref-format", "--branch", branch) is None:
-        raise BadInput(f"{branch!r} is no name for a branch", expected="a git branch name", try_="--branch NAME")
+        raise BadInput(
+            f"{branch!r} is no name for a branch", expected="a git branch name", try_="--branch NAME"
+        )
     if checkout.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}"):
         raise BadInput(
             f"{repo} has a branch {branch} already",

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -81,10 +82,10 @@ def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _add(units: dict[str, Unit], qualname: str, node: ast.AST, lines: list[str]) -> None:
+def _add(units: dict[str, Unit], qualname: str, node: _Definition, lines: list[str]) -> None:
     # The later of two definitions of one name wins, as it does when Python runs.
-    start = min([node.lineno, *(item.lineno for item in node.decorator_list)]) - 1  # type: ignore[attr-defined]
-    end = node.end_lineno  # type: ignore[attr-defined]
+    start = min([node.lineno, *(item.lineno for item in node.decorator_list)]) - 1
+    end = node.end_lineno or node.lineno
     units[qualname] = Unit(qualname, start, end, "\n".join(lines[start:end]))
 
 
@@ -97,5 +98,10 @@ def _bound_names(node: ast.stmt) -> list[str]:
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
         targets = [node.target]
     elif isinstance(node, (ast.If, ast.Try, ast.With)):
-        return [name for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt) for name in _bound_names(child)]
+        return [
+            name
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.stmt)
+            for name in _bound_names(child)
+        ]
     return [item.id for target in targets for item in ast.walk(target) if isinstance(item, ast.Name)]

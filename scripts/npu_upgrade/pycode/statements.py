@@ -188,7 +188,7 @@ def canonical(code: str) -> str:
 def _unparse(code: str) -> str:
     if code.startswith("@"):
         return "@" + ast.unparse(ast.parse(code[1:].strip(), mode="eval"))
-    word = re.match(r"\w*", code).group()  # type: ignore[union-attr]
+    word = code.split(maxsplit=1)[0].rstrip(":(") if code else ""
     try:
         return ast.unparse(_without_doc_indent(ast.parse(code)))
     except SyntaxError:
@@ -204,6 +204,10 @@ def _unparse(code: str) -> str:
 def _without_doc_indent(tree: ast.Module) -> ast.Module:
     """Docstrings compare by their words, not by how they are indented."""
     node = tree.body[0] if tree.body else None
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ):
         node.value.value = "\n".join(line.strip() for line in node.value.value.split("\n"))
     return tree

@@ -15,6 +15,7 @@ SIMILAR = 0.6
 _SIMILAR_ELSEWHERE = 0.8
 _MAX_CELLS = 4000
 _WORDS = {"return", "raise", "assert", "del", "import", "from", "yield", "await", "global", "pass"}
+_FIRST_WORD = re.compile(r"^@?\w*")
 _ASSIGNMENT = re.compile(r"[^=(\"']*[^=(\"'!<>]=[^=]|[^=(\"']*: ")
 
 
@@ -36,9 +37,7 @@ def _align_by_depth(base: Sequence[Statement], side: Sequence[Statement]) -> lis
     found = list(pairs)
     for gap in changes(pairs, len(base), len(side)):
         if gap.a0 < gap.a1 and gap.b0 < gap.b1:
-            inner = patience(
-                [s.key for s in base[gap.a0 : gap.a1]], [s.key for s in side[gap.b0 : gap.b1]]
-            )
+            inner = patience([s.key for s in base[gap.a0 : gap.a1]], [s.key for s in side[gap.b0 : gap.b1]])
             shifted = [(gap.a0 + i, gap.b0 + j) for i, j in inner]
             found += _solid_runs(shifted, base, side)
     return sorted(found)
@@ -97,7 +96,7 @@ def fine_changes(a: Sequence[Statement], b: Sequence[Statement]) -> list[Change]
 def resembles(a: Statement, b: Statement) -> bool:
     """Whether two statements are about the same thing, wherever they stand."""
     subject = _subject(a.key)
-    return bool(subject) and subject == _subject(b.key) or _similarity(a.key, b.key) >= SIMILAR
+    return (bool(subject) and subject == _subject(b.key)) or _similarity(a.key, b.key) >= SIMILAR
 
 
 def weight(key: str) -> int:
@@ -123,7 +122,7 @@ def _similarity(a: str, b: str) -> float:
 
 def _kind(key: str) -> str:
     """The sort of statement: the word of a header, ``return`` and the like, assignment or call."""
-    word = re.match(r"@?\w*", key).group()  # type: ignore[union-attr]
+    word = _FIRST_WORD.findall(key)[0]
     if key.endswith(":") or word in _WORDS:
         return word
     return "=" if _ASSIGNMENT.match(key) else "()"

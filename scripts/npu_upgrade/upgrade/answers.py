@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256, write_json
+from npu_upgrade.files import write_json
 from npu_upgrade.progress import say
 from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.statements import END, Comment, Statement, render, split_statements
+from npu_upgrade.pycode.statements import END, Comment, Statement, render
 from npu_upgrade.upgrade.answer_regions import MarkedConflict, Region, resolved_regions
+from npu_upgrade.upgrade.conflict_identity import conflict_key, depth_of, identity, left_edge, statements_of
 from npu_upgrade.upgrade.conflict_text import answers as both_sides
 from npu_upgrade.upgrade.pieces import Conflict, Flag, MergedMethod, Piece, syntax_error
 
@@ -78,7 +79,7 @@ class Answers:
         when the folder cannot be written.
         """
         statements = statements_of(answer)
-        edge = _left_edge(statements)
+        edge = left_edge(statements)
         kept = {
             "answer": render([_moved(statement, -edge) for statement in statements]),
             "shift": edge - depth_of(base, ours, theirs) if statements else 0,
@@ -115,15 +116,13 @@ class Answers:
 
 def apply_answers(merged: MergedMethod, answers: Answers) -> MergedMethod:
     """``merged`` with remembered answers in place of its conflicts, and a flag for each."""
-    found: dict[int, list[Statement]] = {}
-    for number, piece in enumerate(merged.pieces):
-        answer = answers.find(piece) if isinstance(piece, Conflict) else None
-        if answer is not None:
-            found[number] = statements_of(answer)
+    conflicts = {n: piece for n, piece in enumerate(merged.pieces) if isinstance(piece, Conflict)}
+    texts = {number: answers.find(conflict) for number, conflict in conflicts.items()}
+    found = {number: statements_of(text) for number, text in texts.items() if text is not None}
     used = _usable(merged.pieces, found)
     if not used:
         return merged
-    flags = [Flag("remembered", REMEMBERED, *merged.pieces[number].texts()) for number in used]
+    flags = [Flag("remembered", REMEMBERED, *conflicts[number].texts()) for number in used]
     return replace(merged, pieces=tuple(_answered(merged.pieces, used)), flags=(*merged.flags, *flags))
 
 
@@ -138,7 +137,7 @@ def learn(preimage: str, postimage: str, answers: Answers, where: Mapping[str, A
     by_key: dict[str, set[str]] = {}
     for _, entry in found:
         if entry.answer is not None and entry.learned:
-            by_key.setdefault(entry.key, set()).add(json.dumps(_identity(entry.answer)))
+            by_key.setdefault(entry.key, set()).add(json.dumps(identity(entry.answer)))
     out = []
     for conflict, entry in found:
         if entry.learned and len(by_key[entry.key]) > 1:
@@ -149,32 +148,6 @@ def learn(preimage: str, postimage: str, answers: Answers, where: Mapping[str, A
             answers.remember(entry.key, *texts, entry.answer or "", details)
         out.append(entry)
     return out
-
-
-def conflict_key(base: str, ours: str, theirs: str) -> str:
-    """The identity of a conflict, from the source of its three sides."""
-    sides = [_identity(text) for text in (base, ours, theirs)]
-    # How deep ours and theirs are to one another counts; where the conflict stands does not.
-    apart = _first_column(theirs) - _first_column(ours) if sides[1] and sides[2] else 0
-    return sha256(json.dumps([sides, apart]))[:40]
-
-
-def depth_of(base: str, ours: str, theirs: str) -> int:
-    """The column a conflict stands at: that of the first statement of ours, else theirs, else base."""
-    return next((_first_column(text) for text in (ours, theirs, base) if _code_lines(text)), 0)
-
-
-def statements_of(text: str) -> list[Statement]:
-    """The statements of a piece of a method, which may begin deeper than it goes on.
-
-    Raises :class:`SyntaxError` when it cannot be tokenised.
-    """
-    first = _first_column(text)
-    # Headers for the blocks that the text leaves without having entered them.
-    lower = {_indent(line) for line in text.split("\n") if line.strip() and _indent(line) < first}
-    rungs = sorted(lower | {0}) if first else []
-    ladder = "".join(f"{' ' * rung}if 1:\n" for rung in rungs)
-    return split_statements(ladder + text)[len(rungs) :]
 
 
 def _judge(region: Region, preimage: str) -> tuple[MarkedConflict, Learned]:
@@ -242,32 +215,3 @@ def _at_depth(answer: str, depth: int) -> str | None:
 def _moved(statement: Statement, by: int) -> Statement:
     moved = statement.shifted(by)
     return replace(moved, indent=0) if statement.key == END else moved
-
-
-def _identity(text: str) -> list[Any]:
-    """The statements of one side, less comments, layout and depth."""
-    try:
-        statements = [s for s in statements_of(text) if s.key != END]
-    except SyntaxError:
-        return [line.strip() for line in _code_lines(text)]
-    edge = min((s.indent for s in statements), default=0)
-    return [[s.indent - edge, s.key] for s in statements]
-
-
-def _left_edge(statements: Sequence[Statement]) -> int:
-    """The smallest indent of the statements; of the comments when there are only those."""
-    edges = [s.indent for s in statements if s.key != END]
-    return min(edges or [c.indent for s in statements for c in s.comments], default=0)
-
-
-def _code_lines(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
-
-
-def _first_column(text: str) -> int:
-    """The column of the first statement, 0 when there is none."""
-    return next(map(_indent, _code_lines(text)), 0)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())

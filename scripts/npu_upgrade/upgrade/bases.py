@@ -64,7 +64,7 @@ def check_direction(base: Version, target: SourceTree) -> None:
     raise BadInput(
         f"{target.spec} is older than the base of the runners, {base.label}",
         expected="a vllm-ascend that is newer than the version the runners were copied from",
-        try_="name a newer --ascend, or the right --base where the inferred one is wrong (upgrade.py lineage)",
+        try_="name a newer --ascend, or --base where the inferred one is wrong (upgrade.py lineage)",
     )
 
 
@@ -76,7 +76,7 @@ def _is_older(target: SourceTree, base: Version) -> bool:
 
 
 def target_unit(module: Module, class_name: str, name: str) -> str | None:
-    """Upstream's unit at the target: the method of that name in the runner class, else what has that name."""
+    """Upstream's unit at the target: the runner class's method of that name, else what has that name."""
     plain = name.rpartition(".")[2]
     unit = module.units.get(f"{class_name}.{plain}") or module.units.get(name)
     return unit.source if unit else None

@@ -90,4 +90,5 @@ def enclosing_block(side: Sequence[Statement], start: int, end: int) -> tuple[in
     top = min(top, side[low].indent) if side else 0
     while high < len(side) and (side[high].indent > top or CONTINUES.match(side[high].key)):
         high += 1
-    return low, high
+    # At the top of a method there is no header to grow to: then it is all of it.
+    return (low, high) if (low, high) != (start, end) else (0, len(side))

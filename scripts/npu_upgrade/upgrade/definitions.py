@@ -51,7 +51,9 @@ def read_module(tree: SourceTree, path: str) -> Module | None:
 
 def functions(node: ast.ClassDef) -> dict[str, Function]:
     """The methods of a class by name; the later of two definitions wins."""
-    return {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return {
+        item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
 
 
 def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
@@ -73,7 +75,9 @@ def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
         if isinstance(node, (ast.If, ast.Try)):
-            yield from top_level([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)])
+            yield from top_level(
+                [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+            )
 
 
 def _catches_import_error(handler: ast.ExceptHandler) -> bool:

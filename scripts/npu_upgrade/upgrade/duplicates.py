@@ -8,6 +8,7 @@ changes what it reads.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +46,7 @@ def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:
     plain = [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
     headers = parents(plain)
     places = [n for n, piece in enumerate(plain) if piece.key == key and not piece.is_header]
-    for first, second in zip(places, places[1:], strict=False):
+    for first, second in itertools.pairwise(places):
         between = plain[first + 1 : second]
         same_block = headers[first] == headers[second] and plain[first].indent == plain[second].indent
         changed = names_in((s.key for s in between), ast.Store) & names_in([key], ast.Load)

@@ -60,14 +60,16 @@ def merge_statement(
     dropped: list[str] = []
     tokens = (_kept_callees.set(kept), _omni_names.set(omni_names), _dropped.set(dropped))
     try:
-        merged = _text(_merge(*trees))  # type: ignore[arg-type]
+        merged = _merge(*trees)  # type: ignore[arg-type]
     except _Clash:
         return None
     finally:
         _kept_callees.reset(tokens[0])
         _omni_names.reset(tokens[1])
         _dropped.reset(tokens[2])
-    return MergedStatement(merged, ", ".join(kept), ", ".join(dropped))
+    in_base, in_ours, in_theirs = (tree._chained for tree in trees)  # type: ignore[union-attr]
+    merged._chained = in_ours if in_theirs == in_base else in_theirs  # type: ignore[attr-defined]
+    return MergedStatement(_text(merged), ", ".join(kept), ", ".join(dropped))
 
 
 def agreed_version(base: str, version: str, ours: str) -> str:
@@ -153,8 +155,6 @@ def _merge(base: ast.AST, ours: ast.AST, theirs: ast.AST) -> ast.AST:
             return _Substitute(base, inner).visit(copy.deepcopy(outer))
     if not type(base) is type(ours) is type(theirs) or _other_operator(base, ours, theirs):
         raise _Clash
-    if getattr(base, "_chained", False) != getattr(ours, "_chained", False):
-        raise _Clash
     if isinstance(base, ast.Call) and _callee_replaced(base, ours, theirs):
         _kept_callees.get().append(ast.unparse(ours.func))  # type: ignore[attr-defined]
         return ours
@@ -166,8 +166,6 @@ def _merge(base: ast.AST, ours: ast.AST, theirs: ast.AST) -> ast.AST:
     for field in base._fields:
         values = [getattr(node, field, None) for node in (base, ours, theirs)]
         setattr(merged, field, _merge_field(type(base), field, *values))
-    if hasattr(ours, "_chained"):
-        merged._chained = ours._chained  # type: ignore[attr-defined]
     return merged
 
 
@@ -267,7 +265,9 @@ def merge_parameters(base: ast.arguments, ours: ast.arguments, theirs: ast.argum
     """Merge signatures by parameter name; the kinds keep their order."""
     sides = [_parameters(side) for side in (base, ours, theirs)]
     merged = _merge_named(*sides, lambda node: node.arg.arg)  # type: ignore[attr-defined]
-    by_kind = {kind: [p for p in merged if p.kind == kind] for kind in ("pos", "arg", "vararg", "kwonly", "kwarg")}
+    by_kind = {
+        kind: [p for p in merged if p.kind == kind] for kind in ("pos", "arg", "vararg", "kwonly", "kwarg")
+    }
     plain = by_kind["pos"] + by_kind["arg"]
     first = next((number for number, p in enumerate(plain) if p.default is not None), len(plain))
     if any(p.default is None for p in plain[first:]):
@@ -286,7 +286,10 @@ def merge_parameters(base: ast.arguments, ours: ast.arguments, theirs: ast.argum
 def _parameters(node: ast.arguments) -> list:
     plain = [("pos", a) for a in node.posonlyargs] + [("arg", a) for a in node.args]
     missing: list = [None] * (len(plain) - len(node.defaults))
-    found = [_Parameter(kind, arg, default) for (kind, arg), default in zip(plain, missing + node.defaults, strict=True)]
+    found = [
+        _Parameter(kind, arg, default)
+        for (kind, arg), default in zip(plain, missing + node.defaults, strict=True)
+    ]
     if node.vararg:
         found.append(_Parameter("vararg", node.vararg, None))
     found += [_Parameter("kwonly", a, d) for a, d in zip(node.kwonlyargs, node.kw_defaults, strict=True)]
@@ -320,8 +323,8 @@ def _merge_named(base: list, ours: list, theirs: list, name: Callable[[ast.AST],
 def _newer_spelling(ours: ast.AST, theirs: ast.AST) -> ast.AST:
     """Upstream's way to pass an argument that both sides added with one value."""
     if isinstance(ours, ast.keyword) and isinstance(theirs, ast.keyword):
-        value = theirs.value.values[0] if theirs.arg is None else theirs.value  # type: ignore[attr-defined]
-        if _same(ours.value, value):
+        values = [n.value.values[0] if n.arg is None else n.value for n in (ours, theirs)]  # type: ignore[attr-defined]
+        if _same(*values):
             return theirs
     raise _Clash
 
@@ -388,7 +391,7 @@ def _item_changes(old: list[str], new: list[str]) -> list[Change]:
 
 
 def _meet(a, b) -> bool:
-    return a.a0 < b.a1 and b.a0 < a.a1 or a.a0 == b.a0
+    return (a.a0 < b.a1 and b.a0 < a.a1) or a.a0 == b.a0
 
 
 def _merge_overlap(base: list, ours: list, theirs: list, mine, other) -> list:
@@ -427,7 +430,9 @@ def _merge_words(base: str, ours: str, theirs: str) -> str | None:
         return None
     merged: list[str] = []
     place = 0
-    edits: Sequence = sorted([(c, words[1]) for c in left] + [(c, words[2]) for c in right], key=lambda e: e[0])
+    edits: Sequence = sorted(
+        [(c, words[1]) for c in left] + [(c, words[2]) for c in right], key=lambda e: e[0]
+    )
     for change, side in edits:
         merged += words[0][place : change.a0] + side[change.b0 : change.b1]
         place = change.a1

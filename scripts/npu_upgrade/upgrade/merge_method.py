@@ -108,7 +108,9 @@ class _Runner:
         return {
             origin
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
-            if isinstance(piece, Statement) and piece.key not in own and names_in([piece.key], ast.Load) & lost
+            if isinstance(piece, Statement)
+            and piece.key not in own
+            and names_in([piece.key], ast.Load) & lost
         }
 
     @staticmethod

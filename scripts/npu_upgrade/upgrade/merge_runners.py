@@ -149,7 +149,11 @@ def _text(outcome: MethodOutcome, labels: Labels, mark: bool) -> str:
 
 
 def _derive(
-    result: MergedRunners, upstream: UpstreamFile, gpu: Mapping[str, str], target: SourceTree, omni: SourceTree
+    result: MergedRunners,
+    upstream: UpstreamFile,
+    gpu: Mapping[str, str],
+    target: SourceTree,
+    omni: SourceTree,
 ) -> None:
     result.imports = derive_imports(result.files, result.ours, upstream, gpu, target, omni)
     for path, plan in result.imports.items():
@@ -165,6 +169,3 @@ def _omni_names(module: Module) -> frozenset[str]:
     """Names that stand for omni's own things in a runner file."""
     imported = imports_of(module.source).items()
     return frozenset(name for name, item in imported if item.module.startswith("vllm_omni"))
-
-
-

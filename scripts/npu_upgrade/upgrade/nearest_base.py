@@ -82,8 +82,12 @@ def _common_place(
     start: int, end: int, o: int, t: int, in_ours: dict[int, int], in_theirs: dict[int, int]
 ) -> int | None:
     """Where in ``base[start:end]`` a statement belongs that both sides added; None when they differ."""
-    low = max([n + 1 for n in range(start, end) if in_ours.get(n, o) < o or in_theirs.get(n, t) < t], default=start)
-    high = min([n for n in range(start, end) if in_ours.get(n, o) > o or in_theirs.get(n, t) > t], default=end)
+    low = max(
+        [n + 1 for n in range(start, end) if in_ours.get(n, o) < o or in_theirs.get(n, t) < t], default=start
+    )
+    high = min(
+        [n for n in range(start, end) if in_ours.get(n, o) > o or in_theirs.get(n, t) > t], default=end
+    )
     return low if low <= high else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from npu_upgrade.pycode.module import Module, Unit
 from npu_upgrade.upgrade.definitions import functions
 from npu_upgrade.upgrade.items import Item, item_id
-from npu_upgrade.upgrade.signatures import Function, new_parameters, not_taken, plain_text, signature
+from npu_upgrade.upgrade.signatures import Function, not_taken, plain_text, signature, signature_change
 
 DIFF_LINES = 60
 
@@ -22,6 +22,15 @@ class ClassChange:
 
     before: Mapping[str, Function]
     after: Mapping[str, Function]
+
+    @property
+    def names(self) -> list[str]:
+        """The methods of either version."""
+        return [*self.before, *self.added]
+
+    def differs(self, name: str) -> bool:
+        """Whether a method was added, removed or changed."""
+        return name in {*self.added, *self.removed, *self.changed}
 
     @property
     def added(self) -> list[str]:
@@ -40,8 +49,14 @@ class ClassChange:
         """What changed about a method that both have, in a few words."""
         before, after = self.before[name], self.after[name]
         if signature(before) != signature(after):
-            return f"{signature(before)} -> {signature(after)}"
-        return f"body changed ({_size(plain_text(before), plain_text(after))})"
+            return f"signature changed: {signature_change(before, after)}"
+        added, removed = (sum(line[0] == sign for line in self.lines(name)) for sign in "+-")
+        return f"body changed (+{added} -{removed} lines)"
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a method that differ, with ``+`` and ``-``, comments left out."""
+        old, new = (plain_text(side[name]).split("\n") for side in (self.before, self.after))
+        return [line for line in difflib.ndiff(old, new) if line[0] in "+-"]
 
 
 def method_items(
@@ -58,7 +73,11 @@ def method_items(
     ``copied`` names the methods (plain or qualified) that the merge takes care of. An item
     blocks when the override does not take what callers of upstream's new signature may give.
     """
-    owner, before, after = omni.class_def(class_name), base.class_def(upstream_class), target.class_def(upstream_class)
+    owner, before, after = (
+        omni.class_def(class_name),
+        base.class_def(upstream_class),
+        target.class_def(upstream_class),
+    )
     if owner is None or before is None or after is None:
         return []
     change, left_out = ClassChange(functions(before), functions(after)), set(copied)
@@ -84,9 +103,9 @@ def _override(
     name = node.name
     if name in change.removed:
         title = f"{qualname}: upstream removed {upstream_class}.{name}, which it overrides"
-        text = "Nothing in this class calls it any more, unless a parent of it does: is the override still needed?"
+        detail = "Is the override still needed? Only omni and the parents of that class can call it now."
         texts = (qualname, plain_text(change.before[name]))
-        return Item(item_id("upstream-gone", *texts), "upstream-gone", title, text)
+        return Item(item_id("upstream-gone", *texts), "upstream-gone", title, detail)
     if name in change.added:
         title = f"{qualname}: upstream now has a {name} of its own, which it overrides"
         detail = f"upstream: {signature(change.after[name])}\nomni:     {signature(node)}"
@@ -105,40 +124,46 @@ def _changed(
     upstream_class: str,
 ) -> Item:
     before, after = change.before[node.name], change.after[node.name]
-    lines, blocking = signature_lines(before, after, node)
-    what = "signature" if lines else "body"
+    wrong = new_misfits(before, after, node)
+    lines = [change.text(node.name)]
+    lines += [f"omni has {signature(node)}"] if signature(before) != signature(after) else []
+    lines += [f"the override does not fit: {', '.join(wrong)}"] if wrong else []
+    if calls_overridden(node):
+        lines.append("The override calls upstream's method, so what is new there comes with it.")
+    else:
+        lines += _diff(units[0][node.name].source, units[1][node.name].source)
+    what = "signature" if signature(before) != signature(after) else "body"
     title = f"{qualname}: the {what} of {upstream_class}.{node.name}, which it overrides, changed"
-    lines += _diff(units[0][node.name].source, units[1][node.name].source)
     key = item_id("overridden-changed", qualname, plain_text(before), plain_text(after))
-    return Item(key, "overridden-changed", title, "\n".join(lines), blocking=blocking)
+    return Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
 
 
-def signature_lines(before: Function, after: Function, override: Function) -> tuple[list[str], bool]:
-    """How a signature changed, and whether the override does not fit the new one; empty when it did not."""
-    if signature(before) == signature(after):
-        return [], False
-    lines = [f"signature: {signature(before)}", f"      now: {signature(after)}"]
-    lines += [f"     omni: {signature(override)}"]
-    fresh = new_parameters(before, after)
-    if fresh:
-        lines.append(f"new parameters: {', '.join(fresh)}")
-    wrong = [name for name in not_taken(override, after) if name not in not_taken(override, before)]
-    if wrong:
-        lines.append(f"the override does not fit: {', '.join(wrong)}")
-    return lines, bool(wrong)
+def new_misfits(before: Function, after: Function, override: Function) -> list[str]:
+    """What the override does not take of upstream's new signature, and took of the old one."""
+    known = not_taken(override, before)
+    return [name for name in not_taken(override, after) if name not in known]
+
+
+def calls_overridden(node: Function) -> bool:
+    """Whether an override calls the method it overrides: by ``super()``, or by a class with ``self``."""
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == node.name
+        and (
+            ast.unparse(call.func.value).startswith("super(")
+            or ast.unparse(call).partition("(")[2][:4] == "self"
+        )
+        for call in ast.walk(node)
+    )
 
 
 def _diff(before: str, after: str) -> list[str]:
-    sides = (textwrap.dedent(text).split("\n") for text in (before, after))
-    lines = list(difflib.unified_diff(*sides, "base", "target", lineterm=""))
+    old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
+    lines = list(difflib.unified_diff(old, new, "base", "target", lineterm=""))
     if len(lines) <= DIFF_LINES:
         return lines
     return [*lines[:DIFF_LINES], f"... {len(lines) - DIFF_LINES} more lines"]
-
-
-def _size(before: str, after: str) -> str:
-    lines = list(difflib.ndiff(before.split("\n"), after.split("\n")))
-    return f"+{sum(line[:2] == '+ ' for line in lines)} -{sum(line[:2] == '- ' for line in lines)} lines"
 
 
 def calls_on_self(node: ast.AST) -> list[ast.Call]:

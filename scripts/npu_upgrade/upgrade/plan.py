@@ -16,7 +16,10 @@ SCHEMA = "npu-upgrade/plan/1"
 
 
 def build_plan(
-    merged: MergedRunners, versions: Mapping[str, Any], extra: Iterable[Item], earlier: Mapping[str, Any] | None
+    merged: MergedRunners,
+    versions: Mapping[str, Any],
+    extra: Iterable[Item],
+    earlier: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The JSON of ``plan.json``.
 
@@ -68,7 +71,9 @@ def _merge_items(merged: MergedRunners) -> list[Item]:
         for name in plan.unresolved:
             detail = plan.reasons.get(name, "")
             title = f"{path}: no certain import for {name}"
-            found.append(Item(item_id("unresolved-name", path, name), "unresolved-name", title, detail, path, True))
+            found.append(
+                Item(item_id("unresolved-name", path, name), "unresolved-name", title, detail, path, True)
+            )
     return found
 
 
@@ -86,7 +91,9 @@ def _flag_item(where: str, path: str, flag: Flag) -> Item:
 
 def _three(texts: tuple[str, str, str]) -> str:
     names = ("base", "ours", "theirs")
-    return "\n".join(f"--- {name}\n{text.strip(chr(10))}" for name, text in zip(names, texts, strict=True) if text)
+    return "\n".join(
+        f"--- {name}\n{text.strip(chr(10))}" for name, text in zip(names, texts, strict=True) if text
+    )
 
 
 def _keep_answers(items: list[Item], earlier: Mapping[str, Any] | None) -> None:

@@ -12,7 +12,9 @@ def plan_markdown(plan: Mapping[str, Any]) -> str:
     """The whole plan as Markdown: versions, methods, what is left, decisions, imports."""
     versions = plan["versions"]
     lines = [f"# NPU runner upgrade: {label(versions['omni'])} onto {label(versions['ascend'])}", ""]
-    lines += [f"- {role}: `{versions[role]['spec']}`" for role in ("omni", "base", "ascend") if versions.get(role)]
+    lines += [
+        f"- {role}: `{versions[role]['spec']}`" for role in ("omni", "base", "ascend") if versions.get(role)
+    ]
     lines += ["", f"Conflicts left: {plan['conflicts_open']}.", "", "## Methods", ""]
     lines += ["| method | outcome | base | statements | flags | conflicts |", "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in method_rows(plan)]

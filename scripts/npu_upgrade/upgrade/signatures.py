@@ -7,6 +7,7 @@ import copy
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
+_LONG = 160
 
 
 def signature(node: Function) -> str:
@@ -19,6 +20,17 @@ def signature(node: Function) -> str:
     return f"{''.join(kinds)}{word}{node.name}({ast.unparse(arguments)})"
 
 
+def signature_change(before: Function, after: Function) -> str:
+    """Both signatures, or only the parameters that differ where the signatures are long."""
+    old, new = signature(before), signature(after)
+    if len(old) + len(new) <= _LONG:
+        return f"{old} -> {new}"
+    had, has = (_parameters(node) for node in (before, after))
+    words = {"added": [p for p in has if p not in had], "removed": [p for p in had if p not in has]}
+    parts = [f"{word} {', '.join(names)}" for word, names in words.items() if names]
+    return f"{after.name}(...): {'; '.join(parts)}" if parts else f"{old} -> {new}"
+
+
 def plain_text(node: ast.stmt) -> str:
     """The source of a definition without comments, layout and docstring, to compare by."""
     node = copy.deepcopy(node)
@@ -26,12 +38,6 @@ def plain_text(node: ast.stmt) -> str:
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1:
         del body[0]
     return ast.unparse(node)
-
-
-def new_parameters(before: Function, after: Function) -> list[str]:
-    """The parameters that ``after`` has and ``before`` has not, in order."""
-    known = {arg.arg for arg in _all(before.args)}
-    return [arg.arg for arg in _all(after.args) if arg.arg not in known]
 
 
 def not_taken(override: Function, upstream: Function) -> list[str]:
@@ -77,6 +83,18 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
 def is_bound(node: Function) -> bool:
     """Whether a method gets the object or class as its first argument."""
     return "staticmethod" not in map(_last_name, node.decorator_list)
+
+
+def _parameters(node: Function) -> list[str]:
+    """The parameters with their defaults."""
+    args = copy.deepcopy(node.args)
+    for arg in _all(args):
+        arg.annotation = None
+    places = _positional(args)
+    defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
+    pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    found = [arg.arg + (f"={ast.unparse(default)}" if default else "") for arg, default in pairs]
+    return found + [f"{stars}{arg.arg}" for stars, arg in (("*", args.vararg), ("**", args.kwarg)) if arg]
 
 
 def _positional(args: ast.arguments) -> list[ast.arg]:

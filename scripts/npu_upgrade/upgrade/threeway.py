@@ -158,7 +158,9 @@ class ThreeWay:
         for part in split_at_blocks(span, self.base, self.ours, self.theirs):
             self._pair_similar(part)
 
-    def _shifts(self, side: list[Statement], own: dict, other: dict, other_side: list[Statement]) -> list[int]:
+    def _shifts(
+        self, side: list[Statement], own: dict, other: dict, other_side: list[Statement]
+    ) -> list[int]:
         moved = {i: other_side[j].indent - self.base[i].indent for i, j in other.items()}
         known = {j: moved[i] for i, j in own.items() if i in moved}
         for edit in changes(sorted(own.items()), len(self.base), len(side)):
@@ -187,7 +189,13 @@ class ThreeWay:
         elif not base:
             self._insert_both(span)
         elif self._only_dropped(kept_ours, span):
-            self._flag("rewritten", "upstream rewrote what omni had cut down; upstream's version is taken", base, ours, theirs)
+            self._flag(
+                "rewritten",
+                "upstream rewrote what omni had cut down; upstream's version is taken",
+                base,
+                ours,
+                theirs,
+            )
             self._take_theirs(span)
         elif not kept_ours and (kept_theirs or not ours):
             reason = "omni had replaced or dropped what upstream changed; omni's version stays"
@@ -280,7 +288,7 @@ class ThreeWay:
         cut = span.t0
         while cut < span.t1 and self.theirs[cut].indent > top and self.theirs[cut].key not in known:
             cut += 1
-        if cut == span.t0 or cut < span.t1 and self.theirs[cut].indent > top:
+        if cut == span.t0 or (cut < span.t1 and self.theirs[cut].indent > top):
             return span
         self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, span.t0, cut))
         return replace(span, t0=cut)
@@ -510,5 +518,5 @@ def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:
     return bool(_names(writers, ast.Store) & _names(readers, ast.Load))
 
 
-def _names(statements: Iterable[Statement], context: type) -> set[str]:
+def _names(statements: Iterable[Statement], context: type[ast.expr_context]) -> set[str]:
     return names_in((statement.key for statement in statements), context)
