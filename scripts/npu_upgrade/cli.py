@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from npu_upgrade import invocation
 from npu_upgrade.errors import BadInput, UpgradeError, report
 from npu_upgrade.files import write_json
 from npu_upgrade.verdict import Result
@@ -91,6 +92,7 @@ def main(prog: str, summary: str, names: list[str], argv: list[str] | None = Non
 
 def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
     as_text = sys.stdout.isatty()
+    invocation.note(prog, argv)
     try:
         # one command's start should not pay for what the others import
         wanted = [name for name in names if argv[:1] == [name]] or names
@@ -100,6 +102,8 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
         result: Result = args.run(args)
+        if result.next:
+            result.next = invocation.runnable(result.next, prog)
         if args.output:
             write_json(args.output, result.as_json())
     except UpgradeError as error:

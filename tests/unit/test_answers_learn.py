@@ -43,7 +43,8 @@ def merged_of(texts: list[str]) -> MergedMethod:
 
 
 def file_with(method: str) -> str:
-    return f"import os\n\n\nclass Runner(Base):\n    def before(self):\n        pass\n\n{method}\n\n    def after(self):\n        return os\n"
+    head = "import os\n\n\nclass Runner(Base):\n    def before(self):\n        pass\n\n"
+    return f"{head}{method}\n\n    def after(self):\n        return os\n"
 
 
 def resolve(text: str, choose) -> str:
@@ -91,6 +92,11 @@ def test_half_resolved_is_not_learned(answers: Answers, preimage: str, mark: str
         assert not entry.learned
         assert "markers" in entry.reason
     assert not answers.folder.exists()
+
+
+def test_a_conflict_that_was_edited_and_not_resolved_is_not_learned(answers: Answers, preimage: str) -> None:
+    (entry,) = learn(preimage, preimage.replace("value_1 = 3", "value_1 = 5"), answers, WHERE)
+    assert "markers" in entry.reason
 
 
 @pytest.mark.parametrize("gone", ["        value_0 = count(batch)\n", "        value_2 = count(batch)\n"])

@@ -66,7 +66,7 @@ def test_rules() -> None:
 
 def test_the_marker_that_is_added_is_one() -> None:
     assert is_marker(MARKER)
-    assert MARKER == OPENERS[0]
+    assert OPENERS[0] == MARKER
 
 
 def test_counting_reads_comments_only() -> None:
@@ -227,3 +227,9 @@ def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     assert render(add_markers(again, theirs)) == render(once)
     assert unmarked_lines(again, theirs)[0] == 0
     assert unmarked_lines(again, theirs)[1] == unmarked_lines(merged, theirs)[1]
+
+
+def test_the_closing_marker_stands_behind_comments_of_the_run() -> None:
+    block = "        if omni:\n            one()\n            # end of one\n"
+    merged = UPSTREAM.replace("        return batch", f"{block}        # then\n        return batch")
+    assert f"            # end of one\n        {MARKER}\n        # then\n        return" in mark(merged)

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import sys
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from npu_upgrade import invocation
 from npu_upgrade.deliver.locks import locked
 from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
@@ -93,7 +93,7 @@ class Job:
                 )
             me = psutil.Process()
             step.status, step.at, step.verdict, step.summary = "running", utc_now(), None, None
-            step.command = command if command is not None else [Path(sys.argv[0]).name, *sys.argv[1:]]
+            step.command = command if command is not None else invocation.current()
             step.pid, step.pid_started = me.pid, me.create_time()
 
     def finish(

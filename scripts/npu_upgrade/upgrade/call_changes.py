@@ -10,7 +10,7 @@ from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.definitions import Definition, find_definition, functions
 from npu_upgrade.upgrade.items import Item, item_id
 from npu_upgrade.upgrade.layout import NPU_WORKER
-from npu_upgrade.upgrade.signatures import Function, misfit, signature, signature_change
+from npu_upgrade.upgrade.signatures import Function, misfits, signature, signature_change
 from npu_upgrade.upgrade.worker_files import WorkerFile
 
 Users = list[tuple[WorkerFile, Import]]
@@ -25,16 +25,6 @@ def call_items(files: Sequence[WorkerFile], base: SourceTree, target: SourceTree
                 users.setdefault(f"{item.module}.{item.name}", []).append((file, item))
     found = (_item(name, entries, base, target) for name, entries in users.items())
     return [item for item in found if item]
-
-
-def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound: bool) -> list[str]:
-    """The calls that fitted the old signature and do not fit the new one, each with the reason."""
-    found = [
-        f"{_short(call)}: {reason}"
-        for call in calls
-        if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
-    ]
-    return list(dict.fromkeys(found))
 
 
 def _item(name: str, users: Users, base: SourceTree, target: SourceTree) -> Item | None:
@@ -79,8 +69,3 @@ def _calls_of(file: WorkerFile, name: str) -> list[tuple[str, ast.Call]]:
             calls = (call for call in ast.walk(part) if isinstance(call, ast.Call))
             found += [(where, call) for call in calls if ast.unparse(call.func) == name]
     return found
-
-
-def _short(call: ast.Call) -> str:
-    text = ast.unparse(call)
-    return text if len(text) <= 100 else text[:97] + "..."

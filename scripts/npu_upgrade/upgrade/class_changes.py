@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 from npu_upgrade.pycode.names import Import
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.call_changes import misfits
 from npu_upgrade.upgrade.definitions import find_definition, functions
 from npu_upgrade.upgrade.items import Item, item_id
-from npu_upgrade.upgrade.override_changes import ClassChange, calls_on_self, calls_overridden, new_misfits
-from npu_upgrade.upgrade.signatures import is_bound, plain_text, signature
+from npu_upgrade.upgrade.override_changes import (
+    ClassChange,
+    calls_on_self,
+    calls_overridden,
+    misfits_of_override,
+)
+from npu_upgrade.upgrade.signatures import is_bound, misfits, plain_text, signature
 from npu_upgrade.upgrade.worker_files import Family
 
 _MOST_LINES = 12
@@ -67,12 +71,12 @@ def _touched(change: ClassChange, family: Family, name: str) -> _Touched | None:
     if name in change.added:
         return _Touched(f"{head}new upstream, {signature(change.after[name])}")
     if name in change.removed:
-        return _Touched(f"{head}removed upstream", blocking=not overrides)
+        return _Touched(f"{head}removed upstream; does a parent have it?", blocking=not overrides)
     before, after = change.before[name], change.after[name]
     wrong = [
-        f"{owner}.{name} does not fit: {', '.join(names)}"
+        f"{owner}.{name}: {reason}"
         for owner, node in overrides
-        if (names := new_misfits(before, after, node))
+        for reason in misfits_of_override(before, after, node)
     ]
     # A call on self reaches the override where there is one.
     wrong += [] if overrides else misfits([call for _, call in calls], before, after, is_bound(after))

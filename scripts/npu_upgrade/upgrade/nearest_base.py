@@ -104,10 +104,12 @@ def _take_agreed(
         out += base[place : change.a0]
         have = [n for n in range(change.a0, change.a1) if weight(base[n].key) >= _TELLING]
         offer = [n for n in range(change.b0, change.b1) if weight(version[n].key) >= _TELLING]
+        # What base explains already is no sign of the other version.
+        explained = {o for n, o in in_base.items() if not change.a0 <= n < change.a1}
         agrees = (
             (runs or bool(have and offer))
             and bool(have or offer)
-            and all(n in in_version for n in offer)
+            and all(n in in_version and in_version[n] not in explained for n in offer)
             and not any(n in in_base for n in have)
             and _context_is_kept(change.a0, change.a1, len(base), in_base)
         )

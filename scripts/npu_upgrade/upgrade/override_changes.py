@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from npu_upgrade.pycode.module import Module, Unit
 from npu_upgrade.upgrade.definitions import functions
 from npu_upgrade.upgrade.items import Item, item_id
-from npu_upgrade.upgrade.signatures import Function, not_taken, plain_text, signature, signature_change
+from npu_upgrade.upgrade.signatures import (
+    Function,
+    misfits,
+    not_taken,
+    plain_text,
+    signature,
+    signature_change,
+)
 
 DIFF_LINES = 60
+_CALLED = (
+    "The override calls it (by super() or by class): upstream's change works where that call gets there."
+)
 
 
 @dataclass(frozen=True)
@@ -124,12 +134,12 @@ def _changed(
     upstream_class: str,
 ) -> Item:
     before, after = change.before[node.name], change.after[node.name]
-    wrong = new_misfits(before, after, node)
+    wrong = misfits_of_override(before, after, node)
     lines = [change.text(node.name)]
     lines += [f"omni has {signature(node)}"] if signature(before) != signature(after) else []
-    lines += [f"the override does not fit: {', '.join(wrong)}"] if wrong else []
+    lines += [f"the override {reason}" for reason in wrong]
     if calls_overridden(node):
-        lines.append("The override calls upstream's method, so what is new there comes with it.")
+        lines.append(_CALLED)
     else:
         lines += _diff(units[0][node.name].source, units[1][node.name].source)
     what = "signature" if signature(before) != signature(after) else "body"
@@ -138,24 +148,34 @@ def _changed(
     return Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
 
 
-def new_misfits(before: Function, after: Function, override: Function) -> list[str]:
-    """What the override does not take of upstream's new signature, and took of the old one."""
+def misfits_of_override(before: Function, after: Function, override: Function) -> list[str]:
+    """What of an override fitted upstream's old signature and does not fit the new one."""
     known = not_taken(override, before)
-    return [name for name in not_taken(override, after) if name not in known]
+    wrong = [f"does not take {name}" for name in not_taken(override, after) if name not in known]
+    for bound in (True, False):
+        calls = [call for call, by_super in _calls_upwards(override) if by_super is bound]
+        wrong += misfits(calls, before, after, bound)
+    return wrong
 
 
 def calls_overridden(node: Function) -> bool:
     """Whether an override calls the method it overrides: by ``super()``, or by a class with ``self``."""
-    return any(
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == node.name
-        and (
-            ast.unparse(call.func.value).startswith("super(")
-            or ast.unparse(call).partition("(")[2][:4] == "self"
-        )
-        for call in ast.walk(node)
-    )
+    return bool(_calls_upwards(node))
+
+
+def _calls_upwards(node: Function) -> list[tuple[ast.Call, bool]]:
+    """The calls of the method that ``node`` overrides, with whether they are by ``super()``."""
+    found = []
+    for call in ast.walk(node):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == node.name
+        ):
+            by_super = ast.unparse(call.func.value).startswith("super(")
+            if by_super or (call.args and ast.unparse(call.args[0]) == "self"):
+                found.append((call, by_super))
+    return found
 
 
 def _diff(before: str, after: str) -> list[str]:

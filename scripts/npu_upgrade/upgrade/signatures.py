@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
@@ -32,11 +33,13 @@ def signature_change(before: Function, after: Function) -> str:
 
 
 def plain_text(node: ast.stmt) -> str:
-    """The source of a definition without comments, layout and docstring, to compare by."""
+    """The source of a definition without comments, layout and docstrings, to compare by."""
     node = copy.deepcopy(node)
-    body = getattr(node, "body", [])
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1:
-        del body[0]
+    for inner in ast.walk(node):
+        body = inner.body if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else []
+        first = body[0].value if body and isinstance(body[0], ast.Expr) else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str) and len(body) > 1:
+            del body[0]
     return ast.unparse(node)
 
 
@@ -80,6 +83,16 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
     return f"needs {', '.join(lacking)}" if lacking else ""
 
 
+def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound: bool) -> list[str]:
+    """The calls that fitted the old signature and do not fit the new one, each with the reason."""
+    found = [
+        f"{_short(call)}: {reason}"
+        for call in calls
+        if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def is_bound(node: Function) -> bool:
     """Whether a method gets the object or class as its first argument."""
     return "staticmethod" not in map(_last_name, node.decorator_list)
@@ -121,3 +134,8 @@ def _common_places(own: ast.arguments, args: ast.arguments) -> int:
 
 def _last_name(node: ast.expr) -> str:
     return ast.unparse(node).partition("(")[0].rpartition(".")[2]
+
+
+def _short(call: ast.Call) -> str:
+    text = ast.unparse(call)
+    return text if len(text) <= 100 else text[:97] + "..."

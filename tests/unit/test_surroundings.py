@@ -1,0 +1,301 @@
+"""What an upgrade touches beside the merged methods, told from small trees."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from lineage_kit import omni_files, write_tree
+
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.upgrade.items import Item
+from npu_upgrade.upgrade.layout import NPU_WORKER, RUNNERS
+from npu_upgrade.upgrade.override_changes import DIFF_LINES
+from npu_upgrade.upgrade.surroundings import method_items, worker_items
+
+WORKER = f"{NPU_WORKER}/base.py"
+HEAD = "from vllm_ascend.worker.worker import NPUWorker\n\n\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    """Builds the three trees from what is special about them, and returns the items."""
+
+    def build(
+        omni: Mapping[str, str],
+        target: Mapping[str, str],
+        base: Mapping[str, str] | None = None,
+        **runners: str,
+    ) -> list[Item]:
+        def tree(name: str, files: Mapping[str, str]) -> SourceTree:
+            return open_source(f"dir:{write_tree(tmp_path / name, files)}")
+
+        empty = {"vllm_ascend/__init__.py": ""}
+        old = None if base is None else tree("base", empty | dict(base))
+        return worker_items(
+            tree("omni", omni_files(**runners) | dict(omni)), old, tree("target", empty | dict(target))
+        )
+
+    return build
+
+
+def upstream(*methods: str, name: str = "NPUWorker", path: str = "worker/worker") -> dict[str, str]:
+    body = "\n".join("    " + line for method in methods for line in [*method.split("\n"), ""])
+    return {f"vllm_ascend/{path}.py": f"class {name}(WorkerBase):\n{body or '    pass'}\n"}
+
+
+def omni(*methods: str, head: str = HEAD) -> dict[str, str]:
+    body = "\n".join("    " + line for method in methods for line in [*method.split("\n"), ""])
+    return {WORKER: f"{head}class OmniWorker(NPUWorker):\n{body or '    pass'}\n"}
+
+
+def kinds(items: list[Item]) -> list[tuple[str, bool]]:
+    return [(item.kind, item.blocking) for item in items]
+
+
+# -- names that are gone --
+
+
+def test_nothing_changed_is_no_item(world) -> None:
+    same = upstream("def run(self):\n    go()")
+    assert world(omni("def run(self):\n    super().run()"), same, same) == []
+
+
+def test_a_name_that_is_gone_blocks_and_is_followed(world) -> None:
+    (item,) = world(omni(), upstream(path="v1/worker") | {"vllm_ascend/worker/worker.py": ""})
+    assert (item.kind, item.blocking, item.path) == ("missing-name", True, WORKER)
+    assert "NPUWorker is now in vllm_ascend.v1.worker" in item.detail
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "vllm_ascend.worker.worker is gone; nothing defines NPUWorker"),
+        (
+            upstream(path="a") | upstream(path="b"),
+            "is gone; NPUWorker is defined in vllm_ascend.a, vllm_ascend.b",
+        ),
+    ],
+)
+def test_a_name_without_one_new_place(world, files: dict[str, str], said: str) -> None:
+    (item,) = world(omni(), files)
+    assert said in item.detail
+
+
+def test_imports_inside_functions_and_of_modules_count(world) -> None:
+    method = "def run(self):\n    from vllm_ascend.utils import gone\n    import vllm_ascend.nothing"
+    items = world(omni(method), upstream() | {"vllm_ascend/utils.py": "here = 1\n"})
+    assert [item.title.partition("no ")[2] for item in items] == [
+        "`from vllm_ascend.utils import gone`",
+        "`import vllm_ascend.nothing`",
+    ]
+
+
+def test_an_import_that_may_fail_does_not_block(world) -> None:
+    head = HEAD + "try:\n    from vllm_ascend.utils import gone\nexcept ImportError:\n    gone = None\n\n\n"
+    assert kinds(world(omni(head=head), upstream())) == [("missing-name", False)]
+
+
+def test_a_reexport_and_other_packages_are_no_matter(world) -> None:
+    head = "from vllm_ascend.api import NPUWorker\nfrom vllm.gone import x\n\n\n"
+    target = upstream() | {"vllm_ascend/api.py": "from .worker.worker import NPUWorker\n"}
+    assert world(omni(head=head), target, target) == []
+
+
+def test_of_the_runner_files_only_other_imports_count(world) -> None:
+    own = "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner, GONE\n"
+    own += "from vllm_ascend.utils import gone\n"
+    target = {"vllm_ascend/worker/model_runner_v1.py": "class NPUModelRunner:\n    pass\n"}
+    (item,) = world({}, target, own_import=own)
+    assert item.path == RUNNERS[0].path
+    assert not item.blocking
+    assert "`from vllm_ascend.utils import gone`" in item.title
+
+
+def test_a_file_that_is_not_python_is_told(world) -> None:
+    assert kinds(world({WORKER: "def (:\n"}, upstream())) == [("unreadable", True)]
+
+
+# -- classes that omni derives from --
+
+
+def test_a_changed_base_names_what_omni_overrides(world) -> None:
+    before = upstream("def run(self, a):\n    go(a)", "def stop(self):\n    end()", "def old(self):\n    x()")
+    after = upstream(
+        "def run(self, a, b=1):\n    go(a, b)", "def stop(self):\n    end()", "def new(self):\n    x()"
+    )
+    (item,) = world(omni("def run(self, *args, **kw):\n    mine()"), after, before)
+    assert (item.kind, item.blocking) == ("upstream-changed", False)
+    assert "methods 1 added, 1 removed, 1 changed; omni overrides or calls 1 of them" in item.title
+    lines = item.detail.split("\n")
+    assert lines[0] == (
+        "run (overridden by OmniWorker): signature changed: run(self, a) -> run(self, a, b=1)"
+    )
+    assert lines[-3:] == ["added: new", "removed: old", "changed: run"]
+
+
+def test_an_override_that_does_not_take_a_new_parameter_blocks(world) -> None:
+    before, after = upstream("def run(self, a):\n    go(a)"), upstream("def run(self, a, b=1):\n    go(a, b)")
+    (item,) = world(omni("def run(self, a):\n    mine()"), after, before)
+    assert item.blocking
+    assert "OmniWorker.run: does not take b" in item.detail
+
+
+def test_without_super_the_lines_that_changed_are_shown(world) -> None:
+    before, after = upstream("def run(self):\n    go()"), upstream("def run(self):\n    go()\n    report()")
+    shown = world(omni("def run(self):\n    mine()"), after, before)[0].detail
+    assert "body changed (+1 -0 lines)" in shown
+    assert "+     report()" in shown
+    assert "report()" not in world(omni("def run(self):\n    super().run()"), after, before)[0].detail
+
+
+def test_calls_of_heirs_in_other_files_count(world) -> None:
+    heir = (
+        "from vllm_omni.platforms.npu.worker.base import OmniWorker\n\n\n"
+        "class Heir(Mixin, OmniWorker):\n    def start(self):\n        self._init(1)\n"
+    )
+    before, after = upstream("def _init(self, a):\n    go()"), upstream("def _init(self):\n    go()")
+    (item,) = world(omni() | {f"{NPU_WORKER}/heir.py": heir}, after, before)
+    assert item.blocking
+    assert "_init (called by Heir.start): signature changed" in item.detail
+    assert "self._init(1): takes 0 positional arguments, gets 1" in item.detail
+    (gone,) = world({}, upstream("def other(self):\n    go()"), before)
+    assert gone.blocking
+    assert "_init (called by Heir.start): removed upstream" in gone.detail
+
+
+def test_a_changed_parent_class_and_comments(world) -> None:
+    before = upstream("def run(self):\n    # why\n    go( 1 )")
+    after = {
+        path: text.replace("# why", '"""Doc."""').replace("( 1 )", "(1)") for path, text in before.items()
+    }
+    assert world(omni(), after, before) == []
+    after = {path: text.replace("(WorkerBase)", "(Other)") for path, text in before.items()}
+    (item,) = world(omni(), after, before)
+    assert "bases: WorkerBase -> Other" in item.detail
+
+
+def test_a_reexported_base_is_found_where_it_is_defined(world) -> None:
+    head = "from vllm_ascend.api import NPUWorker\n\n\n"
+    api = {"vllm_ascend/api.py": "from .worker.worker import NPUWorker\n"}
+    before, after = upstream("def run(self):\n    go()"), upstream("def run(self):\n    went()")
+    (item,) = world(omni(head=head), after | api, before | api)
+    assert "omni overrides or calls none of them" in item.title
+
+
+# -- functions that omni calls --
+
+
+def called(call: str, before: str, after: str, world) -> list[Item]:
+    sides = [{"vllm_ascend/utils.py": f"{text}\n        return 1\n"} for text in (before, after)]
+    head = "from vllm_ascend.utils import helper as h\n\n\n"
+    user = f"{head}class OmniWorker:\n    def use(self):\n        {call}\n"
+    return world({WORKER: user}, sides[1], sides[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "after", "blocking"),
+    [
+        ("h(1)", "def helper(a, *, mode=None):", False),
+        ("h(1)", "def helper():", True),
+        ("h(1)", "def helper(a, b):", True),
+        ("h(1, b=2)", "def helper(a):", True),
+        ("h(1, b=2)", "def helper(a, **rest):", False),
+        ("h(*args)", "def helper():", False),
+        ("h(1)", "def helper(a, *, mode):", True),
+        ("h(1)", "class helper:\n    def __init__(self, a, b=2):", False),
+        ("h(1)", "class helper:\n    def __init__(self, a, b):", True),
+    ],
+)
+def test_signatures_of_called_functions(world, call: str, after: str, blocking: bool) -> None:
+    (item,) = called(call, "def helper(a, b=1):", after, world)
+    assert (item.kind, item.blocking) == ("signature-changed", blocking)
+    assert "called in base.py: OmniWorker.use" in item.detail
+
+
+def test_a_function_that_is_not_called_or_only_annotated_is_no_item(world) -> None:
+    assert called("pass", "def helper(a):", "def helper(b):", world) == []
+    assert called("h(1)", "def helper(a):", "def helper(a: int) -> int:", world) == []
+
+
+# -- methods that a runner overrides --
+
+
+def overridden(mine: str, before: str, after: str, copied: set[str] | None = None) -> list[Item]:
+    def module(owner: str, text: str):
+        body = "\n".join("    " + line for line in (text or "pass").split("\n"))
+        return parse_module(f"class {owner}:\n    def other(self):\n        pass\n\n{body}\n")
+
+    sides = module("Runner", mine), "Runner", module("Up", before), module("Up", after), "Up"
+    return method_items(*sides, copied or set(), "a.py")
+
+
+def test_an_own_method_whose_upstream_changed() -> None:
+    (item,) = overridden(
+        "def run(self):\n    mine()", "def run(self):\n    go()", "def run(self):\n    went()"
+    )
+    assert (item.kind, item.blocking, item.path) == ("overridden-changed", False, "a.py")
+    assert "-    go()\n+    went()" in item.detail
+    assert json.loads(json.dumps(item.as_json())) == dataclasses.asdict(item)
+
+
+def test_copies_and_unchanged_methods_are_left_out() -> None:
+    texts = ("def run(self):\n    mine()", "def run(self):\n    go()", "def run(self):\n    went()")
+    assert overridden(*texts, copied={"run"}) == []
+    assert overridden(*texts, copied={"Runner.run"}) == []
+    assert overridden(texts[0], texts[1], texts[1] + "  # why") == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "blocking"),
+    [
+        ("def run(self, a):", True),
+        ("def run(self, a, **kwargs):", False),
+        ("def run(self, a, *, mode=None):", False),
+        ("def run(self, *args, **kwargs):", False),
+        ("def run(self, a, mode=None):", False),
+    ],
+)
+def test_a_new_parameter_blocks_when_it_is_not_taken(mine: str, blocking: bool) -> None:
+    (item,) = overridden(
+        f"{mine}\n    mine()", "def run(self, a):\n    go()", "def run(self, a, *, mode=None):\n    go()"
+    )
+    assert item.blocking is blocking
+    assert ("the override does not take mode" in item.detail) is blocking
+    assert "the signature of Up.run" in item.title
+
+
+def test_a_super_call_with_a_parameter_that_is_gone_blocks() -> None:
+    before, after = "def run(self, a, b=1):\n    go()", "def run(self, a):\n    go()"
+    for call in ("super().run(a, b=2)", "Up.run(self, a, 2)"):
+        (item,) = overridden(f"def run(self, a, b=1):\n    {call}", before, after)
+        assert item.blocking
+        assert call in item.detail
+    (item,) = overridden("def run(self, a, b=1):\n    super().run(a)", before, after)
+    assert not item.blocking
+    assert "--- base" not in item.detail
+
+
+def test_gone_and_new_upstream_methods() -> None:
+    mine = "def run(self):\n    mine()"
+    assert kinds(overridden(mine, "def run(self):\n    go()", "")) == [("upstream-gone", False)]
+    assert kinds(overridden(mine, "", "def run(self):\n    go()")) == [("upstream-new", False)]
+    assert overridden(mine, "", "") == []
+
+
+def test_a_long_diff_is_cut() -> None:
+    long = "\n".join(f"    step_{number}()" for number in range(200))
+    (item,) = overridden("def run(self):\n    mine()", "def run(self):\n    go()", f"def run(self):\n{long}")
+    assert item.detail.count("\n") == DIFF_LINES + 1
+    assert item.detail.endswith("more lines")
+
+
+def test_ids_hold_while_the_texts_do_and_change_with_them() -> None:
+    mine, before = "def run(self):\n    mine()", "def run(self):\n    go()"
+    first = overridden(mine, before, "def run(self):\n    went()")[0].id
+    assert overridden(mine + "\n    more()", before, "def run(self):\n    # why\n    went( )")[0].id == first
+    assert overridden(mine, before, "def run(self):\n    gone()")[0].id != first
