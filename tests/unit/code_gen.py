@@ -60,6 +60,47 @@ def three_versions(rng: random.Random, edits: int = 4) -> tuple[str, str, str]:
     return method(base), method(ours), method(theirs)
 
 
+@st.composite
+def edited_apart(draw: st.DrawFn) -> tuple[str, str, str, str]:
+    """Source of base, ours and theirs, changed at different statements, and of all changes together.
+
+    Ours may wrap a run of statements too; theirs changes statements inside and outside of it.
+    From plain seeds: what hypothesis shrinks to, many equal statements, has no one right merge.
+    """
+    return apart(random.Random(draw(st.integers(0, 1 << 32))))
+
+
+def apart(rng: random.Random) -> tuple[str, str, str, str]:
+    """Base, ours, theirs and the method with the changes of both."""
+    base = body(rng, rng.randint(3, 7))
+    blocks = len(list(_blocks(base)))
+    wrapped = rng.randrange(blocks)
+    size = len(list(_blocks(base))[wrapped])
+    start = rng.randrange(size)
+    run = slice(start, rng.randint(start + 1, size))
+    lock = f"with self.lock_{rng.randrange(1000)}():"
+    # one change for a statement at most, and each statement changes on one side only
+    plan = {(b, n): (rng.randrange(4), rng.randrange(1 << 16)) for b, n in _places(base) if rng.random() < 0.3}
+    taken: list[str] = []
+    for sides in ((), (0, 1), (2, 3), (0, 1, 2, 3)):
+        nodes = copy.deepcopy(base)
+        lists = list(_blocks(nodes))
+        for (b, n), (side, seed) in sorted(plan.items()):
+            if side in sides:
+                mark = MARKER if side < 2 else "# "
+                change = random.Random(seed)
+                reword(change, lists[b][n])
+                lists[b][n].comments.append(comment(change, mark))
+        if 0 in sides:
+            lists[wrapped][run] = [Node(lock, lists[wrapped][run])]
+        taken.append(method(nodes))
+    return taken[0], taken[1], taken[2], taken[3]
+
+
+def _places(nodes: list[Node]) -> list[tuple[int, int]]:
+    return [(b, n) for b, block_ in enumerate(_blocks(nodes)) for n in range(len(block_))]
+
+
 def method(nodes: list[Node]) -> str:
     """The source of a method with this body."""
     return "    def step(self, batch, tokens=None):\n" + "\n".join(_lines(nodes, 8))

@@ -64,9 +64,10 @@ def test_the_file_tells_what_it_answers_and_where_that_was_learned(answers: Answ
     key = remember(answers, BOTH)
     kept = json.loads((answers.folder / f"{key}.json").read_text())
     assert (kept["base"], kept["ours"], kept["theirs"]) == (BASE, OURS, THEIRS)
-    assert kept["answer"] == BOTH.strip()
-    assert kept["learned"]["path"] == "a.py"
-    assert kept["learned"]["at"].startswith("20")
+    (entry,) = kept["answers"]
+    assert entry["answer"] == BOTH.strip()
+    assert entry["learned"]["path"] == "a.py"
+    assert entry["learned"]["at"].startswith("20")
 
 
 def test_depth_layout_and_comments_do_not_matter(answers: Answers) -> None:
@@ -149,10 +150,11 @@ def test_a_conflict_that_leaves_a_block_keeps_its_shape(answers: Answers) -> Non
     assert merged.text().endswith("        if batch:\n" + answer)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{", "[]", '{"key": "KEY", "answer": 3, "shift": 0}', '{"key": "other", "answer": "", "shift": 0}'],
-)
+def stored(answer: object, key: str = "KEY") -> str:
+    return json.dumps({"key": key, "answers": [{"answer": answer, "shift": 0, "learned": {}}]})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", stored(3), stored("", "other"), stored("("), '{"key": "KEY"}'])
 def test_a_corrupt_file_is_no_answer(answers: Answers, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     key = remember(answers, BOTH)
     (answers.folder / f"{key}.json").write_text(text.replace("KEY", key))
@@ -205,3 +207,16 @@ def test_a_conflict_of_a_real_merge_is_answered(answers: Answers) -> None:
     again = apply_answers(merge_method(*sides), answers)
     assert again.text() == f"{head}{BOTH}\n        return size"
     assert resolved(again.pieces, "ours") == list(again.pieces)
+
+
+def test_two_methods_with_different_answers_get_neither(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = (BASE, OURS, THEIRS)
+    key = conflict_key(*sides)
+    for method_, answer in (("A.run", BOTH), ("B.run", BOTH), ("B.run", OURS)):
+        answers.remember(key, *sides, answer, {"path": "a.py", "method": method_})
+        assert answers.find(conflict()) == (BOTH if answer == BOTH else None)
+    assert "its answers differ" in capsys.readouterr().err
+    answers.remember(key, *sides, OURS, {"path": "a.py", "method": "A.run"})
+    assert answers.find(conflict()) == OURS

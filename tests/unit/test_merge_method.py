@@ -65,7 +65,7 @@ def test_omnis_own_call_keeps_its_arguments_and_is_flagged():
 def test_a_keyword_in_a_dict_display_is_the_same_keyword():
     ours = BASE.replace("mask=None", 'mask=None, **{"graph": 1}')
     theirs = BASE.replace("mask=None", "mask=None, graph=1")
-    check(merge(BASE, ours, theirs), theirs, "combined") if False else check(merge(BASE, ours, theirs), theirs)
+    check(merge(BASE, ours, theirs), theirs)
 
 
 def test_what_omni_dropped_and_upstream_changed_stays_dropped_and_is_flagged():

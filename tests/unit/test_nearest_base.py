@@ -27,6 +27,14 @@ def test_a_method_equal_to_the_best_version_has_it_as_base(sides):
     assert keys(nearest_base(best, [older], [newer], best)) == keys(best)
 
 
+@settings(max_examples=100, deadline=None)
+@given(versions())
+def test_a_method_equal_to_a_neighbour_has_that_as_base(sides):
+    best, older, newer = map(split_statements, sides)
+    assert keys(nearest_base(best, [older], [newer], older)) == keys(older)
+    assert keys(nearest_base(best, [older], [newer], newer)) == keys(newer)
+
+
 @settings(max_examples=150, deadline=None)
 @given(versions())
 def test_what_both_sides_ported_and_nothing_else_joins_the_base(sides):

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
     parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
-    parser.add_argument("--mark", action="store_true", help="put markers around omni code that has none")
+    parser.add_argument("--mark", action="store_true", help="put markers around omni code that has none, in methods without conflicts")
     parser.add_argument(
         "--replace", action="store_true", help="with --out: overwrite files that were edited there"
     )

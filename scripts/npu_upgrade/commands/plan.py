@@ -22,6 +22,7 @@ from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import sha256, write_together
 from npu_upgrade.paths import workspace_root
+from npu_upgrade.progress import say
 from npu_upgrade.pycode.names import undefined_names
 from npu_upgrade.tables import table
 from npu_upgrade.upgrade.answers import Answers, learn
@@ -106,7 +107,10 @@ def _close(plan: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
-    """Remember the answers to conflicts that were resolved since the merge; how many."""
+    """Remember the answers to conflicts that were resolved since the merge; how many.
+
+    An answer whose place cannot be told is not learned, and said to be so.
+    """
     answers = Answers(workspace_root(job.workspace) / "answers")
     count = 0
     for entry in plan["files"]:
@@ -114,7 +118,10 @@ def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
         if before.exists() and now.exists():
             versions = {role: pin["spec"] for role, pin in plan["versions"].items() if pin}
             where = {"path": entry["path"], "job": job.id, "versions": versions}
-            count += len(learn(before.read_text("utf-8"), now.read_text("utf-8"), answers, where))
+            for found in learn(before.read_text("utf-8"), now.read_text("utf-8"), answers, where):
+                count += found.learned
+                if not found.learned:
+                    say(f"not remembered: {entry['path']}:{found.line}: {found.reason}")
     return count
 
 

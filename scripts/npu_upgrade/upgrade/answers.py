@@ -47,7 +47,11 @@ class Learned:
 
 
 class Answers:
-    """The answers kept in ``folder``, one JSON file for each; the folder is made when one is kept."""
+    """The answers kept in ``folder``, one JSON file per conflict; the folder is made when one is kept.
+
+    Where two methods have the same conflict and were given different answers, both are kept
+    and neither is used.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,14 +59,12 @@ class Answers:
     def find(self, conflict: Conflict) -> str | None:
         """The answer at the conflict's depth; empty when all is to go, None when there is none."""
         texts = conflict.texts()
-        entry = self._load(conflict_key(*texts))
-        if entry is None:
+        key = conflict_key(*texts)
+        kept = self._load(key)
+        if len({(entry["answer"], entry["shift"]) for entry in kept}) > 1:
+            say(f"note: {self._path(key)} is not used: its answers differ; delete it or the wrong one")
             return None
-        try:
-            return _at_depth(entry["answer"], depth_of(*texts) + entry["shift"])
-        except SyntaxError as error:
-            say(f"note: {self._path(entry['key'])} is ignored: {error}")
-            return None
+        return _at_depth(kept[0]["answer"], depth_of(*texts) + kept[0]["shift"]) if kept else None
 
     def remember(
         self,
@@ -75,43 +77,58 @@ class Answers:
     ) -> None:
         """Keep ``answer`` (as it stands in the file) for the conflict of these texts.
 
-        Raises :class:`SyntaxError` when the answer cannot be tokenised, and :class:`BadInput`
-        when the folder cannot be written.
+        It replaces what was learned at the same ``path`` and ``method`` of ``where``. Raises
+        :class:`SyntaxError` when the answer cannot be tokenised, and :class:`BadInput` when
+        the folder cannot be written.
         """
         statements = statements_of(answer)
         edge = left_edge(statements)
-        kept = {
-            "answer": render([_moved(statement, -edge) for statement in statements]),
-            "shift": edge - depth_of(base, ours, theirs) if statements else 0,
-        }
-        known = self._load(key)
-        if known is not None and {name: known[name] for name in kept} == kept:
+        text = render([_moved(statement, -edge) for statement in statements])
+        shift = edge - depth_of(base, ours, theirs) if statements else 0
+        place = dict(where or {})
+        kept = self._load(key)
+        same = [entry for entry in kept if _is_same_place(entry["learned"], place)]
+        if any((entry["answer"], entry["shift"]) == (text, shift) for entry in same):
             return
-        learned = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **(where or {})}
-        texts = {"base": base, "ours": ours, "theirs": theirs}
-        write_json(self._path(key), {"key": key, **texts, **kept, "learned": learned})
+        learned = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **place}
+        entries = [entry for entry in kept if entry not in same]
+        entries.append({"answer": text, "shift": shift, "learned": learned})
+        sides = {"base": base, "ours": ours, "theirs": theirs}
+        write_json(self._path(key), {"key": key, **sides, "answers": entries})
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
-    def _load(self, key: str) -> dict[str, Any] | None:
+    def _load(self, key: str) -> list[dict[str, Any]]:
+        """What is kept for a conflict; empty for nothing, or for a file that is not as it was written."""
         path = self._path(key)
         try:
-            entry = json.loads(path.read_text("utf-8"))
+            kept = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
-            return None
+            return []
         except (OSError, ValueError) as error:
             say(f"note: {path} is ignored: {error}")
-            return None
-        if (
-            isinstance(entry, dict)
-            and isinstance(entry.get("answer"), str)
-            and type(entry.get("shift")) is int
-            and entry.get("key") == key
-        ):
-            return entry
-        say(f"note: {path} is ignored: it does not hold an answer to this conflict")
-        return None
+            return []
+        entries = kept.get("answers") if isinstance(kept, dict) and kept.get("key") == key else None
+        if isinstance(entries, list) and all(map(_is_entry, entries)):
+            return entries
+        say(f"note: {path} is ignored: it does not hold answers to this conflict")
+        return []
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds = {"answer": str, "shift": int, "learned": dict}
+    if not isinstance(entry, dict) or any(type(entry.get(name)) is not kind for name, kind in kinds.items()):
+        return False
+    try:
+        statements_of(entry["answer"])
+    except SyntaxError:
+        return False
+    return True
+
+
+def _is_same_place(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return all(a.get(name) == b.get(name) for name in ("path", "method"))
 
 
 def apply_answers(merged: MergedMethod, answers: Answers) -> MergedMethod:

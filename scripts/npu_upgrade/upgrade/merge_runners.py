@@ -98,7 +98,7 @@ def merge_runners(
             if outcome is None:
                 continue
             result.methods.append(outcome)
-            if outcome.merged and outcome.outcome != "unchanged":
+            if outcome.merged and (mark or outcome.outcome != "unchanged"):
                 texts[name] = _text(outcome, labels, mark)
         result.files[runner.path] = replace_units(module, texts)
     _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)

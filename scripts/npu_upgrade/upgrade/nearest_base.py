@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_upgrade.pycode.sequences import Change, longest_common, similarity
-from npu_upgrade.pycode.statements import Statement
+from npu_upgrade.pycode.statements import END, Statement
 from npu_upgrade.upgrade.align import align, fine_changes, resembles, weight
 from npu_upgrade.upgrade.blocks import CONTINUES
 from npu_upgrade.upgrade.expressions import agreed_version
@@ -34,6 +34,9 @@ def nearest_base(
 
     ``older`` and ``newer`` are other versions of the same method, nearest first.
     """
+    for version in (best, *older, *newer):
+        if _code(version) == _code(ours):
+            return list(version)
     base = list(best)
     for version in [*older[:_NEAR], *newer]:
         base = _take_agreed(base, version, ours, runs=True)
@@ -72,6 +75,10 @@ def add_ported(
     for place, statement in reversed(added):
         out.insert(place, statement)
     return out
+
+
+def _code(statements: Sequence[Statement]) -> list[tuple[int, str]]:
+    return [(s.indent, s.key) for s in statements if s.key != END]
 
 
 def _unmatched(side: Sequence[Statement], start: int, end: int, matched: set[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from collections.abc import Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -32,6 +33,7 @@ def signature_change(before: Function, after: Function) -> str:
     return f"{after.name}(...): {'; '.join(parts)}" if parts else f"{old} -> {new}"
 
 
+@functools.lru_cache(maxsize=16384)  # a node is its own key; the same classes are compared many times
 def plain_text(node: ast.stmt) -> str:
     """The source of a definition without comments, layout and docstrings, to compare by."""
     node = copy.deepcopy(node)
