@@ -80,7 +80,9 @@ def apart(rng: random.Random) -> tuple[str, str, str, str]:
     run = slice(start, rng.randint(start + 1, size))
     lock = f"with self.lock_{rng.randrange(1000)}():"
     # one change for a statement at most, and each statement changes on one side only
-    plan = {(b, n): (rng.randrange(4), rng.randrange(1 << 16)) for b, n in _places(base) if rng.random() < 0.3}
+    plan = {
+        (b, n): (rng.randrange(4), rng.randrange(1 << 16)) for b, n in _places(base) if rng.random() < 0.3
+    }
     taken: list[str] = []
     for sides in ((), (0, 1), (2, 3), (0, 1, 2, 3)):
         nodes = copy.deepcopy(base)
@@ -178,8 +180,10 @@ def call(rng: random.Random) -> str:
 def expression(rng: random.Random) -> str:
     name, attribute = rng.choice(NAMES), rng.choice(ATTRIBUTES)
     return rng.choice(
-        [name, f"self.{attribute}", f"{name}.{attribute}", "None", str(rng.randrange(9)), f"{name} + 1"]
-        + [f"{name}[: self.{attribute}]", f"({name}, {rng.choice(NAMES)})"]
+        [
+            *(name, f"self.{attribute}", f"{name}.{attribute}", f"{name}[: self.{attribute}]"),
+            *("None", str(rng.randrange(9)), f"{name} + 1", f"({name}, {rng.choice(NAMES)})"),
+        ]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 
 from code_gen import versions
@@ -25,7 +26,7 @@ def test_pairs_are_equal_statements_in_order(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])
     pairs = align(base, side)
     assert all(base[i].key == side[j].key for i, j in pairs)
-    assert all(x[0] < y[0] and x[1] < y[1] for x, y in zip(pairs, pairs[1:], strict=False))
+    assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(pairs))
 
 
 @settings(max_examples=100, deadline=None)
@@ -53,7 +54,7 @@ def test_a_run_that_was_wrapped_is_found_at_its_new_depth():
 
 
 def test_a_short_line_at_another_depth_is_not_believed():
-    base, side = lines("x = a\nreturn"), lines("if b:\n    return\nx = a")
+    base, side = lines("x = a\nreturn"), lines("x = a\nif b:\n    return")
     assert paired(align(base, side), base, side) == [("x = a", "x = a")]
 
 
@@ -75,7 +76,9 @@ def test_a_line_at_anothers_old_depth_does_not_pull_a_wrapped_block_apart():
 
 def test_reworded_statements_pair_by_similarity():
     base, side = lines("x = f(a)\ny = self.gather(a, b)"), lines("y = self.gather(a, b, c)\nz = 1")
-    assert paired(align_similar(base, side), base, side) == [("y = self.gather(a, b)", "y = self.gather(a, b, c)")]
+    assert paired(align_similar(base, side), base, side) == [
+        ("y = self.gather(a, b)", "y = self.gather(a, b, c)")
+    ]
 
 
 def test_statements_of_another_kind_never_pair():

@@ -70,7 +70,7 @@ def test_an_inserted_statement_moves_with_both_its_neighbours():
 
 def test_where_the_neighbours_disagree_it_stays_with_its_header():
     side = lines("if c:\n    a = 1\n    new = 2\n    b = 3")
-    assert inherited_shifts(side, {0: 0, 1: 4, 3: 0}) == [0, 4, 0, 0]
+    assert inherited_shifts(side, {0: 0, 1: 0, 3: 4}) == [0, 0, 0, 4]
 
 
 def test_one_wrap_that_both_sides_have_is_no_change_of_either():
@@ -80,7 +80,10 @@ def test_one_wrap_that_both_sides_have_is_no_change_of_either():
 
 def test_two_wraps_of_one_depth_are_two_changes():
     base = lines("if c:\n    a = f(1)")
-    ours, theirs = lines("with x():\n    if c:\n        a = f(1)"), lines("for y in z:\n    if c:\n        a = f(1)")
+    ours, theirs = (
+        lines("with x():\n    if c:\n        a = f(1)"),
+        lines("for y in z:\n    if c:\n        a = f(1)"),
+    )
     mates = {0: 1, 1: 2}
     assert agreed_depth(base, ours, theirs, mates, mates) == base
 

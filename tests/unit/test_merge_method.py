@@ -11,7 +11,9 @@ from npu_upgrade.upgrade.pieces import MergedMethod, as_module, resolved
 
 
 def method(body: str) -> str:
-    return textwrap.indent("def step(self, batch):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), "    ")
+    return textwrap.indent(
+        "def step(self, batch):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), "    "
+    )
 
 
 def merge(base: str, ours: str, theirs: str, context: Context | None = None) -> MergedMethod:
@@ -109,7 +111,9 @@ def test_an_insertion_that_belongs_to_the_block_before_stays_in_it():
     base = "if batch:\n    tokens = self.prepare(batch)\nreturn batch"
     ours = base.replace("\nreturn", "\nwith self.omni():\n    self.flush(batch)\nreturn")
     theirs = base.replace("\nreturn", "\n    self.record(tokens)\nreturn")
-    want = base.replace("\nreturn", "\n    self.record(tokens)\nwith self.omni():\n    self.flush(batch)\nreturn")
+    want = base.replace(
+        "\nreturn", "\n    self.record(tokens)\nwith self.omni():\n    self.flush(batch)\nreturn"
+    )
     check(merge(base, ours, theirs), want)
 
 
@@ -147,7 +151,9 @@ def test_an_edit_of_omni_inside_a_run_that_upstream_wrapped_stays_inside():
             logits = self.sample(hidden)
         return logits
     """
-    ours = BASE.replace("    logits = self.sample(hidden)", "    # -------- omni: spans\n    logits = self.spans(hidden)")
+    ours = BASE.replace(
+        "    logits = self.sample(hidden)", "    # -------- omni: spans\n    logits = self.spans(hidden)"
+    )
     want = theirs.replace("    logits = self.sample(hidden)",
                           "    # -------- omni: spans\n            logits = self.spans(hidden)")  # fmt: skip
     check(merge(BASE, ours, theirs), want)
@@ -176,6 +182,15 @@ def test_what_omni_only_added_behind_a_conflict_stays_out_of_it():
     assert "self.omni.flush(batch)" in [piece.key for piece in merged.pieces if piece is not conflict]
 
 
+def test_what_all_three_share_around_a_conflict_stays_out_of_it():
+    base = "slots = 0\nslots = batch[:2]\nself.gather(6, batch + 1)\nreturn slots"
+    ours = base.replace("self.gather(6, batch + 1)", "with self.omni():\n    self.gather(7, batch + 1)")
+    (conflict,) = merge(
+        base, ours, base.replace("self.gather(6, batch + 1)", "self.gather(8, batch + 1)")
+    ).conflicts
+    assert [s.key for s in conflict.base] == ["self.gather(6, batch + 1)"]
+
+
 def test_what_upstream_dropped_and_omni_changed_is_asked():
     ours = BASE.replace("mask=None", "mask=self.omni")
     theirs = BASE.replace("    hidden = self.model(tokens, mask=None)\n", "").replace("(hidden)", "(tokens)")
@@ -190,21 +205,29 @@ def test_but_stays_when_all_it_uses_still_exists():
 
 
 def test_a_definition_that_is_still_read_comes_back():
-    # omni dropped both lines; upstream now reads `spans` further down
-    base = "tokens = self.prepare(batch)\nspans = self.spans(tokens)\nself.record(spans)\nreturn self.model(tokens)"
+    # omni had dropped the spans; upstream now reads them further down
+    base = """
+        tokens = self.prepare(batch)
+        spans = self.spans(tokens)
+        self.record(spans)
+        return self.model(tokens)
+    """
     ours = "tokens = self.prepare(batch)\nreturn self.model(tokens)"
-    theirs = base.replace("self.spans(tokens)", "self.spans(tokens, 2)").replace("model(tokens)", "model(tokens, spans)")
-    merged = merge(base, ours, theirs)
-    code = ast.unparse(ast.parse(as_module("\n".join(s.code for s in resolved(merged.pieces, "theirs")[1:]))))
-    assert "spans = self.spans(tokens, 2)" in code
-    assert merged.conflicts or "spans = self.spans(tokens, 2)" in merged.text()
+    theirs = base.replace("spans(tokens)", "spans(tokens, 2)").replace(
+        "model(tokens)", "model(tokens, spans)"
+    )
+    want = "tokens = self.prepare(batch)\nspans = self.spans(tokens, 2)\nreturn self.model(tokens, spans)"
+    check(merge(base, ours, theirs), want, "replaced")
 
 
 def test_a_combination_that_is_no_python_becomes_a_conflict():
+    # omni does both always; an ``elif`` of upstream has no ``if`` to belong to
     base = "if batch:\n    self.a(batch, 1)\nelse:\n    self.b(batch, 2)\nreturn batch"
-    ours = "if batch:\n    self.a(batch, 1)\nself.b(batch, 2)\nreturn batch"
-    theirs = "if batch:\n    self.a(batch, 1)\nelif self.graph:\n    self.c(batch, 3)\nelse:\n    self.d(batch, 4)\nreturn batch"
+    ours = "self.a(batch, 1)\nself.b(batch, 2)\nreturn batch"
+    theirs = base.replace("else:", "elif self.c:\n    self.c(batch, 3)\nelse:")
     merged = merge(base, ours, theirs)
+    (conflict,) = merged.conflicts
+    assert "elif self.c:" in [s.key for s in conflict.theirs]
     for side in ("ours", "theirs"):
         ast.parse(as_module(MergedMethod(tuple(resolved(merged.pieces, side))).text()))
 
@@ -213,6 +236,19 @@ def test_a_comment_of_omni_behind_the_last_statement_survives_its_deletion():
     base = BASE + "    self.finish(batch, 1)\n"
     ours = BASE + "    # -------- omni: ask for the spans\n    self.finish(batch, 1)\n"
     assert "# -------- omni: ask for the spans" in merge(base, ours, BASE).text()
+
+
+def test_a_comment_of_omni_on_a_deleted_line_goes_to_its_neighbour():
+    base = "if batch:\n    first = self.first(batch)\n    second = self.second(batch)\nreturn batch"
+    ours = """
+        if batch:
+            first = self.first(batch)
+            self.omni(batch)
+            # -------- omni: why the second
+            second = self.second(batch)
+        return batch
+    """
+    assert "# -------- omni: why the second" in merge(base, ours, "return batch").text()
 
 
 def test_a_comment_of_omni_inside_a_line_survives_a_new_layout():

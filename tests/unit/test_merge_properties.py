@@ -48,7 +48,9 @@ def comments(source: str) -> set[str]:
 
 def flagged(text: str) -> list[Statement]:
     """The statements of a flag's text, which may begin at any depth."""
-    first = next((line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")), "")
+    first = next(
+        (line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")), ""
+    )
     depth = (len(first) - len(first.lstrip())) // 4
     return split_statements("".join("    " * n + "if 1:\n" for n in range(depth)) + text)[depth:]
 
@@ -112,7 +114,7 @@ def test_no_change_of_upstream_is_lost_in_silence(sides):
 @many
 @given(versions(6))
 def test_no_comment_of_omni_is_lost(sides):
-    base, ours, theirs = sides
+    base, ours, _ = sides
     moved_with_code = comments("\n".join(flag.ours for flag in merge(*sides).flags))
     assert comments(ours) - comments(base) <= comments(merge(*sides).text()) | moved_with_code
 

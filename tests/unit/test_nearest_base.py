@@ -44,6 +44,15 @@ def test_what_both_sides_ported_and_nothing_else_joins_the_base(sides):
     assert not Counter(keys(base)) - Counter(keys(add_ported(base, ours, theirs)))
 
 
+@settings(max_examples=100, deadline=None)
+@given(versions())
+def test_a_line_that_only_omni_has_does_not_change_the_base(sides):
+    best, older, newer = map(split_statements, sides)
+    ours = [*best, Statement("self.omni_only(batch)", 8, ("self.omni_only(batch)",))]
+    held = Counter(keys(best)) | Counter(keys(older)) | Counter(keys(newer))
+    assert Counter(keys(nearest_base(best, [older], [newer], ours))) <= held
+
+
 BEST = """
     def step(self, batch):
         tokens = self.prepare(batch)
@@ -74,13 +83,18 @@ def test_a_piece_of_a_newer_version_that_ours_lacks_stays_out():
 
 
 def test_half_of_a_newer_piece_is_not_enough():
-    newer = NEWER.replace("self.record(tokens, batch)\n", "self.record(tokens, batch)\n        self.flush(batch)\n")
+    newer = NEWER.replace(
+        "self.record(tokens, batch)\n", "self.record(tokens, batch)\n        self.flush(batch)\n"
+    )
     assert "self.flush(batch)" in keys(lines(newer))
     assert keys(nearest_base(lines(BEST), [], [lines(newer)], lines(NEWER))) == keys(lines(BEST))
 
 
 def test_an_argument_of_another_version_that_ours_has_is_taken():
-    newer, ours = BEST.replace("mask=None", "mask=batch.mask"), BEST.replace("mask=None", "mask=batch.mask, omni=1")
+    newer, ours = (
+        BEST.replace("mask=None", "mask=batch.mask"),
+        BEST.replace("mask=None", "mask=batch.mask, omni=1"),
+    )
     base = nearest_base(lines(BEST), [], [lines(newer)], lines(ours))
     assert keys(base) == keys(lines(newer))
 

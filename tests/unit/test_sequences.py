@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from hypothesis import given
@@ -14,7 +15,7 @@ ITEMS = st.lists(st.sampled_from("abcdef"), max_size=20)
 
 def check_pairs(pairs, a, b):
     assert all(a[i] == b[j] for i, j in pairs)
-    assert all(x[0] < y[0] and x[1] < y[1] for x, y in zip(pairs, pairs[1:], strict=False))
+    assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(pairs))
 
 
 @given(ITEMS, ITEMS)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from code_gen import methods, versions
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from npu_upgrade.pycode.statements import END, Comment, render, split_statements
 from npu_upgrade.upgrade.pieces import as_module
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for folder in ("scripts/npu_upgrade", "tests/unit") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("scripts/npu_upgrade", "tests/unit") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def keys(source: str) -> list[str]:
@@ -44,6 +46,7 @@ def test_the_files_of_this_repository_survive_the_round_trip():
 @given(methods())
 def test_layout_and_comments_do_not_change_the_keys(source):
     plain = ast.unparse(ast.parse(as_module(source)).body[0].body[0])
+    assume(len(code(plain)) == len(code(source)))  # an ``if`` alone under ``else`` is now an ``elif``
     assert code(plain) == [(indent - 4, key) for indent, key in code(source)]
 
 
@@ -75,7 +78,12 @@ def test_equal_code_has_one_key(one, other):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("f(a, b)", "f(b, a)"), ("x = 1", "x = 1.0"), ("if a:", "elif a:"), ("x = '''a\n b'''", "x = '''a\nb'''")],
+    [
+        ("f(a, b)", "f(b, a)"),
+        ("x = 1", "x = 1.0"),
+        ("if a:", "elif a:"),
+        ("x = '''a\n b'''", "x = '''a\nb'''"),
+    ],
 )
 def test_different_code_has_two_keys(one, other):
     assert keys(one) != keys(other)
@@ -107,7 +115,12 @@ def test_a_shift_moves_code_and_comments_but_not_the_inside_of_a_string():
 
 
 def test_only_a_header_without_its_block_on_the_line_is_a_header():
-    assert [s.is_header for s in split_statements("if a:\n    b\nif c: d\nx = {1: 2}")] == [True, False, False, False]
+    assert [s.is_header for s in split_statements("if a:\n    b\nif c: d\nx = {1: 2}")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_what_is_not_python_is_refused():

@@ -20,13 +20,16 @@ class Change(NamedTuple):
     b1: int
 
 
-def changes(pairs: Iterable[Pair], len_a: int, len_b: int) -> list[Change]:
-    """The change groups between matched pairs (pairs increase in both coordinates)."""
+def changes(pairs: Iterable[Pair], len_a: int, len_b: int, a_from: int = 0, b_from: int = 0) -> list[Change]:
+    """The change groups between matched pairs (pairs increase in both coordinates).
+
+    ``a_from`` and ``b_from`` are added to all positions.
+    """
     out: list[Change] = []
     a = b = 0
     for x, y in [*pairs, (len_a, len_b)]:
         if x > a or y > b:
-            out.append(Change(a, x, b, y))
+            out.append(Change(a_from + a, a_from + x, b_from + b, b_from + y))
         a, b = x + 1, y + 1
     return out
 

@@ -65,11 +65,15 @@ def add_ported(
         own = _unmatched(ours, o, o_end, set(in_ours.values()))
         other = _unmatched(theirs, t, t_end, set(in_theirs.values()))
         for x, y in longest_common([ours[n].key for n in own], [theirs[n].key for n in other]):
-            place = _common_place(b, i, own[x], other[y], in_ours, in_theirs)
+            low, high = _common_range(b, i, own[x], other[y], in_ours, in_theirs)
             key = ours[own[x]].key
-            if place is not None and key not in moved and weight(key) >= _TELLING:
-                shift = _shift_before(base, theirs, in_theirs, Change(place, place, other[y], other[y]))
-                added.append((place, theirs[other[y]].shifted(shift)))
+            if low > high or key in moved or weight(key) < _TELLING:
+                continue
+            shift = _shift_before(base, theirs, in_theirs, Change(low, low, other[y], other[y]))
+            statement = theirs[other[y]].shifted(shift)
+            place = next((n for n in range(low, high + 1) if _fits(base, n, statement.indent)), None)
+            if place is not None:
+                added.append((place, statement))
         b, o, t = i + 1, o_end + 1, t_end + 1
     out = list(base)
     for place, statement in reversed(added):
@@ -85,17 +89,24 @@ def _unmatched(side: Sequence[Statement], start: int, end: int, matched: set[int
     return [n for n in range(start, end) if n not in matched]
 
 
-def _common_place(
+def _fits(base: Sequence[Statement], place: int, indent: int) -> bool:
+    """Whether a statement of this depth can stand at a place without tearing a block apart."""
+    after = base[place].indent if place < len(base) else 0
+    before = base[place - 1] if place else None
+    return after <= indent and not (before is not None and before.is_header and before.indent >= indent)
+
+
+def _common_range(
     start: int, end: int, o: int, t: int, in_ours: dict[int, int], in_theirs: dict[int, int]
-) -> int | None:
-    """Where in ``base[start:end]`` a statement belongs that both sides added; None when they differ."""
+) -> tuple[int, int]:
+    """Where in ``base[start:end]`` a statement can stand that both sides added; empty when they differ."""
     low = max(
         [n + 1 for n in range(start, end) if in_ours.get(n, o) < o or in_theirs.get(n, t) < t], default=start
     )
     high = min(
         [n for n in range(start, end) if in_ours.get(n, o) > o or in_theirs.get(n, t) > t], default=end
     )
-    return low if low <= high else None
+    return low, high
 
 
 def _take_agreed(

@@ -166,14 +166,9 @@ class ThreeWay:
         for edit in changes(sorted(own.items()), len(self.base), len(side)):
             # What replaces statements goes where the other side moved those.
             old, new = self.base[edit.a0 : edit.a1], side[edit.b0 : edit.b1]
-            found = {moved[i] for i in range(edit.a0, edit.a1) if i in moved}
-            top = min((statement.indent for statement in old), default=0)
-            if len(found) == 1:
-                known |= {j: min(found) for j in range(edit.b0, edit.b1) if side[j].indent == top}
-            elif found:
-                same = [s.indent for s in old] == [s.indent for s in new]
-                pairs = [(n, n) for n in range(len(new))] if same else align_similar(old, new)
-                known |= {edit.b0 + j: moved[edit.a0 + i] for i, j in pairs if edit.a0 + i in moved}
+            same = [s.indent for s in old] == [s.indent for s in new]
+            pairs = [(n, n) for n in range(len(new))] if same else align_similar(old, new)
+            known |= {edit.b0 + j: moved[edit.a0 + i] for i, j in pairs if edit.a0 + i in moved}
         return inherited_shifts(side, known)
 
     def _is_contested(self, span: Span) -> bool:
