@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench.replay import replay
 
+from bench.replay import replay
 from npu_upgrade import cli
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.names import undefined_names
@@ -26,8 +26,21 @@ OMNI, ASCEND = "pypi:vllm-omni==0.22.0", "pypi:vllm-ascend==0.23.0.post1"
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upgrade")
-    argv = ["merge", "--omni", OMNI, "--ascend", ASCEND, "--out", str(folder / "out"), "--workspace", str(folder)]
-    assert cli.main("upgrade.py", "test", ["merge"], [*argv, "--output", str(folder / "result.json")]) in (0, 1)
+    argv = [
+        "merge",
+        "--omni",
+        OMNI,
+        "--ascend",
+        ASCEND,
+        "--out",
+        str(folder / "out"),
+        "--workspace",
+        str(folder),
+    ]
+    assert cli.main("upgrade.py", "test", ["merge"], [*argv, "--output", str(folder / "result.json")]) in (
+        0,
+        1,
+    )
     return folder / "out"
 
 
@@ -55,7 +68,9 @@ def test_the_known_break_is_repaired(merged: Path) -> None:
 
 
 def unpacked(source: str) -> str:
-    return next(s.key.partition(" = ")[0] for s in split_statements(source) if "self._prepare_inputs(" in s.key)
+    return next(
+        s.key.partition(" = ")[0] for s in split_statements(source) if "self._prepare_inputs(" in s.key
+    )
 
 
 def test_no_omni_method_and_no_omni_comment_is_lost(merged: Path) -> None:
@@ -63,7 +78,9 @@ def test_no_omni_method_and_no_omni_comment_is_lost(merged: Path) -> None:
     for runner in RUNNERS:
         before, after = omni.read(runner.path), answers((merged / runner.path).read_text())[0].text
         assert set(parse_module(before).units) <= set(parse_module(after).units)
-        markers = [Counter(line.strip() for line in t.split("\n") if "omni" in line.lower()) for t in (before, after)]
+        markers = [
+            Counter(line.strip() for line in t.split("\n") if "omni" in line.lower()) for t in (before, after)
+        ]
         lost = {line for line in markers[0] - markers[1] if line.startswith("#")}
         assert lost == set()
 

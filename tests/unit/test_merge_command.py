@@ -23,8 +23,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def merge(world: World, *more: str, omni: str | None = None, ascend: str | None = None) -> tuple[int, dict, str]:
-    return upgrade("merge", "--omni", omni or f"git:{world.omni}@main", "--ascend", ascend or world.target, *more)
+def merge(
+    world: World, *more: str, omni: str | None = None, ascend: str | None = None
+) -> tuple[int, dict, str]:
+    return upgrade(
+        "merge", "--omni", omni or f"git:{world.omni}@main", "--ascend", ascend or world.target, *more
+    )
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -161,8 +165,23 @@ def test_a_runner_file_with_conflict_markers(world: World) -> None:
 
 
 def test_a_shallow_clone(world: World, tmp_path: Path) -> None:
-    git_at(tmp_path, "2026-03-02", "clone", "-q", "--depth", "1", f"file://{world.ascend}", str(tmp_path / "shallow"))
-    refused(world, merge(world, "--out", "out", ascend=f"git:{tmp_path / 'shallow'}@HEAD"), "shallow", "unshallow", code=3)
+    git_at(
+        tmp_path,
+        "2026-03-02",
+        "clone",
+        "-q",
+        "--depth",
+        "1",
+        f"file://{world.ascend}",
+        str(tmp_path / "shallow"),
+    )
+    refused(
+        world,
+        merge(world, "--out", "out", ascend=f"git:{tmp_path / 'shallow'}@HEAD"),
+        "shallow",
+        "unshallow",
+        code=3,
+    )
 
 
 def test_a_target_older_than_the_base(world: World) -> None:
@@ -216,5 +235,3 @@ def test_unwritable_output(world: World) -> None:
 def test_both_places_or_none_is_a_usage_error(world: World) -> None:
     assert merge(world)[0] == 2
     assert merge(world, "--out", "out", "--apply")[0] == 2
-
-

@@ -63,7 +63,10 @@ def test_an_answer_is_used_again(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("        self.record(\n", "does not parse"), ("        self.record(statz)\n", "undefined names: statz")],
+    [
+        ("        self.record(\n", "does not parse"),
+        ("        self.record(statz)\n", "undefined names: statz"),
+    ],
 )
 def test_a_bad_resolution_is_seen(world: World, text: str, problem: str) -> None:
     merge(world, "--out", "out")
@@ -86,7 +89,7 @@ def test_items_are_closed_with_a_note_and_stay_closed(world: World) -> None:
     upgrade("plan")
     merge(world, "--out", "again")
     (flag,) = (i for i in upgrade("plan")[1]["items"] if i["kind"] == "flag-remembered")
-    code, data, _ = upgrade("plan", "--done", flag["id"], "--note", "read it")
+    data = upgrade("plan", "--done", flag["id"], "--note", "read it")[1]
     assert flag["id"] not in {item["id"] for item in data["items"]}
     merge(world, "--out", "again")
     plan = json.loads((world.workspace / "again" / "plan.json").read_text())

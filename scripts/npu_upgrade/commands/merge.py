@@ -60,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
     parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
-    parser.add_argument("--mark", action="store_true", help="put markers around omni code that has none, in methods without conflicts")
+    parser.add_argument(
+        "--mark",
+        action="store_true",
+        help="put markers around omni code that has none, in methods without conflicts",
+    )
     parser.add_argument(
         "--replace", action="store_true", help="with --out: overwrite files that were edited there"
     )
@@ -131,7 +135,7 @@ def _refuse_edited(out: Path, replace: bool) -> None:
             raise BadInput(
                 f"{path} was edited since it was merged",
                 expected="a folder without work in it, so that none of yours is lost",
-                try_="another --out, or --replace to overwrite it (run `upgrade.py plan` first: it learns answers)",
+                try_="another --out, or --replace (run `upgrade.py plan` first: it learns answers)",
             )
 
 

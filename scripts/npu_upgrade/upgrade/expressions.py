@@ -50,8 +50,8 @@ def merge_statement(
         return MergedStatement(ours)
     if ours == base:
         return MergedStatement(theirs)
-    trees = [parse_statement(text) for text in (base, ours, theirs)]
-    if any(tree is None for tree in trees):
+    trees = _trees(base, ours, theirs)
+    if trees is None:
         words = _merge_words(base, ours, theirs)
         return MergedStatement(words) if words is not None else None
     merge = TreeMerge(omni_names)
@@ -69,12 +69,18 @@ def agreed_version(base: str, version: str, ours: str) -> str:
 
     Works on arguments, operands and items; ``base`` itself where the three do not compare.
     """
-    trees = [parse_statement(text) for text in (base, version, ours)]
-    if any(tree is None for tree in trees):
+    trees = _trees(base, version, ours)
+    if trees is None:
         return base
     agreed = _agreed(*trees)
     agreed.chained = trees[0].chained
     return statement_text(agreed)
+
+
+def _trees(*texts: str) -> list[Node] | None:
+    """The trees of some versions of a statement; None when one of them is not a statement."""
+    trees = [parse_statement(text) for text in texts]
+    return None if any(tree is None for tree in trees) else trees
 
 
 def _agreed(base: Node, version: Node, ours: Node) -> Node:

@@ -178,11 +178,15 @@ def _annotation(base: Node, ours: Node, theirs: Node) -> Node:
 
 def _newer_spelling(ours: Node, theirs: Node) -> Node:
     """Upstream's way to pass an argument that both sides added with one value."""
-    if isinstance(ours, ast.keyword) and isinstance(theirs, ast.keyword):
-        values = [node.value.values[0] if node.arg is None else node.value for node in (ours, theirs)]  # type: ignore
-        if same(*values):
-            return theirs
+    keywords = isinstance(ours, ast.keyword) and isinstance(theirs, ast.keyword)
+    if keywords and same(_value(ours), _value(theirs)):
+        return theirs
     raise Clash
+
+
+def _value(node: Node) -> Node:
+    """What a keyword argument passes, also in the form ``**{"name": value}``."""
+    return node.value.values[0] if node.arg is None else node.value
 
 
 def _keyword_name(node: Node) -> str:
