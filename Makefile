@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay docs
+.PHONY: help demo test lint format bench bench-replay bench-lineage docs
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,6 +28,9 @@ bench: bench-replay ## all benchmarks
 
 bench-replay: ## replay past upgrades and compare with what the maintainers did
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.replay $(BENCH_ARGS)
+
+bench-lineage: ## time base inference over a full clone: BENCH_ARGS="--ascend git:PATH"
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.lineage $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -78,9 +77,7 @@ def replay(before: str, after: str, ascend: str) -> Replay:
     target = open_source(theirs.base.spec)
     upstream = find_upstream(omni)
     bases = Bases(ours, target=theirs.base.version)
-    begun = time.monotonic()
     merged = merge_runners(omni, target, upstream, bases, labels=LABELS)
-    seconds = time.monotonic() - begun
     score = Score()
     for outcome in merged.methods:
         texts = _texts(outcome, ours, theirs.base.version, omni, human)
@@ -94,7 +91,7 @@ def replay(before: str, after: str, ascend: str) -> Replay:
         score,
         imports,
         undefined(merged),
-        seconds,
+        merged.method_seconds,
     )
 
 

@@ -183,12 +183,12 @@ def test_what_omni_only_added_behind_a_conflict_stays_out_of_it():
 
 
 def test_what_all_three_share_around_a_conflict_stays_out_of_it():
-    base = "slots = 0\nslots = batch[:2]\nself.gather(6, batch + 1)\nreturn slots"
-    ours = base.replace("self.gather(6, batch + 1)", "with self.omni():\n    self.gather(7, batch + 1)")
-    (conflict,) = merge(
-        base, ours, base.replace("self.gather(6, batch + 1)", "self.gather(8, batch + 1)")
-    ).conflicts
-    assert [s.key for s in conflict.base] == ["self.gather(6, batch + 1)"]
+    base = "output += 1\ntokens = self.build(mode=self.config, uniform=(slots, output))"
+    ours = (
+        "if mask:\n    tokens = self.build(mode=self.config, uniform=(slots, output))\n    self.drafter = 1"
+    )
+    (conflict,) = merge(base, ours, "state += 1\n" + base).conflicts
+    assert "def step(self, batch):" not in [s.key for s in (*conflict.base, *conflict.ours, *conflict.theirs)]
 
 
 def test_what_upstream_dropped_and_omni_changed_is_asked():
@@ -239,16 +239,11 @@ def test_a_comment_of_omni_behind_the_last_statement_survives_its_deletion():
 
 
 def test_a_comment_of_omni_on_a_deleted_line_goes_to_its_neighbour():
-    base = "if batch:\n    first = self.first(batch)\n    second = self.second(batch)\nreturn batch"
-    ours = """
-        if batch:
-            first = self.first(batch)
-            self.omni(batch)
-            # -------- omni: why the second
-            second = self.second(batch)
-        return batch
-    """
-    assert "# -------- omni: why the second" in merge(base, ours, "return batch").text()
+    base = "self.first(batch, 1)\nself.second(batch, 2)\nself.third(batch, 3)\nreturn batch"
+    ours = base.replace("self.third", "self.omni = 1\n# -------- omni: why\nself.third")
+    theirs = "self.first(batch, 1)\nreturn batch"
+    want = "self.first(batch, 1)\n# -------- omni: why\nself.omni = 1\nreturn batch"
+    check(merge(base, ours, theirs), want)
 
 
 def test_a_comment_of_omni_inside_a_line_survives_a_new_layout():

@@ -152,6 +152,11 @@ def _around(base: Node, ours: Node, theirs: Node) -> Node | None:
     for part, whole in ((ours, theirs), (theirs, ours)):
         if wraps(base, part):
             return counterpart(base, part, whole)
+        if wraps(whole, part):
+            # The inner part changed alike on both sides; one of them took the rest away.
+            before = counterpart(whole, part, base)
+            if before is not None and same(substituted(whole, part, before), base):
+                return part
     return None
 
 
