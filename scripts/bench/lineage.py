@@ -21,13 +21,16 @@ from npu_upgrade.sources.tree import open_source
 from npu_upgrade.tables import table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+OMNI = ("0.16.0", "0.20.0", "0.24.0", "0.28.0")
 GOALS = {"cold_s": 10.0, "warm_s": 1.0, "memory_mib": 1024.0}
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ascend", required=True, metavar="git:PATH", help="a full clone of vllm-ascend")
-    parser.add_argument("--omni", nargs="+", default=["0.16.0", "0.20.0", "0.24.0", "0.28.0"], metavar="VERSION")
+    parser.add_argument("--omni", nargs="+", default=list(OMNI), metavar="VERSION")
     args = parser.parse_args(argv)
     rows = []
     for version in args.omni:
