@@ -11,42 +11,29 @@ import json
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 OMNI = "pypi:vllm-omni==0.22.0"
 ASCEND = "pypi:vllm-ascend==0.23.0.post1"
 SCRIPTS = Path(__file__).resolve().parent
-OUT = SCRIPTS.parent / "upgrade-out" / "demo"
+WORKSPACE = SCRIPTS.parent / "upgrade-out"
+OUT = WORKSPACE / "demo"
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Path(folder)
-        step(workspace, "lineage", "--omni", OMNI, "--ascend", ASCEND)
-        merge = step(
-            workspace,
-            "merge",
-            "--omni",
-            OMNI,
-            "--ascend",
-            ASCEND,
-            "--out",
-            str(OUT),
-            "--workspace",
-            folder,
-            "--replace",
-        )
-        plan = step(workspace, "plan", "--job", merge["job"], "--workspace", folder)
+    WORKSPACE.mkdir(exist_ok=True)
+    step("lineage", "--omni", OMNI, "--ascend", ASCEND)
+    merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
+    plan = step("plan", "--job", merge["job"])
     show_result(merge, plan)
     return 0
 
 
-def step(workspace: Path, *args: str) -> dict:
+def step(*args: str) -> dict:
     """Run one subcommand, show its progress and table, and return its JSON; ends the demo on an error."""
     print(f"\n$ upgrade.py {shlex.join(args)}", flush=True)
     command = [sys.executable, str(SCRIPTS / "upgrade.py"), *args, "--format", "json"]
-    done = subprocess.run(command, cwd=workspace, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1):
         sys.exit(done.returncode)
     return json.loads(done.stdout)
@@ -68,6 +55,8 @@ def show_result(merge: dict, plan: dict) -> None:
         print(f"  {path}")
     print(f"  {Path(merge['plan']).with_suffix('.md')}")
     print(f"  {merge['plan']}")
+    print("\n== what comes next")
+    print(f"  resolve the conflicts, then: cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} plan")
     print("\nstatic checks only: nothing was run, on no NPU and on no emulation of one")
 
 
