@@ -23,7 +23,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.sources import fetch, pipconfig
+from npu_upgrade import pipconfig
+from npu_upgrade.sources import fetch
 
 SOURCES = {
     "vllm_ascend/__init__.py": "",

@@ -10,8 +10,8 @@ import argparse
 import shlex
 from pathlib import Path
 
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver.delivery import Delivery, carry_out, prepare, push_command
-from npu_upgrade.deliver.job import find_workspace, open_job
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "make the one signed-off commit of an upgrade"
@@ -23,13 +23,7 @@ PENDING = "validation on NPU hardware is pending: make validate-npu"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", type=Path, required=True, metavar="PATH", help="the checkout to commit in")
-    parser.add_argument("--job", metavar="ID", help="the job to deliver (default: the current one)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above)",
-    )
+    add_job_arguments(parser)
     parser.add_argument(
         "--title", metavar="TEXT", help="the commit's title (default: by the target project's rule)"
     )
@@ -45,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when the commit is there; FAIL when a hook of the repository refused or changed it."""
-    job = open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    job = named_job(args)
     delivery = prepare(job, args.repo, args.title)
     listing = delivery.text + "\n" + "\n".join(f"  {path}" for path in delivery.changed)
     data = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver.advice import next_action
-from npu_upgrade.deliver.job import find_workspace, open_job
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "name the one next command, and why"
@@ -15,17 +14,11 @@ EXAMPLES = """  upgrade.py next
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above)",
-    )
+    add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the command; exit 2 when no job was started."""
-    job = open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    job = named_job(args)
     action = next_action(job)
     return Result(Verdict.PASS, action.why, {"job": job.id, "why": action.why}, next=action.command)

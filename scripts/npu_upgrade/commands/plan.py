@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import Job, find_workspace, open_job
+from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.plan_file import load_plan
 from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
@@ -39,19 +40,18 @@ _MARKS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
+    add_job_arguments(parser)
     parser.add_argument("--done", nargs="+", default=[], metavar="ITEM", help="items that were dealt with")
     parser.add_argument(
         "--waive", nargs="+", default=[], metavar="ITEM", help="items that need nothing (with --note)"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
-    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder with .npu-upgrade")
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when no conflict, no blocking item and no broken file is left; else FAIL."""
     begun, started = time.monotonic(), utc_now()
-    job = open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    job = named_job(args)
     path = Path(job.out or job.folder) / "plan.json"
     loaded = load_plan(job)
     plan: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver.advice import Outlook, describe, look, next_action
 from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import Job, find_workspace, open_job
+from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.pins import short_pin
 from npu_upgrade.verdict import Result, Verdict
 
@@ -19,18 +19,12 @@ EXAMPLES = """  upgrade.py status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above)",
-    )
+    add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the state as data; exit 2 when no job was started."""
-    job = open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    job = named_job(args)
     outlook, action = look(job), next_action(job)
     steps = {name: asdict(step) | {"status": describe(step)} for name, step in job.steps.items()}
     done = sum(step.status == "done" for step in job.steps.values())

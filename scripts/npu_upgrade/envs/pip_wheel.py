@@ -1,25 +1,23 @@
 """Get pip's own wheel from the configured package index, for a Python that came without pip.
 
-Asks the main index only, and reads no more of pip's configuration than its address and certificates: the
-rest is left to pip itself once it is there. Standard library only.
+Asks the main index only: the rest is left to pip itself once it is there. Standard library only.
 """
 
 from __future__ import annotations
 
 import base64
-import configparser
 import hashlib
 import http.client
-import os
 import re
 import ssl
 import sys
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urljoin, urlsplit
 
 from npu_upgrade.errors import Blocked
+from npu_upgrade.pipconfig import ca_bundle, credentials_for, indexes
 from npu_upgrade.progress import say
 
 _WHEEL = re.compile(r"/(pip-(\d+(?:\.\d+)*)-py3-none-any\.whl)$")
@@ -31,7 +29,10 @@ def fetch_pip_wheel(folder: Path) -> Path:
     Raises :class:`Blocked` when the index does not answer, has no such wheel, or the content is not what
     the index announced.
     """
-    page = _setting("index-url", "https://pypi.org/simple").rstrip("/") + "/pip/"
+    configured = indexes()
+    if not configured:
+        raise _blocked("pip is configured to use no index")
+    page = configured[0].url + "/pip/"
     links = _Links()
     links.feed(_get(page).decode("utf-8", "replace"))
     url, digest, name = _newest(page, links.found)
@@ -77,33 +78,17 @@ def _newest(page: str, links: list[dict[str, str | None]]) -> tuple[str, str, st
 
 
 def _get(url: str) -> bytes:
-    parts = urlsplit(url)
     headers = {"Accept": "text/html, */*"}
-    if parts.username:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    credentials = credentials_for(url)
+    if credentials:
+        headers["Authorization"] = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
     try:
-        context = ssl.create_default_context(cafile=_setting("cert", "") or None)
-        request = urllib.request.Request(bare, headers=headers)
+        context = ssl.create_default_context(cafile=ca_bundle())
+        request = urllib.request.Request(url, headers=headers)
         with urllib.request.urlopen(request, timeout=60, context=context) as response:
             return response.read()
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _blocked(f"cannot fetch pip from {_host(url)}: {error}") from error
-
-
-def _setting(name: str, default: str) -> str:
-    """A pip setting: from the environment, or else from pip's configuration files."""
-    value = os.environ.get(f"PIP_{name.upper().replace('-', '_')}")
-    if value:
-        return value
-    home = Path.home()
-    user = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
-    files = ["/etc/pip.conf", home / ".pip" / "pip.conf", user, os.environ.get("PIP_CONFIG_FILE", "")]
-    parser = configparser.RawConfigParser(strict=False)
-    parser.read([file for file in files if file])
-    found = [section for section in ("install", "global") if parser.has_option(section, name)]
-    return parser.get(found[0], name) if found else default
 
 
 def _host(url: str) -> str:

@@ -22,8 +22,8 @@ from packaging.version import Version
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.files import sha256, write_atomic
 from npu_upgrade.paths import cache_root
+from npu_upgrade.pipconfig import Index, indexes
 from npu_upgrade.progress import say
-from npu_upgrade.sources.pipconfig import Index, indexes
 from npu_upgrade.sources.simplepage import ACCEPT, ReleaseFile, UnreadablePage, parse_page, parse_time
 
 FRESH_SECONDS = 600.0
