@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, make_upgrade, run_deliver, write
+from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
 from npu_upgrade import cli
 from npu_upgrade.deliver import ledger
@@ -183,21 +183,25 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     job.finish("merge", Verdict.FAIL, "1 conflict")
     upgrade.write_plan(conflicts_open=1)
     answer = ask("next", workspace)
-    assert answer["next"] == f"upgrade.py plan --job {job.id}"
+    plan = f"upgrade.py plan --job {job.id} --workspace {workspace}"
+    assert answer["next"] == plan
     assert "1 conflicts are open" in answer["why"]
     upgrade.write_plan(conflicts_open=0)
     upgrade.record()
-    deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id}"
+    deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id} --workspace {workspace}"
     assert ask("next", workspace)["next"] == deliver
     upgrade.record("audit", verdict=Verdict.FAIL)
     assert ask("next", workspace)["next"] == "upgrade.py audit"
     upgrade.record("audit")
     assert run_deliver(upgrade, capsys)[0] == 0
-    assert ask("next", workspace)["next"] == "make validate-npu"
+    shown = f"git -C {upgrade.repo} show --stat {git(upgrade.repo, 'rev-parse', 'HEAD').strip()}"
+    answer = ask("next", workspace)
+    assert answer["next"] == shown
+    assert "validation on NPU hardware is pending" in answer["why"]
     write(upgrade.repo, RUNNER, "NAME = 'reviewed'\n")
     answer = ask("next", workspace)
     assert (answer["next"], answer["why"]) == (
-        f"upgrade.py plan --job {job.id}",
+        plan,
         "the files changed since they were checked",
     )
     upgrade.record()
@@ -206,7 +210,21 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     upgrade.record("serve", "NPU real")
     assert ask("next", workspace)["next"] == deliver
     assert run_deliver(upgrade, capsys)[0] == 0
-    assert ask("next", workspace)["next"] == f"git -C {upgrade.repo} push -u origin {BRANCH}"
+    assert "validated on NPU hardware" in ask("next", workspace)["why"]
+
+
+def test_next_publishes_the_commit_once(upgrade, ask, capsys, tmp_path):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    upgrade.record()
+    git(tmp_path, "init", "-q", "--bare", "origin.git")
+    git(upgrade.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    assert run_deliver(upgrade, capsys)[0] == 0
+    answer = ask("next", upgrade.workspace)
+    assert answer["next"] == f"git -C {upgrade.repo} push -u origin {BRANCH}"
+    subprocess.run(answer["next"], shell=True, check=True, capture_output=True)
+    answer = ask("next", upgrade.workspace)
+    assert "show --stat" in answer["next"]
+    assert "nothing is left to do here" in answer["why"]
 
 
 def test_status_tells_present_from_stale_evidence(upgrade, ask):
@@ -242,7 +260,8 @@ def test_status_and_next_survive_a_broken_ledger(upgrade, ask):
     assert ask("next", upgrade.workspace)["next"].startswith("upgrade.py plan")
 
 
-def test_next_after_a_torn_record(upgrade, ask):
+def test_next_after_a_torn_record(upgrade, ask, monkeypatch):
+    monkeypatch.chdir(upgrade.workspace)  # the job is found from here without --workspace
     upgrade.job.finish("merge", Verdict.PASS, "merged")
     with (upgrade.job.folder / "evidence.jsonl").open("a") as stream:
         stream.write('{"half')

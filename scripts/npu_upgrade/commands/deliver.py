@@ -11,14 +11,15 @@ import shlex
 from pathlib import Path
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.deliver.advice import PENDING
 from npu_upgrade.deliver.delivery import Delivery, carry_out, prepare, push_command
+from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "make the one signed-off commit of an upgrade"
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
   upgrade.py deliver --repo ../vllm-omni
   upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign"""
-PENDING = "validation on NPU hardware is pending: make validate-npu"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,19 +54,19 @@ def run(args: argparse.Namespace) -> Result:
     if args.dry_run:
         amends = f", amending {delivery.earlier.sha[:12]}" if delivery.earlier else ""
         summary = f"would commit {len(delivery.changed)} files on {delivery.branch}{amends}"
-        return Result(Verdict.PASS, summary, data, listing, _for_real(args, job.id))
+        return Result(Verdict.PASS, summary, data, listing, _for_real(args, job))
     done, new = carry_out(delivery, sign=args.sign)
     if done.sha is None:
         text = f"{done.notes}\n\nHEAD and the index are as they were."
         data |= {"hook_output": done.notes}
-        return Result(Verdict.FAIL, done.problem, data, text, "upgrade.py next")
+        command = shlex.join(["upgrade.py", "next", *naming(job)])
+        return Result(Verdict.FAIL, done.problem, data, text, command)
     return _delivered(delivery, data | {"commit": done.sha}, new, listing, done.notes)
 
 
-def _for_real(args: argparse.Namespace, job: str) -> str:
-    options = ["--repo", str(args.repo), "--job", job]
+def _for_real(args: argparse.Namespace, job: Job) -> str:
+    options = ["--repo", str(args.repo), *naming(job)]
     options += ["--title", args.title] if args.title is not None else []
-    options += ["--workspace", str(args.workspace)] if args.workspace else []
     options += [] if args.sign is None else ["--sign" if args.sign else "--no-sign"]
     return shlex.join(["upgrade.py", "deliver", *options])
 
@@ -80,10 +81,4 @@ def _delivered(delivery: Delivery, data: dict, new: bool, listing: str, notes: s
     text = "\n\n".join(part for part in (notes, listing) if part)
     push = push_command(delivery)
     data |= {"new": new, "pushed_before": delivery.pushed, "push": push}
-    return Result(
-        Verdict.PASS,
-        "; ".join(parts),
-        data,
-        text,
-        push or ("make validate-npu" if delivery.pending else None),
-    )
+    return Result(Verdict.PASS, "; ".join(parts), data, text, push)

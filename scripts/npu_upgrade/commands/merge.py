@@ -17,7 +17,7 @@ from typing import Any
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.deliver.branch import apply_change, check_applicable
-from npu_upgrade.deliver.job import Job, find_workspace, start_job
+from npu_upgrade.deliver.job import Job, find_workspace, naming, start_job
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import sha256, write_together
 from npu_upgrade.paths import workspace_root
@@ -201,5 +201,5 @@ def _result(
     head = ("method", "outcome", "base", "statements", "flags", "conflicts")
     text = [table(head, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
     text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
-    command = shlex.join(["upgrade.py", "plan", "--job", job.id])
+    command = shlex.join(["upgrade.py", "plan", *naming(job)])
     return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text), command)

@@ -17,7 +17,7 @@ from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import Job
+from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.deliver.plan_file import load_plan
 from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
@@ -173,8 +173,8 @@ def _text(plan: dict[str, Any], problems: list[dict[str, str]], path: Path) -> s
 
 def _next(job: Job, verdict: Verdict) -> str:
     if verdict is not Verdict.PASS:
-        return shlex.join(["upgrade.py", "plan", "--job", job.id])
-    return shlex.join(["upgrade.py", "deliver", "--repo", job.repo or "PATH", "--job", job.id])
+        return shlex.join(["upgrade.py", "plan", *naming(job)])
+    return shlex.join(["upgrade.py", "deliver", "--repo", job.repo or "PATH", *naming(job)])
 
 
 def _json(value: Any) -> str:

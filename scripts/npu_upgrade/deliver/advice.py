@@ -5,14 +5,18 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.deliver import chain, ledger
 from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import STEPS, Job, Step
+from npu_upgrade.deliver.checkout import open_checkout
+from npu_upgrade.deliver.job import STEPS, Job, Step, naming
 from npu_upgrade.deliver.plan_file import Plan, load_plan
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.errors import UpgradeError
 from npu_upgrade.files import sha256
+
+PENDING = "validation on NPU hardware is pending"
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,26 @@ def _after_plan(job: Job, outlook: Outlook) -> Action:
         )
         return Action(_fresh(job, "deliver"), why)
     real = [r for r in outlook.standing if r.label == "NPU real" and r.verdict == "PASS"]
-    if not real:
-        return Action("make validate-npu", "the commit is delivered; validation on NPU hardware is pending")
-    if step.outputs.get("validation") == "pending":
+    if real and step.outputs.get("validation") == "pending":
         return Action(_fresh(job, "deliver"), "NPU validation passed; write it into the commit")
-    push = ["git", "-C", step.outputs["repo"], "push", "-u", "origin", step.outputs["branch"]]
-    return Action(shlex.join(push), "the commit is delivered and validated on NPU hardware")
+    return _after_delivery(step.outputs, "validated on NPU hardware" if real else PENDING)
+
+
+def _after_delivery(delivered: dict[str, Any], validation: str) -> Action:
+    """Publish the commit; once that is done, or where there is no remote, have it looked at."""
+    repo, sha = delivered["repo"], delivered["commit"]
+    if delivered.get("push") and not _published(Path(repo), sha):
+        return Action(delivered["push"], f"the commit is delivered; {validation}")
+    show = shlex.join(["git", "-C", repo, "show", "--stat", sha])
+    return Action(show, f"nothing is left to do here: the commit is delivered; {validation}")
+
+
+def _published(repo: Path, sha: str) -> bool:
+    """Whether a remote is known to have the commit."""
+    try:
+        return bool(open_checkout(repo).git("branch", "-r", "--contains", sha).strip())
+    except UpgradeError:
+        return False
 
 
 def _again(job: Job, name: str) -> str:
@@ -140,8 +158,8 @@ def _fresh(job: Job, name: str) -> str:
         "discover": sources[:4],
         "lineage": sources[:4],
         "merge": [*sources, *place],
-        "plan": ["--job", job.id],
-        "deliver": ["--repo", job.repo or "PATH", "--job", job.id],
+        "plan": naming(job),
+        "deliver": ["--repo", job.repo or "PATH", *naming(job)],
     }
     return shlex.join(["upgrade.py", name, *options[name]])
 
@@ -155,7 +173,7 @@ def _set_aside(job: Job) -> str:
 
 
 def _status(job: Job) -> str:
-    return shlex.join(["upgrade.py", "status", "--job", job.id])
+    return shlex.join(["upgrade.py", "status", *naming(job)])
 
 
 def describe(step: Step) -> str:

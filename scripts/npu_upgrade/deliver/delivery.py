@@ -126,6 +126,7 @@ def carry_out(delivery: Delivery, *, sign: bool | None) -> tuple[Done, bool]:
             "repo": str(checkout.root),
             "tree": delivery.subject.tree,
             "validation": delivery.validation,
+            "push": push_command(delivery),
         }
         job.place(repo=checkout.root, branch=delivery.branch)
         job.finish("deliver", Verdict.PASS, f"commit {done.sha[:12]} on {delivery.branch}", outputs)

@@ -186,6 +186,12 @@ def find_workspace(start: Path) -> Path:
     return next((f for f in (start, *start.parents) if (f / WORKSPACE_DIR).is_dir()), start)
 
 
+def naming(job: Job) -> list[str]:
+    """The options that name ``job`` from the present folder, for a command that is to be run next."""
+    place = [] if find_workspace(Path.cwd()) == job.workspace else ["--workspace", str(job.workspace)]
+    return ["--job", job.id, *place]
+
+
 def _load(folder: Path) -> Job:
     path = folder / "job.json"
     try:
