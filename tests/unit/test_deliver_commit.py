@@ -68,6 +68,19 @@ def test_one_signed_off_commit_of_exactly_the_changed_files(upgrade, deliver):
     assert "validation on NPU hardware is pending" in result["summary"]
 
 
+def test_the_message_says_nothing_twice(upgrade, deliver):
+    item = {"id": "flag-callee-1a2b", "kind": "flag-callee", "path": RUNNER, "state": "open"}
+    upgrade.write_plan(
+        methods=[{"name": "execute_model", "outcome": "conflict"}],
+        items=[item | {"title": f"{RUNNER}: Runner.run: look at the call"}],
+    )
+    upgrade.record()
+    assert deliver()[0] == 0
+    body = git(upgrade.repo, "log", "-1", "--format=%B").splitlines()
+    assert "- 1 method: 1 with conflicts resolved" in body
+    assert "- flag-callee-1a2b: Runner.run: look at the call" in body
+
+
 def test_unrelated_work_of_the_person_stays_theirs(upgrade, deliver):
     write(upgrade.repo, OTHER, "MINE = 1\n")
     write(upgrade.repo, "notes.txt", "mine\n")

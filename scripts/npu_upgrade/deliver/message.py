@@ -68,7 +68,9 @@ def _versions(plan: Plan) -> str:
 
 
 def _merged(plan: Plan, changed: Sequence[str]) -> str:
-    counts = Counter(str(method["outcome"]) for method in plan.methods if method.get("outcome"))
+    outcomes = [str(method["outcome"]) for method in plan.methods if method.get("outcome")]
+    # a delivery with an open conflict is refused before there is a message
+    counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
     how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
     methods = f"{_count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     return "\n".join([HEADINGS[1], f"- {methods}", f"- {_count(len(changed), 'file')} changed"])
@@ -85,8 +87,12 @@ def _items(plan: Plan, state: str) -> str:
 
 
 def _subject(item: dict[str, Any]) -> str:
-    said = item.get("title") or item.get("summary") or ""
-    return f"{item.get('kind', 'item')}{f': {said}' if said else ''}"
+    """What the item says, without what its id says already and without its file."""
+    kind, said = str(item.get("kind", "item")), str(item.get("title") or item.get("summary") or "")
+    said = said.removeprefix(f"{item.get('path')}: ")
+    if said and item["id"].startswith(f"{kind}-"):
+        return said
+    return f"{kind}: {said}" if said else kind
 
 
 def _evidence(standing: Sequence[Record]) -> str:
