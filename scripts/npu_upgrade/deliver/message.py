@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,8 @@ from npu_upgrade.deliver.plan_file import Plan
 
 JOB = "Upgrade-Job"
 VALIDATION = "NPU-Validation"
-WIDTH = 100
+WIDTH = 72
+MOST_LINES = 3
 SHOWN = 20
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
 HEADINGS = ("Versions:", "Merged:", "Open items ", "Waived items ", "Evidence for ")
@@ -80,7 +82,7 @@ def _items(plan: Plan, state: str) -> str:
     items = plan.items_in(state)
     if not items:
         return ""
-    lines = [_one_line(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
+    lines = [_entry(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
     if len(items) > SHOWN:
         lines.append(f"- and {len(items) - SHOWN} more")
     return "\n".join([f"{state.capitalize()} items ({len(items)}):", *lines])
@@ -98,13 +100,14 @@ def _subject(item: dict[str, Any]) -> str:
 def _evidence(standing: Sequence[Record]) -> str:
     tree = standing[0].tree[:12]
     lines = [f"- {r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in standing]
-    lines = [_one_line(line) for line in lines]
+    lines = [_entry(line) for line in lines]
     return "\n".join([f"{HEADINGS[4]}tree {tree}:", *lines])
 
 
-def _one_line(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= WIDTH else flat[: WIDTH - 3] + "..."
+def _entry(text: str) -> str:
+    """A list item as git's own messages are wrapped, cut where it gets too long to be read."""
+    lines = textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
 
 
 def _count(number: int, noun: str) -> str:
