@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -79,6 +80,15 @@ def test_the_message_says_nothing_twice(upgrade, deliver):
     body = git(upgrade.repo, "log", "-1", "--format=%B").splitlines()
     assert "- 1 method: 1 with conflicts resolved" in body
     assert "- flag-callee-1a2b: Runner.run: look at the call" in body
+
+
+def test_the_checkout_names_the_job_where_the_present_folder_has_none(tmp_path, monkeypatch, capsys):
+    upgrade = make_upgrade(tmp_path, monkeypatch)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    upgrade.workspace.joinpath(".npu-upgrade").rename(upgrade.repo / ".npu-upgrade")
+    code = cli.main("upgrade.py", "", ["deliver"], ["deliver", "--repo", str(upgrade.repo), "--dry-run"])
+    assert (code, json.loads(capsys.readouterr().out)["job"]) == (0, upgrade.job.id)
 
 
 def test_unrelated_work_of_the_person_stays_theirs(upgrade, deliver):

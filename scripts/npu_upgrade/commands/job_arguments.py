@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from npu_upgrade.deliver.job import Job, find_workspace, open_job
+from npu_upgrade.paths import WORKSPACE_DIR
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,10 +16,16 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         "--workspace",
         type=Path,
         metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above)",
+        help="the folder with .npu-upgrade (default: the nearest above the present folder)",
     )
 
 
 def named_job(args: argparse.Namespace) -> Job:
     """The job that the options name; raises :class:`BadInput` when there is none."""
-    return open_job(args.workspace or find_workspace(Path.cwd()), args.job)
+    return open_job(args.workspace or _near(args), args.job)
+
+
+def _near(args: argparse.Namespace) -> Path:
+    """The workspace around the present folder, else the one of the checkout the command is about."""
+    here, repo = find_workspace(Path.cwd()), getattr(args, "repo", None)
+    return here if repo is None or (here / WORKSPACE_DIR).is_dir() else find_workspace(repo)

@@ -27,7 +27,10 @@ from npu_upgrade.verdict import Verdict
 
 SCHEMA = "npu-upgrade/job/1"
 STEPS = ("discover", "lineage", "merge", "plan", "deliver")
-HOW_TO_START = "upgrade.py discover, then upgrade.py merge with the two versions it names"
+FIND_OR_START = (
+    "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
+    "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"
+)
 
 
 @dataclass
@@ -167,7 +170,7 @@ def open_job(workspace: Path, id: str | None = None) -> Job:
         raise BadInput(
             f"no job in {workspace}",
             expected="a workspace in which an upgrade was started",
-            try_=HOW_TO_START,
+            try_=FIND_OR_START,
         )
     folder = root / "jobs" / name
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+_-]*", name) or not (folder / "job.json").is_file():
@@ -175,7 +178,7 @@ def open_job(workspace: Path, id: str | None = None) -> Job:
         raise BadInput(
             f"no job {name!r} in {workspace}",
             expected=f"one of: {', '.join(known)}" if known else "a job started here",
-            try_=f"--job {known[-1]}" if known else HOW_TO_START,
+            try_=f"--job {known[-1]}" if known else FIND_OR_START,
         )
     return _load(folder)
 
