@@ -10,6 +10,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bench.tally import Tally
 from npu_upgrade.pycode.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.import_sources import UpstreamFile
@@ -17,7 +18,7 @@ from npu_upgrade.upgrade.imports import ImportPlan, derive_imports
 
 
 @dataclass
-class ImportScore:
+class ImportScore(Tally):
     """Counts over all files; every difference from the person's imports is in ``cases``.
 
     ``added`` and ``dropped`` are what the person did and bodies can tell, ``added_right`` and

@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     print(report(replays, args.cases))
     figures = summary(replays)
     print("bench-replay: " + " ".join(f"{key}={value}" for key, value in figures.items()))
-    failed = short_of_goals(figures, len(replays))
+    failed = short_of_goals(figures)
     print("\n".join(f"below the goal: {text}" for text in failed), file=sys.stderr)
     return 1 if failed else 0
 
@@ -176,18 +176,11 @@ def report(replays: Iterable[Replay], cases: bool) -> str:
 
 def _row(r: Replay) -> tuple[str, ...]:
     s, i = r.score, r.imports
-    return tuple(
-        map(
-            str,
-            (
-                *(r.name, r.base, r.target, s.methods, s.clean, s.hunks, f"{s.git_clean}/{s.git_hunks}"),
-                *(s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.not_in_human, s.garbage),
-                *(s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined),
-                f"{i.added_right + i.dropped_right}/{i.added + i.dropped}",
-                f"{r.seconds:.1f}",
-            ),
-        )
-    )
+    merge = (r.name, r.base, r.target, s.methods, s.clean, s.hunks, f"{s.git_clean}/{s.git_hunks}")
+    statements = (s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.not_in_human, s.garbage)
+    guards = (s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined)
+    imports = f"{i.added_right + i.dropped_right}/{i.added + i.dropped}"
+    return tuple(map(str, (*merge, *statements, *guards, imports, f"{r.seconds:.1f}")))
 
 
 def summary(replays: list[Replay]) -> dict[str, str]:
@@ -197,8 +190,7 @@ def summary(replays: list[Replay]) -> dict[str, str]:
         whole.add(r.score)
         if r.score.attributable >= FEWEST:
             counted.add(r.score)
-        for name in ("added", "added_right", "dropped", "dropped_right", "undefined"):
-            setattr(imports, name, getattr(imports, name) + getattr(r.imports, name))
+        imports.add(r.imports)
     right, all_ = imports.added_right + imports.dropped_right, imports.added + imports.dropped
     return {
         "reproduced_of_ceiling": f"{counted.reproduced / max(1, counted.ceiling):.3f}",
@@ -216,7 +208,7 @@ def summary(replays: list[Replay]) -> dict[str, str]:
     }
 
 
-def short_of_goals(figures: dict[str, str], syncs: int) -> list[str]:
+def short_of_goals(figures: dict[str, str]) -> list[str]:
     """Which goals are missed, in words; nothing when all are met."""
     least = {"reproduced_of_ceiling": 0.97, "clean": 0.90, "imports_right": 0.95}
     most = {"hunks_per_sync": 1.0, "flagged": 0.10, "garbage": 0, "duplicated": 0, "undefined": 0}

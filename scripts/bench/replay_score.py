@@ -10,9 +10,10 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.tally import Tally
 from npu_upgrade.pycode.statements import END, Statement, split_statements
 from npu_upgrade.upgrade.align import weight
 from npu_upgrade.upgrade.pieces import Flag, MergedMethod
@@ -22,7 +23,7 @@ FEWEST = 20
 
 
 @dataclass
-class Score:
+class Score(Tally):
     """Counts over some methods; ``cases`` names what fell short, for the page."""
 
     methods: int = 0
@@ -40,10 +41,6 @@ class Score:
     git_hunks: int = 0
     git_reproduced: int = 0
     cases: list[str] = field(default_factory=list)
-
-    def add(self, other: Score) -> None:
-        for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 @dataclass(frozen=True)

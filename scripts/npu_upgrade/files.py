@@ -43,9 +43,14 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         ) from error
 
 
+def json_text(value: Any) -> str:
+    """``value`` as the indented JSON of a file."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
-    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(path, json_text(value))
 
 
 def write_together(files: dict[Path, str]) -> None:

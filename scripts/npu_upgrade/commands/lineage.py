@@ -21,6 +21,7 @@ from npu_upgrade.errors import UpgradeError
 from npu_upgrade.progress import say
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.tables import table
 from npu_upgrade.upgrade.history import History, Version
 from npu_upgrade.upgrade.history_sources import parse_history_spec
 from npu_upgrade.upgrade.lineage import infer
@@ -120,11 +121,7 @@ def _version_data(version: Version) -> dict[str, Any]:
 
 def _text(found: Lineage) -> str:
     head = ("method", "copied from", "date", "score", "runner-up", "confidence", "behind")
-    rows = [head, *(_row(method) for method in found.copied)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = [table(head, (_row(method) for method in found.copied))]
     overridden = [m for m in found.methods if m.upstream_exists and not m.copied]
     if overridden:
         lines += ["", "overridden, not copied:"]

@@ -19,7 +19,7 @@ from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.deliver.branch import apply_change, check_applicable
 from npu_upgrade.deliver.job import Job, find_workspace, naming, start_job
 from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256, write_together
+from npu_upgrade.files import json_text, sha256, write_together
 from npu_upgrade.paths import workspace_root
 from npu_upgrade.progress import say
 from npu_upgrade.sources.spec import parse_spec
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> Result:
         mark=args.mark,
     )
     plan = _plan(inputs, merged, out)
-    files = {out / "plan.json": _json(plan), out / "plan.md": plan_markdown(plan)}
+    files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
@@ -170,10 +170,6 @@ def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
 
 def _changed(merged: MergedRunners) -> dict[str, str]:
     return {path: text for path, text in merged.files.items() if text != merged.ours[path]}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def _result(

@@ -21,7 +21,7 @@ from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.deliver.plan_file import load_plan
 from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256, write_together
+from npu_upgrade.files import json_text, sha256, write_together
 from npu_upgrade.paths import workspace_root
 from npu_upgrade.progress import say
 from npu_upgrade.pycode.names import undefined_names
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Result:
     root = Path(job.repo or job.out or job.folder)
     learned = _learn(job, root, plan)
     problems = _check(root, plan)
-    write_together({path: _json(plan), path.with_suffix(".md"): plan_markdown(plan)})
+    write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
     summary = (
@@ -128,19 +128,19 @@ def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
 def _check(root: Path, plan: dict[str, Any]) -> list[dict[str, str]]:
     """Look at the files as they are now; brings the plan's conflicts up to date."""
     problems: list[dict[str, str]] = []
-    left: dict[str, str] = {}
+    left: dict[str, int] = {}
     for entry in plan["files"]:
         path = root / entry["path"]
         text = path.read_text("utf-8") if path.exists() else ""
-        left[entry["path"]] = text
+        left[entry["path"]] = text.count(f"\n{_MARKS[0]}")
         entry["sha256_now"] = sha256(text)
         problem = "is missing" if not path.exists() else _problem(text)
         if problem:
             problems.append({"path": entry["path"], "problem": problem})
-    plan["conflicts_open"] = sum(text.count(f"\n{_MARKS[0]}") for text in left.values())
+    plan["conflicts_open"] = sum(left.values())
     for item in plan["items"]:
         if item["kind"] == "conflict":
-            item["state"] = "open" if f"\n{_MARKS[0]}" in left.get(item["path"], "") else "done"
+            item["state"] = "open" if left.get(item["path"]) else "done"
     return problems
 
 
@@ -175,7 +175,3 @@ def _next(job: Job, verdict: Verdict) -> str:
     if verdict is not Verdict.PASS:
         return shlex.join(["upgrade.py", "plan", *naming(job)])
     return shlex.join(["upgrade.py", "deliver", "--repo", job.repo or "PATH", *naming(job)])
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

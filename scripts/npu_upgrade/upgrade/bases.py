@@ -8,7 +8,6 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from npu_upgrade.errors import BadInput
-from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.statements import Statement, split_statements
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.history import History, Version
@@ -73,10 +72,3 @@ def _is_older(target: SourceTree, base: Version) -> bool:
         return Number(target.version or "") < Number(base.version or "")
     except InvalidVersion:
         return bool(target.date and base.date and target.date < base.date and target.sha != base.sha)
-
-
-def target_unit(module: Module, class_name: str, name: str) -> str | None:
-    """Upstream's unit at the target: the runner class's method of that name, else what has that name."""
-    plain = name.rpartition(".")[2]
-    unit = module.units.get(f"{class_name}.{plain}") or module.units.get(name)
-    return unit.source if unit else None

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from npu_upgrade.pycode.outline import outline
 from npu_upgrade.pycode.statements import END, split_statements
@@ -16,6 +17,7 @@ from npu_upgrade.upgrade.history_cache import HistoryCache, key_hash, text_hash
 from npu_upgrade.upgrade.layout import Upstream
 
 Keys = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,16 @@ class History:
                 self._cache.keys[digest] = list(keys_of(self._named(texts, name) or ""))
 
     def _named(self, units: Mapping[str, str], name: str) -> str | None:
-        return units.get(f"{self.upstream.class_name}.{name}") or units.get(name)
+        return upstream_unit(units, self.upstream.class_name, name)
 
     def _read_one(self, version: Version) -> dict[str, str]:
         self.fetched += 1
         return next((outline(source, self._known) for _, source in self._read([version])), {})
+
+
+def upstream_unit(units: Mapping[str, T], class_name: str, name: str) -> T | None:
+    """The method of that name in the runner class, else what has that name."""
+    return units.get(f"{class_name}.{name}") or units.get(name)
 
 
 def keys_of(source: str) -> Keys:

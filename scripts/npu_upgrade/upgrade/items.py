@@ -7,8 +7,6 @@ from typing import Any
 
 from npu_upgrade.files import sha256
 
-STATES = ("open", "done", "waived")
-
 
 @dataclass
 class Item:
@@ -16,7 +14,7 @@ class Item:
 
     ``kind`` says which (``conflict``, ``flag``, ``unresolved-name``, ...), ``title`` is one
     line, ``detail`` the texts. A ``blocking`` item keeps the plan from passing while it is
-    open. ``note`` is what a person said when closing it.
+    open. ``state`` is ``open``, ``done`` or ``waived``, ``note`` is what a person said when closing it.
     """
 
     id: str

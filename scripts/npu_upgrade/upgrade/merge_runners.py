@@ -14,7 +14,8 @@ from npu_upgrade.pycode.names import imports_of
 from npu_upgrade.pycode.statements import split_statements
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.answers import Answers, apply_answers
-from npu_upgrade.upgrade.bases import Bases, target_unit
+from npu_upgrade.upgrade.bases import Bases
+from npu_upgrade.upgrade.history import upstream_unit
 from npu_upgrade.upgrade.import_sources import UpstreamFile
 from npu_upgrade.upgrade.imports import ImportPlan, derive_imports
 from npu_upgrade.upgrade.layout import RUNNERS, Runner, Upstream, read_runner
@@ -128,14 +129,14 @@ def _merge_unit(
         return None
     ours = split_statements(unit.source)
     base = bases.statements(entry, ours)
-    text = target_unit(theirs, upstream.class_name, entry.upstream)
+    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
     label = bases.version(entry).label
-    if base is None or text is None:
+    if base is None or target is None:
         return MethodOutcome(entry, "gone", label)
-    merged = merge_method(base, ours, split_statements(text), context)
+    merged = merge_method(base, ours, split_statements(target.source), context)
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
-    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, text)
+    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source)
 
 
 def _outcome(merged: MergedMethod, ours: str) -> str:
