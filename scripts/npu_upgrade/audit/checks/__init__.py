@@ -1,0 +1,1 @@
+"""The checks, one module each: ``NAME``, ``ABOUT`` (one line) and ``check(world)``."""

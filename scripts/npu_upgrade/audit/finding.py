@@ -1,0 +1,75 @@
+"""What a check reports: one place that does not hold, with both sides and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npu_upgrade.files import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a difference: a place in a source tree and what stands there, in a few words.
+
+    ``project`` is vllm-omni, vllm-ascend or vllm; ``line`` is 1-based, 0 when the whole file is meant.
+    """
+
+    project: str
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.text}" if self.text else place
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One drift.
+
+    ``check`` names the check, ``kind`` what it saw (``moved``, ``missing-override``, ...).
+    ``owner`` is the class (or function, or empty) it is about and ``subject`` the thing itself:
+    a method, attribute, import, parameter. ``here`` is where to look first, in the audited
+    tree; ``there`` is the other side, None where there is none.
+    ``incident`` is the class of incident: A (import or attribute existence), S (signature,
+    arity, call site), P (GPU and NPU differ), V (version pins), or empty. ``like`` names a
+    public incident of this kind. ``why`` and ``todo`` are one sentence each.
+    """
+
+    check: str
+    kind: str
+    owner: str
+    subject: str
+    what: str
+    here: Side
+    there: Side | None
+    incident: str
+    why: str
+    todo: str
+    like: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same drift in another version of the trees has the same key: no lines, no texts."""
+        place = f"{self.here.project}:{self.here.path}"
+        return f"{self.check}-{sha256(chr(0).join((self.kind, place, self.owner, self.subject)))[:10]}"
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("check", "kind", "owner", "subject", "what", "incident", "like", "why", "todo")
+        sides = {
+            name: side and _side_data(side) for name, side in (("here", self.here), ("there", self.there))
+        }
+        return {"key": self.key} | {name: getattr(self, name) for name in names} | sides
+
+
+def from_json(data: dict[str, Any]) -> Finding:
+    """The finding that :meth:`Finding.as_json` gave."""
+    fields = {name: value for name, value in data.items() if name != "key"}
+    there = fields["there"]
+    return Finding(**fields | {"here": Side(**fields["here"]), "there": there and Side(**there)})
+
+
+def _side_data(side: Side) -> dict[str, Any]:
+    return {"project": side.project, "path": side.path, "line": side.line, "text": side.text}
