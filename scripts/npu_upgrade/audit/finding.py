@@ -66,9 +66,9 @@ class Finding:
 
 def from_json(data: dict[str, Any]) -> Finding:
     """The finding that :meth:`Finding.as_json` gave."""
-    fields = {name: value for name, value in data.items() if name != "key"}
-    there = fields["there"]
-    return Finding(**fields | {"here": Side(**fields["here"]), "there": there and Side(**there)})
+    there = data["there"]
+    fields = {name: value for name, value in data.items() if name not in ("key", "here", "there")}
+    return Finding(here=Side(**data["here"]), there=Side(**there) if there else None, **fields)
 
 
 def _side_data(side: Side) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""What is audited: a triple of trees, the files and classes in question, and their counterparts.
+
+With vllm-omni the audit is about its NPU platform and workers; without, about vllm-ascend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from npu_upgrade.audit.program import ClassSymbol, File, Program
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.upgrade.layout import GPU_WORKER, RUNNERS
+
+NPU_PLATFORM = "vllm_omni/platforms/npu"
+ASCEND = "vllm_ascend"
+# vllm-ascend's worker derives from the abstract worker only, and repeats the GPU worker.
+_MIRRORED = {("vllm_ascend/worker/worker.py", "NPUWorker"): ("vllm/v1/worker/gpu_worker.py", "Worker")}
+
+
+@dataclass(frozen=True)
+class Triple:
+    """The three trees of one audit; ``omni`` is None when vllm-ascend itself is audited."""
+
+    omni: SourceTree | None
+    ascend: SourceTree
+    vllm: SourceTree
+
+    def trees(self) -> dict[str, SourceTree]:
+        """The trees by the package at their top."""
+        found = {"vllm_ascend": self.ascend, "vllm": self.vllm}
+        return found | ({"vllm_omni": self.omni} if self.omni else {})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An NPU class and the class it mirrors.
+
+    ``inherits`` tells that the NPU class derives from the other one (vllm-ascend's runner from
+    vLLM's), so that what it does not override is not missing.
+    """
+
+    npu: ClassSymbol
+    gpu: ClassSymbol
+    inherits: bool
+
+
+@dataclass
+class World:
+    """One triple with what the checks look at; ``old`` is the matched old triple, None without one."""
+
+    triple: Triple
+    old: World | None = None
+    program: Program = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.program = Program(self.triple.trees())
+
+    @property
+    def of_omni(self) -> bool:
+        return self.triple.omni is not None
+
+    @cached_property
+    def files(self) -> list[File]:
+        """All audited files: vllm-omni's NPU platform, else all of vllm-ascend."""
+        return list(self.program.files(NPU_PLATFORM if self.of_omni else ASCEND))
+
+    @cached_property
+    def worker_files(self) -> list[File]:
+        """Those of the audited files that hold model runners and workers, special devices' included."""
+        return [
+            file for file in self.files if any(part.startswith("worker") for part in file.path.split("/"))
+        ]
+
+    @cached_property
+    def classes(self) -> list[ClassSymbol]:
+        """The classes of the worker files."""
+        return [cls for file in self.worker_files for cls in file.classes.values()]
+
+    @cached_property
+    def concrete(self) -> list[ClassSymbol]:
+        """The classes of the worker files that no other one of them derives from."""
+        parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
+        return [cls for cls in self.classes if id(cls) not in parents]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The NPU classes with the classes they mirror, in the order of their files."""
+        return list(self._omni_pairs() if self.of_omni else self._ascend_pairs())
+
+    def _omni_pairs(self) -> Iterator[Pair]:
+        by_runner = {(runner.path, runner.class_name): runner for runner in RUNNERS}
+        for cls in self.classes:
+            runner = by_runner.get((cls.file.path, cls.name))
+            name = cls.file.path.rpartition("/")[2]
+            path = runner.gpu_path if runner else f"{GPU_WORKER}/{name.replace('npu', 'gpu')}"
+            gpu = self.program.find_class(
+                path, runner.gpu_class if runner else cls.name.replace("NPU", "GPU")
+            )
+            if gpu and gpu is not cls:
+                yield Pair(cls, gpu, gpu in cls.mro)
+
+    def _ascend_pairs(self) -> Iterator[Pair]:
+        for cls in self.classes:
+            mirrored = _MIRRORED.get((cls.file.path, cls.name))
+            gpu = self.program.find_class(*mirrored) if mirrored else None
+            gpu = gpu or next((base for base in cls.mro[1:] if base.project == "vllm"), None)
+            if gpu:
+                yield Pair(cls, gpu, gpu in cls.mro)
+
+
+def _of_workers(path: str) -> bool:
+    return any(part.startswith("worker") for part in path.split("/"))
