@@ -7,13 +7,14 @@ standard library) is :data:`UNKNOWN`, which is never a reason to report anything
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from npu_upgrade.audit.lazy_names import lazy_names
 from npu_upgrade.errors import BadInput
 from npu_upgrade.pycode.exports import absolute, module_of
-from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.names import Import, imports_in
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.definitions import functions, top_level
@@ -65,15 +66,12 @@ class File:
     project: str
     path: str
     source: str
+    tree: ast.Module = field(repr=False)
     program: Program = field(repr=False)
 
     @cached_property
     def module(self) -> str:
         return module_of(self.path)
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return parse_module(self.source).tree
 
     @cached_property
     def classes(self) -> dict[str, ClassSymbol]:
@@ -118,6 +116,14 @@ class File:
                 if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                     found.setdefault(inner.id, node)
         return found
+
+    def may_make(self, name: str) -> bool:
+        """Whether its ``__getattr__`` may give ``name``."""
+        getter = self.functions.get("__getattr__")
+        if getter is None:
+            return False
+        names = lazy_names(getter.node, self.values)
+        return names is None or name in names
 
     def resolve(self, expr: ast.expr | str) -> Symbol | None:
         """What a name or dotted name of this file stands for; None when it certainly is not there."""
@@ -295,7 +301,7 @@ class Program:
             return ModuleSymbol(f"{module}.{name}")
         if file is None:
             return UNKNOWN if self.has_module(module) and not hops else None
-        return UNKNOWN if "__getattr__" in file.functions else None
+        return UNKNOWN if file.may_make(name) else None
 
     def files(self, prefix: str) -> Iterator[File]:
         """The Python files below a folder."""
@@ -350,13 +356,24 @@ class Program:
             return None
         try:
             source = tree.read(path)
-            parse_module(source)
+            parsed = _parsed(source)
         except (BadInput, SyntaxError, ValueError):
             return None
-        return File(_PROJECTS.get(path.partition("/")[0], path), path, source, self)
+        return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)
 
 
 _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
+
+
+def _parsed(source: str) -> ast.Module:
+    """The tree of a file; the collector, which would walk all earlier trees again and again, waits."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:
