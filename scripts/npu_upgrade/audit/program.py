@@ -74,6 +74,11 @@ class File:
         return module_of(self.path)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of its tree."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def classes(self) -> dict[str, ClassSymbol]:
         """Its classes at the top level, those in ``if`` and ``try`` blocks included."""
         nodes = [node for node in top_level(self.tree.body) if isinstance(node, ast.ClassDef)]
@@ -99,7 +104,7 @@ class File:
         """Imports inside functions, by bound name."""
         outer = {id(node) for node in top_level(self.tree.body)}
         found: dict[str, list[Import]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in outer:
                 for item in imports_in(node):
                     found.setdefault(item.bound, []).append(absolute(item, self.path))

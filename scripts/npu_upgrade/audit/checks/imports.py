@@ -1,0 +1,226 @@
+"""Imports, module attributes and dotted paths in strings that the given trees do not have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.live import Live, live_statements
+from npu_upgrade.audit.moved import advice, is_made_later, is_put_in
+from npu_upgrade.audit.program import ClassSymbol, File, ModuleSymbol, Program
+from npu_upgrade.audit.version_guards import version_of
+from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.exports import absolute
+from npu_upgrade.pycode.names import Import, imports_in
+
+NAME = "imports"
+ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
+
+_PATH = re.compile(r"(vllm|vllm_ascend|vllm_omni)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
+_NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswith", "endswith"}
+_ASKING = {"hasattr", "getattr"}
+_WHEN = {
+    "": "the file cannot be imported, and neither can what imports it",
+    "late": "the call fails when it is reached",
+    "typing": "only type checkers see it; the annotation describes nothing",
+}
+_PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
+
+
+def check(world: World) -> Iterator[Finding]:
+    for file in world.files:
+        yield from _File(file, world).findings()
+
+
+class _File:
+    """One file's findings."""
+
+    def __init__(self, file: File, world: World) -> None:
+        self.file, self.program = file, world.program
+        vllm = version_of(world.triple.vllm.version)
+        self.live = list(live_statements(file.tree, vllm, self._works))
+        self.asked = _asked_for(file)
+        self.bound = _bound_locally(file)
+        self.names_modules = "sys.modules" in file.source
+
+    def findings(self) -> Iterator[Finding]:
+        for live in self.live:
+            if isinstance(live.node, (ast.Import, ast.ImportFrom)):
+                yield from self._imports(live.node, live)
+            elif not live.typing_only:
+                nodes = list(live.expressions())
+                yield from self._attributes(nodes, live)
+                yield from self._paths(nodes, live)
+
+    def _works(self, node: ast.AST) -> bool:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            return True
+        return all(not _missing(self.program, item) for item in self._items(node))
+
+    def _items(self, node: ast.Import | ast.ImportFrom) -> list[Import]:
+        return [absolute(item, self.file.path) for item in imports_in(node)]
+
+    def _imports(self, node: ast.Import | ast.ImportFrom, live: Live) -> Iterator[Finding]:
+        for alias, item in zip(node.names, self._items(node), strict=True):
+            if missing := _missing(self.program, item):
+                when = "typing" if live.typing_only else "late" if _in_function(live, self.file) else ""
+                kind = {"": "missing-import", "late": "missing-import-late", "typing": "missing-type"}[when]
+                yield self._finding(kind, live, alias.lineno, *missing, _WHEN[when], item.statement())
+
+    def _attributes(self, nodes: list[ast.AST], live: Live) -> Iterator[Finding]:
+        for node in nodes:
+            read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+            if read and (missing := self._missing_attribute(node)):
+                why = "the expression raises AttributeError when it is reached"
+                text = ast.unparse(node)
+                yield self._finding("missing-attribute", live, node.lineno, *missing, why, text)
+
+    def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
+        """The module and name when ``node`` reads a name that a module of the trees lacks."""
+        root = _root(node.value)
+        if root is None or root in self.bound or node.attr in self.asked or node.attr.startswith("__"):
+            return None
+        items = [*self.file.imports.get(root, []), *self.file.local_imports.get(root, [])]
+        modules = [self._module(item, node.value) for item in items]
+        if not modules or None in modules:
+            return None
+        module = modules[0]
+        if any(self.program.lookup(str(name), node.attr) is not None for name in modules):
+            return None
+        if module is None or is_put_in(self.program, module, node.attr):
+            return None
+        return module, node.attr
+
+    def _module(self, item: Import, expr: ast.expr) -> str | None:
+        """The module of the trees that a dotted expression stands for, when ``item`` binds its root."""
+        symbol = self.program.imported(item)
+        for part in _parts(expr)[1:]:
+            if not isinstance(symbol, ModuleSymbol):
+                return None
+            symbol = self.program.lookup(symbol.name, part)
+        return symbol.name if isinstance(symbol, ModuleSymbol) else None
+
+    def _paths(self, nodes: list[ast.AST], live: Live) -> Iterator[Finding]:
+        found = [node for node in nodes if _looks_like_path(node)]
+        # A file that puts modules into sys.modules may make the one it names.
+        if not found or self.names_modules:
+            return
+        ignored = {id(part) for node in nodes for part in _no_path(node)}
+        for node in found:
+            if id(node) not in ignored and (missing := _missing_path(self.program, str(node.value))):
+                why = "whoever imports by this path fails"
+                yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
+
+    def _finding(
+        self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str
+    ) -> Finding:
+        project = _PROJECTS[module.partition(".")[0]]
+        lacking = f"no {name} in {module}" if name else f"no module {module}"
+        there = self.program.module(module)
+        todo = advice(self.program, module, name)
+        return Finding(
+            check=NAME,
+            kind=kind,
+            owner=live.scope,
+            subject=f"{module}.{name}" if name else module,
+            what=f"{project} has {lacking}; {todo}",
+            here=Side(self.file.project, self.file.path, line, text),
+            there=Side(project, there.path, 0, f"does not have {name}") if there else None,
+            incident="A",
+            why=why,
+            todo=todo,
+            like="vllm-omni #5350",
+        )
+
+
+def _missing(program: Program, item: Import) -> tuple[str, str] | None:
+    """The module and name (empty: the module itself) that an import asks for in vain."""
+    if not program.judges(item.module):
+        return None
+    if not program.has_module(item.module):
+        return None if is_made_later(program, item.module) else (item.module, item.name or "")
+    if item.name is None or item.name == "*" or program.imported(item) is not None:
+        return None
+    if is_made_later(program, f"{item.module}.{item.name}") or is_put_in(program, item.module, item.name):
+        return None
+    return item.module, item.name
+
+
+def _missing_path(program: Program, text: str) -> tuple[str, str] | None:
+    """The module and name that a dotted path asks for in vain."""
+    parts = text.replace(":", ".").split(".")
+    module = parts[0]
+    for place, part in enumerate(parts[1:], 1):
+        symbol = program.lookup(module, part)
+        if symbol is None:
+            return (
+                None
+                if is_made_later(program, f"{module}.{part}")
+                else _first_gone(program, module, parts[place:])
+            )
+        if isinstance(symbol, ClassSymbol) and parts[place + 1 :]:
+            return None
+        if not isinstance(symbol, ModuleSymbol):
+            return None
+        module = symbol.name
+    return None
+
+
+def _first_gone(program: Program, module: str, rest: list[str]) -> tuple[str, str]:
+    """A missing module is named with the name wanted from it; its last part is that name."""
+    return (".".join([module, *rest[:-1]]), rest[-1])
+
+
+def _in_function(live: Live, file: File) -> bool:
+    first, _, rest = live.scope.partition(".")
+    return bool(rest) or (bool(first) and first not in file.classes)
+
+
+def _root(expr: ast.expr) -> str | None:
+    while isinstance(expr, ast.Attribute):
+        expr = expr.value
+    return expr.id if isinstance(expr, ast.Name) else None
+
+
+def _parts(expr: ast.expr) -> list[str]:
+    """The parts of a dotted expression, the root first."""
+    parts: list[str] = []
+    while isinstance(expr, ast.Attribute):
+        parts.insert(0, expr.attr)
+        expr = expr.value
+    return [expr.id if isinstance(expr, ast.Name) else "", *parts]
+
+
+def _asked_for(file: File) -> set[str]:
+    """Attributes that a file looks for before it uses them."""
+    calls = [node for node in file.nodes if isinstance(node, ast.Call) and len(node.args) > 1]
+    asking = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in _ASKING]
+    return {str(node.args[1].value) for node in asking if isinstance(node.args[1], ast.Constant)}
+
+
+def _bound_locally(file: File) -> set[str]:
+    """Names that some function of a file takes or assigns, which may hide an import."""
+    found = {node.arg for node in file.nodes if isinstance(node, ast.arg)}
+    stored = (node for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return found | {node.id for node in stored}
+
+
+def _looks_like_path(node: ast.AST) -> TypeGuard[ast.Constant]:
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and _PATH.fullmatch(text) is not None
+
+
+def _no_path(node: ast.AST) -> list[ast.expr]:
+    """Strings that only look like import paths: names of loggers, parts of text, what is compared."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.JoinedStr):
+        return node.values
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _NOT_PATHS:
+        return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return []

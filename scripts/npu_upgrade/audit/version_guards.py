@@ -1,0 +1,109 @@
+"""Conditions on vLLM's version in the code, and what they come to for a given vLLM.
+
+vllm-ascend asks ``vllm_version_is("0.30.0")``; comparisons of ``Version(...)`` with the installed
+version and ``hasattr`` tests are the other dialects. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+_OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_VLLM_VERSION = {"vllm.__version__", "vllm_version", "VLLM_VERSION", "__vllm_version__", "vllm_ver"}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One condition on vLLM's version: the node, the version it names, how it compares."""
+
+    node: ast.expr
+    version: Version
+    compares: Callable[[Version, Version], bool]
+
+    @property
+    def names_one_version(self) -> bool:
+        """Whether it asks for exactly this version, rather than for a range."""
+        return self.compares is operator.eq
+
+    def holds(self, vllm: Version) -> bool:
+        return self.compares(Version(vllm.public), self.version)
+
+
+def guards_in(tree: ast.AST) -> Iterator[Guard]:
+    """All conditions on vLLM's version below a node."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and (guard := guard_of(node)):
+            yield guard
+
+
+def guard_of(node: ast.expr) -> Guard | None:
+    """The condition that one expression is, None for any other expression."""
+    if isinstance(node, ast.Call) and _last(node.func) == "vllm_version_is" and len(node.args) == 1:
+        named = _version(node.args[0])
+        return Guard(node, named, operator.eq) if named else None
+    if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
+        return None
+    compares = _OPERATORS.get(type(node.ops[0]))
+    named = _parsed(node.comparators[0])
+    if compares is None or named is None or not _is_installed(node.left):
+        return None
+    return Guard(node, named, compares)
+
+
+def evaluate(test: ast.expr, vllm: Version | None) -> bool | None:
+    """What a condition comes to with this vLLM; None where it asks for anything else too."""
+    if vllm is None:
+        return None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = evaluate(test.operand, vllm)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        parts = [evaluate(value, vllm) for value in test.values]
+        decides = isinstance(test.op, ast.Or)
+        if decides in parts:
+            return decides
+        return None if None in parts else not decides
+    guard = guard_of(test)
+    return guard.holds(vllm) if guard else None
+
+
+def version_of(text: str | None) -> Version | None:
+    """A version, None when the text is none."""
+    try:
+        return Version(text) if text else None
+    except InvalidVersion:
+        return None
+
+
+def _is_installed(node: ast.expr) -> bool:
+    """Whether an expression is the installed vLLM's version, parsed."""
+    if not (isinstance(node, ast.Call) and _last(node.func) in ("Version", "parse") and len(node.args) == 1):
+        return False
+    return ast.unparse(node.args[0]) in _VLLM_VERSION
+
+
+def _parsed(node: ast.expr) -> Version | None:
+    if isinstance(node, ast.Call) and _last(node.func) in ("Version", "parse") and len(node.args) == 1:
+        return _version(node.args[0])
+    return None
+
+
+def _version(node: ast.expr) -> Version | None:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return version_of(value) if isinstance(value, str) else None
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
