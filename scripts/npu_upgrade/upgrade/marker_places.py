@@ -16,7 +16,7 @@ from npu_upgrade.upgrade.align import align
 from npu_upgrade.upgrade.shifts import parents
 
 _FENCE = re.compile(r"#[\s\-=]*omni[-_ ]new\b", re.IGNORECASE)
-_NOTE = re.compile(r"#\s*(\[omni\]|omni:)", re.IGNORECASE)
+_NOTE = re.compile(r"#\s*(\[omni\]|omni:|omni[- ]specific\b)", re.IGNORECASE)
 _RULE = re.compile(r"#\s*-{3,}\s*")
 _DEFINES = ("def ", "async def ", "class ", "@")
 
@@ -27,7 +27,9 @@ def is_fence(text: str) -> bool:
 
 
 def is_marker(text: str) -> bool:
-    """Whether a comment marks omni code: a fence, or a note (``# [Omni] ...``, ``# OMNI: ...``)."""
+    """Whether a comment marks omni code: a fence, or a note (``# [Omni] ...``, ``# OMNI: ...``,
+    ``# Omni-specific ...``).
+    """
     return is_fence(text) or bool(_NOTE.match(text))
 
 
@@ -55,7 +57,7 @@ def omni_code(merged: Sequence[Statement], upstream: Sequence[Statement]) -> lis
     say nothing that the method's own name does not.
     """
     have = {number for _, number in align(upstream, merged)}
-    body = _body_start(merged)
+    body = body_start(merged)
     return [
         number >= body and number not in have and statement.key != END
         for number, statement in enumerate(merged)
@@ -105,7 +107,7 @@ def unmarked_runs(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Run
     ]
 
 
-def _body_start(merged: Sequence[Statement]) -> int:
+def body_start(merged: Sequence[Statement]) -> int:
     """Where the body of the method begins, after its decorators, signature and docstring."""
     top = merged[0].indent if merged else 0
     number = 0

@@ -1,0 +1,1 @@
+"""Lists the omni-specific blocks of the runners, derived from the difference to upstream."""

@@ -1,0 +1,205 @@
+"""List the omni-specific blocks of the runners, derived from the difference to upstream.
+
+Each method is compared with the upstream text it was copied from (NPU: vllm-ascend's at the
+inferred base; GPU: vllm's of the same number), never with what markers say. The catalogue goes
+to the folder of the current job, or to --out DIR, as omni-specific-blocks.md and .json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.catalogue.block import Catalogue
+from npu_upgrade.catalogue.build import Sources, build
+from npu_upgrade.catalogue.compare import Beside, beside, changed
+from npu_upgrade.catalogue.purposes import with_purposes
+from npu_upgrade.catalogue.reference import NAME, Row, render, rows, specs_in
+from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
+from npu_upgrade.commands.blocks_inputs import read
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.errors import BadInput
+from npu_upgrade.files import json_text, write_atomic, write_together
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "list the omni-specific blocks of the runners, from the difference to upstream"
+EXAMPLES = """  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --out blocks
+  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --diff gpu npu
+  upgrade.py blocks --diff pypi:vllm-omni==0.26.0 pypi:vllm-omni==0.30.0
+  upgrade.py blocks --check
+  upgrade.py blocks --check --omni git:../vllm-omni@main
+  upgrade.py blocks --update-references --omni pypi:vllm-omni==0.30.0"""
+_SIDES = ("gpu", "npu")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--omni", metavar="SPEC", help="the vllm-omni to read (default: the job's, or the reference's)"
+    )
+    parser.add_argument(
+        "--ascend",
+        default="pypi:vllm-ascend",
+        metavar="SPEC",
+        help="where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend (default)",
+    )
+    parser.add_argument(
+        "--vllm", metavar="SPEC", help="the vllm of the GPU side (default: the release of the same number)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the catalogue goes (default: the job)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two vllm-omni specs, or gpu and npu: markers and derived blocks of both beside each other",
+    )
+    what.add_argument(
+        "--check", action="store_true", help="fail when the skill's own reference is stale for the tree"
+    )
+    what.add_argument(
+        "--update-references",
+        action="store_true",
+        help="write the reference of this skill; only in a source checkout of it",
+    )
+    add_job_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS with the catalogue or the comparison; FAIL when --check finds the reference stale."""
+    if args.diff:
+        return _diff(args)
+    if args.check:
+        return _check(args)
+    if args.update_references:
+        return _update(args)
+    folder = args.out.absolute() if args.out else named_job(args).folder
+    catalogue, _ = _catalogue(args, _omni(args), folder / NAME)
+    paths = folder / NAME, (folder / NAME).with_suffix(".json")
+    write_together({paths[0]: render(catalogue), paths[1]: json_text(catalogue.as_json())})
+    return _result(catalogue, {"catalogue": str(paths[0]), "json": str(paths[1])})
+
+
+def _diff(args: argparse.Namespace) -> Result:
+    """Both sides beside each other; nothing is written."""
+    if set(args.diff) <= set(_SIDES):
+        whole = _catalogue(args, _omni(args))
+        found = beside(whole, whole, (args.diff[0], args.diff[1]))
+    else:
+        if set(args.diff) & set(_SIDES):
+            raise BadInput(
+                f"--diff {shlex.join(args.diff)} names a side and a source",
+                expected="two sides (gpu npu, with --omni SPEC), or two vllm-omni specs",
+                try_="upgrade.py blocks --omni SPEC --diff gpu npu",
+            )
+        found = beside(_catalogue(args, args.diff[0]), _catalogue(args, args.diff[1]))
+    sides = [one.a for one in found], [one.b for one in found]
+    missed = [sum(len(half.missed) for half in side if half) for side in sides]
+    summary = (
+        f"{len(found)} methods with omni code; a search for markers misses {missed[0]} blocks of "
+        f"{args.diff[0]} and {missed[1]} of {args.diff[1]}"
+    )
+    return Result(Verdict.PASS, summary, {"methods": [one.as_json() for one in found]}, _diff_text(found))
+
+
+def _check(args: argparse.Namespace) -> Result:
+    """Compare the skill's reference with what the tree gives now."""
+    path = skill_root() / "references" / NAME
+    text = _existing(path)
+    known = specs_in(text)
+    spec = args.omni or known.get("vllm-omni")
+    if spec is None:
+        raise BadInput(
+            f"{path} does not say what it was read from",
+            expected="a reference that upgrade.py blocks has written",
+            try_="--omni SPEC",
+        )
+    if args.vllm is None and spec == known.get("vllm-omni"):
+        args.vllm = known.get("vllm")
+    catalogue, _ = _catalogue(args, spec, path)
+    fresh = render(catalogue)
+    differences = changed(rows(text), rows(fresh))
+    if not differences and spec == known.get("vllm-omni") and text != fresh:
+        differences = [
+            "text: it was edited outside the column of purposes, or made by another version of this tool"
+        ]
+    data = {"reference": str(path), "versions": catalogue.versions, "differences": differences}
+    if not differences:
+        return Result(Verdict.PASS, f"{path.name} holds for {spec}", data)
+    summary = f"{path.name} is stale for {spec}: {len(differences)} differences"
+    command = shlex.join(["upgrade.py", "blocks", "--update-references", "--omni", spec])
+    return Result(Verdict.FAIL, summary, data, "\n".join(differences), command)
+
+
+def _update(args: argparse.Namespace) -> Result:
+    """Write the reference of a source checkout of this skill."""
+    path = reference_to_refresh()
+    catalogue, _ = _catalogue(args, _omni(args, path), path)
+    write_atomic(path, render(catalogue))
+    return _result(catalogue, {"reference": str(path)})
+
+
+def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> tuple[Catalogue, SourceTree]:
+    """The catalogue of one vllm-omni with the purposes known: in ``own`` first, then in the reference."""
+    sources, versions = read(omni, args.ascend, args.vllm)
+    known: list[Row] = []
+    for path in filter(None, (own, skill_root() / "references" / NAME)):
+        known += rows(_existing(path))
+    return _built(sources, versions, known), sources.omni
+
+
+def _built(sources: Sources, versions: dict[str, str], known: list[Row]) -> Catalogue:
+    return with_purposes(build(sources, versions), known)
+
+
+def _omni(args: argparse.Namespace, reference: Path | None = None) -> str:
+    """The vllm-omni that is asked for: named, the job's, or the one that a reference was read from."""
+    if args.omni:
+        return args.omni
+    if reference and (spec := specs_in(_existing(reference)).get("vllm-omni")):
+        return spec
+    return named_job(args).inputs["omni"]["spec"]
+
+
+def _existing(path: Path) -> str:
+    return path.read_text("utf-8") if path.is_file() else ""
+
+
+def _result(catalogue: Catalogue, places: dict[str, str]) -> Result:
+    sides = list(dict.fromkeys(file.side for file in catalogue.files))
+    counts = {side: catalogue.counts(side) for side in sides}
+    blocks, bare = (sum(counts[side][name] for side in sides) for name in ("blocks", "without a purpose"))
+    names = list(next(iter(counts.values()), {}))
+    text = table(("", *sides), [(name, *(str(counts[side][name]) for side in sides)) for name in names])
+    summary = (
+        f"{blocks} omni-specific blocks, {bare} of them without a purpose; {next(iter(places.values()))}"
+    )
+    data: dict[str, Any] = places | {"versions": catalogue.versions, "counts": counts}
+    return Result(Verdict.PASS, summary, data, text)
+
+
+def _diff_text(found: list[Beside]) -> str:
+    head = ("method", "markers a", "blocks a", "missed a", "markers b", "blocks b", "missed b", "in both")
+    lines = [table(head, (_diff_row(one) for one in found)), ""]
+    for one in found:
+        for label, half in (("a", one.a), ("b", one.b)):
+            lines += [
+                f"{one.name} {label} {block.first}-{block.last}: {block.kind}, {block.marker}: "
+                + (block.purpose or block.made_of)
+                for block in (half.missed if half else [])
+            ]
+    return "\n".join(lines)
+
+
+def _diff_row(one: Beside) -> tuple[str, ...]:
+    cells: list[str] = []
+    for half in (one.a, one.b):
+        if half is None:
+            cells += ["-", "-", "-"]
+        else:
+            markers = ", ".join(f"{name} {count}" for name, count in half.markers.items())
+            cells += [markers or "none", str(len(half.blocks)), str(len(half.missed))]
+    return (one.name, *cells, str(one.common))

@@ -1,0 +1,56 @@
+"""What the block catalogue is made from: the trees, and the origin of the NPU methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_upgrade.catalogue.build import Sources
+from npu_upgrade.errors import UpgradeError
+from npu_upgrade.progress import say
+from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.published import PassedOver, Published, from_index
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.upgrade.bases import Bases
+from npu_upgrade.upgrade.layout import check_omni
+from npu_upgrade.upgrade.lineage import infer
+
+
+def read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sources, dict[str, str]]:
+    """The sources of a catalogue, and their specs by role for the record.
+
+    ``ascend_spec`` is where vllm-ascend's history is. Without ``vllm_spec`` the vllm release that
+    belongs to the number of the vllm-omni is taken. Raises as ``open_source`` and ``infer``.
+    """
+    say(f"reading {omni_spec}")
+    omni = open_source(omni_spec)
+    check_omni(omni)
+    say("finding what every NPU method was copied from")
+    lineage = infer(omni, ascend_spec)
+    bases = Bases(lineage) if lineage.base else None
+    ascend = _base_tree(lineage.base.spec) if lineage.base else None
+    spec = vllm_spec or _vllm_of(omni)
+    say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
+    vllm = open_source(spec) if spec else None
+    named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
+    return Sources(omni, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}
+
+
+def _base_tree(spec: str) -> SourceTree | None:
+    try:
+        return open_source(spec)
+    except UpgradeError as error:
+        say(f"without the base tree, only the runner files are compared: {error.what}")
+        return None
+
+
+def _vllm_of(omni: SourceTree) -> str | None:
+    """The vllm release with the number of a vllm-omni (they share it), None when nothing tells."""
+    if omni.version is None:
+        return None
+    published: Sequence[Published] = ()
+    try:
+        published = from_index("vllm")
+    except PassedOver as error:
+        say(f"the releases of vllm are not known: {error}")
+    pair = pair_of([], omni.version, omni.date, published)
+    return f"pypi:vllm=={pair.vllm}" if pair.vllm else None
