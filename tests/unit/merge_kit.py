@@ -14,7 +14,7 @@ from lineage_kit import UPSTREAM, commit_at, git_at
 from npu_upgrade import cli
 from npu_upgrade.upgrade.layout import RUNNERS
 
-COMMANDS = ["discover", "lineage", "merge", "plan", "deliver", "status", "next"]
+COMMANDS = ["discover", "lineage", "merge", "plan", "audit", "deliver", "status", "next"]
 
 OLD = """import torch
 from vllm.config import VllmConfig
@@ -114,6 +114,19 @@ def make_world(folder: Path, ours: str = OURS) -> World:
     commit_at(omni, "2026-02-01", runner_files(ours))
     workspace.mkdir()
     return World(ascend, omni, workspace)
+
+
+def audit(world: World) -> tuple[int, dict[str, Any], str]:
+    """Audit the merged runners against the ones before, on a vllm with nothing in it."""
+    vllm = world.workspace.parent / "vllm-source"
+    for name in ("config", "stats"):
+        (vllm / "vllm").mkdir(parents=True, exist_ok=True)
+        (vllm / "vllm" / f"{name}.py").write_text(
+            "class VllmConfig:\n    pass\n\n\nclass GraphStats:\n    pass\n"
+        )
+    (vllm / "vllm" / "__init__.py").touch()
+    old = [f"git:{world.omni}@main", f"git:{world.ascend}@old", f"dir:{vllm}"]
+    return upgrade("audit", "--vllm", f"dir:{vllm}", "--baseline", *old)
 
 
 def upgrade(*args: str) -> tuple[int, dict[str, Any], str]:

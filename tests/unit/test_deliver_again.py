@@ -45,7 +45,7 @@ def refused(upgrade: Upgrade, deliver):
 
 def review_edit(upgrade: Upgrade, text: str = "NAME = 'reviewed'\n") -> None:
     write(upgrade.repo, RUNNER, text)
-    upgrade.record()
+    upgrade.record_all()
 
 
 def commits(upgrade: Upgrade) -> int:

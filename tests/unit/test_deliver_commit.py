@@ -75,7 +75,7 @@ def test_the_message_says_nothing_twice(upgrade, deliver):
         methods=[{"name": "execute_model", "outcome": "conflict"}],
         items=[item | {"title": f"{RUNNER}: Runner.run: look at the call"}],
     )
-    upgrade.record()
+    upgrade.record_all()
     assert deliver()[0] == 0
     body = git(upgrade.repo, "log", "-1", "--format=%B").splitlines()
     assert "- 1 method: 1 with conflicts resolved" in body
@@ -116,7 +116,7 @@ def test_a_file_the_upgrade_deletes_is_deleted(upgrade, deliver):
     files = upgrade.plan["files"]
     upgrade.write_plan(files=[*files, {"path": OTHER, "sha256_merged": None, "sha256_ours": "0" * 64}])
     (upgrade.repo / OTHER).unlink()
-    upgrade.record()
+    upgrade.record_all()
     assert deliver()[0] == 0
     assert git(upgrade.repo, "diff", "--name-status", "HEAD^", "HEAD", "--", OTHER).startswith("D")
 

@@ -51,13 +51,13 @@ def refused(upgrade: Upgrade, capsys: pytest.CaptureFixture[str]) -> Callable[..
 @pytest.mark.parametrize("marker", ["<<<<<<< ours", ">>>>>>> theirs", "||||||| base", "<<<<<<<"])
 def test_conflict_marker(upgrade, refused, marker):
     write(upgrade.repo, RUNNER, f'"""\n{marker}\n"""\n')
-    upgrade.record()
+    upgrade.record_all()
     assert f"{RUNNER} line 2 still has a conflict marker" in refused()
 
 
 def test_a_heading_underline_is_no_conflict_marker(upgrade, capsys):
     write(upgrade.repo, RUNNER, '"""\nHeading\n=======\nx << 7\n"""\n')
-    upgrade.record()
+    upgrade.record_all()
     assert run_deliver(upgrade, capsys)[0] == 0
 
 
@@ -201,7 +201,7 @@ def test_edited_evidence(upgrade, refused):
     upgrade.record("audit", verdict=Verdict.FAIL)
     ledger = upgrade.job.folder / "evidence.jsonl"
     ledger.write_text(ledger.read_text().replace('"FAIL"', '"PASS"'))
-    assert "cannot be trusted: line 2 was changed" in refused()
+    assert "cannot be trusted: line 3 was changed" in refused()
 
 
 def test_removed_fail(upgrade, refused):
@@ -226,7 +226,7 @@ def test_open_conflicts(upgrade, refused):
 
 def test_a_file_that_does_not_parse(upgrade, refused):
     write(upgrade.repo, RUNNER, "def broken(:\n")
-    upgrade.record()
+    upgrade.record_all()
     assert f"{RUNNER} does not parse" in refused()
 
 
@@ -235,7 +235,7 @@ def test_nothing_to_commit(upgrade, refused):
     (upgrade.repo / NEW).unlink()
     files = [entry for entry in upgrade.plan["files"] if entry["path"] != NEW]
     upgrade.write_plan(files=files)
-    upgrade.record()
+    upgrade.record_all()
     assert "nothing to commit" in refused()
 
 

@@ -187,7 +187,7 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     assert answer["next"] == plan
     assert "1 conflicts are open" in answer["why"]
     upgrade.write_plan(conflicts_open=0)
-    upgrade.record()
+    upgrade.record_all()
     deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id} --workspace {workspace}"
     assert ask("next", workspace)["next"] == deliver
     upgrade.record("audit", verdict=Verdict.FAIL)
@@ -204,7 +204,7 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
         plan,
         "the files changed since they were checked",
     )
-    upgrade.record()
+    upgrade.record_all()
     assert ask("next", workspace)["next"] == deliver
     assert run_deliver(upgrade, capsys)[0] == 0
     upgrade.record("serve", "NPU real")
@@ -215,7 +215,7 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
 
 def test_next_publishes_the_commit_once(upgrade, ask, capsys, tmp_path):
     upgrade.job.finish("merge", Verdict.PASS, "merged")
-    upgrade.record()
+    upgrade.record_all()
     git(tmp_path, "init", "-q", "--bare", "origin.git")
     git(upgrade.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
     assert run_deliver(upgrade, capsys)[0] == 0
@@ -228,12 +228,12 @@ def test_next_publishes_the_commit_once(upgrade, ask, capsys, tmp_path):
 
 
 def test_status_tells_present_from_stale_evidence(upgrade, ask):
-    [first] = ledger.read(upgrade.job)
+    first = [record.id for record in ledger.read(upgrade.job)]
     write(upgrade.repo, NEW, "FRESH = 2\n")
     upgrade.record("audit")
     answer = ask("status", upgrade.workspace)
     assert [record["gate"] for record in answer["evidence"]] == ["audit"]
-    assert [record["id"] for record in answer["stale_evidence"]] == [first.id]
+    assert [record["id"] for record in answer["stale_evidence"]] == first
     assert (answer["open_items"], answer["conflicts_open"]) == (1, 0)
 
 

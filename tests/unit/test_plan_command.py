@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lineage_kit import git_at
-from merge_kit import CONFLICTING, World, make_world, upgrade
+from merge_kit import audit, CONFLICTING, World, make_world, upgrade
 
 from npu_upgrade.deliver.job import open_job
 from npu_upgrade.upgrade.layout import RUNNERS
@@ -47,7 +47,7 @@ def test_plan_fails_while_conflicts_are_left_and_passes_after(world: World) -> N
     resolve(world.workspace / "out" / BASE, ANSWER)
     code, data, _ = upgrade("plan")
     assert (code, data["conflicts_open"], data["learned"]) == (0, 0, 1)
-    assert "deliver" in data["next"]
+    assert "audit" in data["next"]
 
 
 def test_an_answer_is_used_again(world: World) -> None:
@@ -121,6 +121,9 @@ def test_from_merge_to_one_signed_off_commit(world: World) -> None:
     resolve(world.omni / BASE, ANSWER)
     assert upgrade("deliver", "--repo", str(world.omni))[0] == 2  # no evidence for this content
     assert upgrade("plan")[0] == 0
+    assert "audit" in upgrade("deliver", "--repo", str(world.omni))[1]["try"]
+    code, data, _ = audit(world)
+    assert (code, "deliver" in data["next"]) == (0, True), data
     code, data, _ = upgrade("deliver", "--repo", str(world.omni))
     assert code == 0, data
     message = git_at(world.omni, DAY, "log", "-1", "--format=%B")
@@ -147,6 +150,9 @@ def test_next_leads_through_the_job(world: World) -> None:
     assert "plan" in upgrade("next")[1]["next"]
     resolve(world.workspace / "out" / BASE, ANSWER)
     upgrade("plan")
+    assert "audit" in upgrade("next")[1]["next"]
+    code, data, _ = audit(world)
+    assert code == 0, data
     assert "deliver" in upgrade("next")[1]["next"]
 
 

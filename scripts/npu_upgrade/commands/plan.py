@@ -174,4 +174,4 @@ def _text(plan: dict[str, Any], problems: list[dict[str, str]], path: Path) -> s
 def _next(job: Job, verdict: Verdict) -> str:
     if verdict is not Verdict.PASS:
         return shlex.join(["upgrade.py", "plan", *naming(job)])
-    return shlex.join(["upgrade.py", "deliver", "--repo", job.repo or "PATH", *naming(job)])
+    return shlex.join(["upgrade.py", "audit", *naming(job)])

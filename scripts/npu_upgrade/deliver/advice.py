@@ -94,6 +94,8 @@ def _after_merge(job: Job, outlook: Outlook) -> Action:
         return Action(
             shlex.join(failed.command), f"gate {failed.gate} ({failed.label}) failed: {failed.summary}"
         )
+    if not any((r.gate, r.label) == ("audit", "static") for r in outlook.standing):
+        return Action(_again(job, "audit"), "the merged files are checked, and not audited yet")
     return _after_plan(job, outlook)
 
 
@@ -159,6 +161,7 @@ def _fresh(job: Job, name: str) -> str:
         "lineage": sources[:4],
         "merge": [*sources, *place],
         "plan": naming(job),
+        "audit": naming(job),
         "deliver": ["--repo", job.repo or "PATH", *naming(job)],
     }
     return shlex.join(["upgrade.py", name, *options[name]])

@@ -26,7 +26,7 @@ from npu_upgrade.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.verdict import Verdict
 
 SCHEMA = "npu-upgrade/job/1"
-STEPS = ("discover", "lineage", "merge", "plan", "deliver")
+STEPS = ("discover", "lineage", "merge", "plan", "audit", "deliver")
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
     "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"
@@ -201,7 +201,8 @@ def _load(folder: Path) -> Job:
         state = json.loads(path.read_text("utf-8"))
         if state.pop("schema") != SCHEMA:
             raise ValueError("another schema")
-        state["steps"] = {name: Step(**step) for name, step in state["steps"].items()}
+        known = {name: Step(**step) for name, step in state["steps"].items()}
+        state["steps"] = {name: known.get(name, Step()) for name in STEPS}
         return Job(folder=folder, **state)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadInput(

@@ -141,7 +141,7 @@ def check_contents(root: Path, paths: Iterable[str]) -> None:
 
 
 def check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
-    """The standing records for this content: a static ``plan`` PASS is among them, and no FAIL."""
+    """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
     records = ledger.read(job)
     again = f"upgrade.py plan --job {job.id}, then deliver"
     if chain.load(job.folder).unfinished:
@@ -172,6 +172,12 @@ def check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
             f"gate plan is {planned.verdict}: {state}",
             expected="gate plan (static) PASS and no conflict open",
             try_=again,
+        )
+    if not any((r.gate, r.label) == ("audit", "static") for r in standing):
+        raise BadInput(
+            "gate audit has no evidence for the files as they are now",
+            expected="gate audit (static) without new findings",
+            try_=f"upgrade.py audit --job {job.id}, then deliver",
         )
     return standing
 

@@ -1,0 +1,74 @@
+"""An audit's result for people and for agents."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.judge import LAG, NEW, NOTE, STATES, WAIVED, Judged
+from npu_upgrade.tables import table
+
+_HEADINGS = {
+    NEW: "NEW: the matched old pair does not have these",
+    LAG: "LAG: the old pair has them too; they do not fail the audit",
+    NOTE: "NOTES: nothing breaks by these",
+    WAIVED: "WAIVED",
+}
+
+
+def counts(judged: Sequence[Judged]) -> dict[str, int]:
+    """How many findings have each state."""
+    found = Counter(entry.state for entry in judged)
+    return {state: found[state] for state in STATES}
+
+
+def as_data(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """The findings as JSON, the new ones first."""
+    return [entry.finding.as_json() | {"state": entry.state, "waiver": entry.reason} for entry in _sorted(judged)]
+
+
+def as_text(judged: Sequence[Judged]) -> str:
+    """The findings by state, each with both sides, why it matters and what to do."""
+    parts = []
+    for state in STATES:
+        entries = [entry for entry in judged if entry.state == state]
+        if entries:
+            parts.append("\n\n".join([_HEADINGS[state], *(_entry(e, brief=state != NEW) for e in entries)]))
+    parts.append(_by_check(judged))
+    return "\n\n".join(parts)
+
+
+def _entry(entry: Judged, brief: bool) -> str:
+    found = entry.finding
+    head = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}] {found.key}"
+    lines = [head, *_wrapped(f"{_about(found)}: {found.what}")]
+    sides = [("here", found.here), ("there", found.there)]
+    lines += [f"  {name:<6}{side}" for name, side in sides if side and (side.text or name == "there")]
+    if not brief:
+        incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
+        lines += _wrapped(f"why   {found.why} ({incident})") + _wrapped(f"do    {found.todo}")
+    if entry.reason:
+        lines += _wrapped(f"waiver: {entry.reason}")
+    return "\n".join(lines)
+
+
+def _about(found: Finding) -> str:
+    return ".".join(part for part in (found.owner, found.subject) if part)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, initial_indent="  ", subsequent_indent="        ")
+
+
+def _by_check(judged: Sequence[Judged]) -> str:
+    checks = sorted({entry.finding.check for entry in judged})
+    found = Counter((entry.finding.check, entry.state) for entry in judged)
+    rows = [(check, *(str(found[check, state] or "-") for state in STATES)) for check in checks]
+    return table(("check", *(state.lower() for state in STATES)), rows) if rows else "no findings"
+
+
+def _sorted(judged: Sequence[Judged]) -> list[Judged]:
+    return sorted(judged, key=lambda entry: STATES.index(entry.state))

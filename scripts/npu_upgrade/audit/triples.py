@@ -1,0 +1,144 @@
+"""Opens the trees of an audit and of the matched old pair it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_upgrade.audit.matching import ascend_of, release_before, vllm_of
+from npu_upgrade.audit.world import NPU_PLATFORM, Triple
+from npu_upgrade.errors import BadInput
+from npu_upgrade.progress import say
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.upgrade.layout import RUNNERS, check_omni, read_runner
+from npu_upgrade.upgrade.lineage import infer
+
+_EXAMPLES = {
+    "vllm-omni": "pypi:vllm-omni==0.30.0, git:PATH@REF or dir:PATH",
+    "vllm-ascend": "pypi:vllm-ascend==0.30.0rc2, git:PATH@REF or dir:PATH",
+    "vllm": "pypi:vllm==0.30.0, git:PATH@REF or dir:PATH",
+}
+
+
+def open_project(spec: str, project: str) -> SourceTree:
+    """The tree of a spec; :class:`BadInput` when it is another project's."""
+    say(f"reading {spec}")
+    tree = open_source(spec)
+    if tree.project != project:
+        raise BadInput(
+            f"{spec} is {tree.project or 'none of the three projects'}, not {project}",
+            expected=f"the sources of {project}",
+            try_=_EXAMPLES[project],
+        )
+    return tree
+
+
+def open_triple(omni: SourceTree | None, ascend_spec: str, vllm_spec: str | None) -> Triple:
+    """The triple with a given vllm-omni; without ``vllm_spec`` the vllm that vllm-ascend belongs with."""
+    if omni:
+        check_parses(omni)
+    ascend = open_project(ascend_spec, "vllm-ascend")
+    return Triple(omni, ascend, open_project(vllm_spec or _vllm_spec(ascend), "vllm"))
+
+
+def check_parses(omni: SourceTree) -> None:
+    """Raise :class:`BadInput` for a tree without NPU runners, conflict markers, and what is not Python."""
+    check_omni(omni)
+    for runner in RUNNERS:
+        read_runner(omni, runner.path)
+    for path in omni.list(NPU_PLATFORM):
+        if path.endswith(".py"):
+            _check_parses(omni, path)
+
+
+def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
+    """The matched old pair of a triple; None when none can be told.
+
+    It is the pair that the same vllm-omni belongs with; of a triple that belongs together
+    already, the release before with its own pair. ``tracked`` is the vllm-ascend its runners
+    were copied from, where that is known.
+    """
+    if triple.omni is None:
+        return _old_ascend(triple)
+    spec = ascend_of(triple.omni) or tracked or _tracked(triple.omni)
+    matched = spec and _opened(triple.omni, spec)
+    if matched and not _same(matched, triple):
+        return matched
+    before = release_before(triple.omni)
+    return _released(before) if before else None
+
+
+def named_triple(specs: Sequence[str], triple: Triple) -> Triple:
+    """The old triple of specs in any order; what is left out is what belongs with what is named."""
+    trees: dict[str, SourceTree] = {}
+    for spec in specs:
+        say(f"reading {spec}")
+        tree = open_source(spec)
+        if tree.project not in _EXAMPLES or tree.project in trees:
+            raise BadInput(
+                f"--baseline {spec} is {tree.project or 'none of the three projects'}",
+                expected="at most one each of vllm-omni, vllm-ascend and vllm",
+                try_="--baseline " + " ".join(text.partition(",")[0] for text in _EXAMPLES.values()),
+            )
+        trees[tree.project] = tree
+    omni = trees.get("vllm-omni", triple.omni)
+    ascend = trees.get("vllm-ascend")
+    if ascend is None:
+        spec = ascend_of(omni) if omni else None
+        ascend = open_project(spec, "vllm-ascend") if spec else triple.ascend
+    vllm = trees.get("vllm") or open_project(_vllm_spec(ascend), "vllm")
+    return Triple(omni if triple.omni else None, ascend, vllm)
+
+
+def _old_ascend(triple: Triple) -> Triple | None:
+    """The same vllm-ascend on its own vllm; when it has that already, the release before."""
+    own = vllm_of(triple.ascend)
+    if own and triple.vllm.version and own != f"pypi:vllm=={triple.vllm.version}":
+        return Triple(None, triple.ascend, open_project(own, "vllm"))
+    before = release_before(triple.ascend)
+    return _opened(None, before) if before else None
+
+
+def _released(spec: str) -> Triple | None:
+    omni = open_project(spec, "vllm-omni")
+    ascend = ascend_of(omni)
+    return _opened(omni, ascend) if ascend else None
+
+
+def _opened(omni: SourceTree | None, spec: str) -> Triple | None:
+    ascend = open_project(spec, "vllm-ascend")
+    vllm = vllm_of(ascend)
+    return Triple(omni, ascend, open_project(vllm, "vllm")) if vllm else None
+
+
+def _tracked(omni: SourceTree) -> str | None:
+    """The vllm-ascend release that the runners were copied from, for a tree without a version."""
+    say("finding the vllm-ascend that the runners track")
+    base = infer(omni, "pypi:vllm-ascend").base
+    return base.spec if base else None
+
+
+def _same(one: Triple, other: Triple) -> bool:
+    return (one.ascend.spec, one.vllm.spec) == (other.ascend.spec, other.vllm.spec)
+
+
+def _vllm_spec(ascend: SourceTree) -> str:
+    spec = vllm_of(ascend)
+    if spec is None:
+        raise BadInput(
+            f"{ascend.spec} does not tell which vllm release it belongs with",
+            expected="a vllm-ascend that pins a vllm release, or --vllm",
+            try_=f"--vllm SPEC, such as {_EXAMPLES['vllm']}",
+        )
+    return spec
+
+
+def _check_parses(tree: SourceTree, path: str) -> None:
+    try:
+        parse_module(tree.read(path))
+    except SyntaxError as error:
+        raise BadInput(
+            f"{path} of {tree.spec} is not Python: line {error.lineno}: {error.msg}",
+            expected="files that parse: the audit reads all of the NPU platform",
+            try_="repair that line (a conflict marker?), or name another version",
+        ) from error

@@ -1,0 +1,197 @@
+"""Find drift between omni's NPU workers and the vllm-ascend and vllm below them, from source alone.
+
+Imports, attributes, signatures and their call sites, tuple sizes, shadowed methods, what the
+GPU side has and the NPU side lacks, CUDA names, version pins. Nothing is imported or run. FAIL
+means a finding that the matched old pair does not have; what both have is LAG. In a job the
+merged runners are audited; without --omni it is vllm-ascend itself against vllm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.audit.belonging import belonging
+from npu_upgrade.audit.cache import cached_findings, content_digest
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.judge import NEW, Judged, judge
+from npu_upgrade.audit.report import as_data, as_text, counts
+from npu_upgrade.audit.run import check_names, run_checks
+from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
+from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
+from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.commands.audit_job import AuditJob, begin
+from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.errors import BadInput
+from npu_upgrade.progress import say
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "find drift in the NPU workers without hardware"
+EXAMPLES = """  upgrade.py audit
+  upgrade.py audit --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+  upgrade.py audit --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
+  upgrade.py audit --ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity"""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What one audit is to look at."""
+
+    triple: Triple
+    old: Triple | None
+    waivers: Waivers
+    job: AuditJob | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend (default: the job's)")
+    parser.add_argument(
+        "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
+    )
+    parser.add_argument(
+        "--omni", metavar="SPEC", help="the vllm-omni; without it vllm-ascend itself is audited"
+    )
+    parser.add_argument(
+        "--baseline",
+        nargs="+",
+        default=["auto"],
+        metavar="SPEC",
+        help="the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
+        "each where it differs from what belongs together",
+    )
+    parser.add_argument(
+        "--waivers",
+        type=Path,
+        metavar="FILE",
+        help=f"accepted findings (default: {FILE} at the top of the tree)",
+    )
+    parser.add_argument("--check", nargs="+", metavar="NAME", help=f"only these: {', '.join(check_names())}")
+    add_job_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS without new findings, FAIL with some; INCONCLUSIVE when there is no old pair to compare with."""
+    names = _names(args.check)
+    asked = _asked(args)
+    problems = belonging(asked.triple)
+    for problem in problems:
+        say(f"these do not belong together: {problem}")
+    old = World(asked.old) if asked.old else None
+    found = _findings(World(asked.triple, old), names)
+    before = _findings(old, names) if old else None
+    judged = judge(found, before, asked.waivers, _version(asked.triple))
+    result = _result(asked, judged, before is not None, [str(problem) for problem in problems])
+    if asked.job:
+        partly = names != check_names()
+        return asked.job.finish(result, _pins(asked.triple), partly)
+    result.next = _next(result, args)
+    return result
+
+
+def _names(chosen: Sequence[str] | None) -> list[str]:
+    known = check_names()
+    wrong = [name for name in chosen or () if name not in known]
+    if wrong:
+        raise BadInput(f"no check {wrong[0]}", expected=f"one of {', '.join(known)}", try_="--check NAME ...")
+    return sorted(chosen) if chosen else known
+
+
+def _asked(args: argparse.Namespace) -> _Asked:
+    """The trees and the waivers, from the arguments or from the job."""
+    job = None if args.ascend or args.omni else begin(args)
+    if job is None and args.ascend is None:
+        raise BadInput(
+            "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="add --ascend SPEC"
+        )
+    if job:
+        check_parses(job.omni)
+        triple = open_triple(job.omni, job.ascend_spec, args.vllm)
+    else:
+        omni = open_project(args.omni, "vllm-omni") if args.omni else None
+        triple = open_triple(omni, args.ascend, args.vllm)
+    return _Asked(triple, _old(args.baseline, triple, job), _waivers(args.waivers, triple), job)
+
+
+def _old(baseline: list[str], triple: Triple, job: AuditJob | None) -> Triple | None:
+    if baseline == ["none"]:
+        return None
+    if baseline != ["auto"]:
+        return named_triple(baseline, triple)
+    if job:
+        before = open_project(job.old_omni_spec, "vllm-omni")
+        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
+    return old_triple(triple)
+
+
+def _waivers(path: Path | None, triple: Triple) -> Waivers:
+    if path:
+        return read_waivers_file(path)
+    tree = triple.omni or triple.ascend
+    return read_waivers(tree.read(FILE), FILE) if tree.exists(FILE) else NO_WAIVERS
+
+
+def _findings(world: World, names: Sequence[str]) -> list[Finding]:
+    of = " + ".join(_label(tree) for tree in world.triple.trees().values())
+    say(f"auditing {of}")
+    return cached_findings(world, names, lambda: run_checks(world, names))
+
+
+def _result(asked: _Asked, judged: list[Judged], compared: bool, problems: list[str]) -> Result:
+    found = counts(judged)
+    unused = asked.waivers.unused(entry.finding.key for entry in judged)
+    verdict = Verdict.PASS if not found[NEW] else Verdict.FAIL if compared else Verdict.INCONCLUSIVE
+    parts = ["these versions do not belong together"] if problems else []
+    parts.append(", ".join(f"{number} {state.lower()}" for state, number in found.items()))
+    parts += [] if compared or not found[NEW] else ["no old pair to compare with, so old and new look alike"]
+    parts += [f"{len(unused)} waivers match nothing"] if unused else []
+    data: dict[str, Any] = {
+        "label": "static",
+        "belongs_together": not problems,
+        "problems": problems,
+        "triple": {name: tree.identity() for name, tree in asked.triple.trees().items()},
+        "baseline": asked.old and {name: tree.spec for name, tree in asked.old.trees().items()},
+        "counts": found,
+        "unused_waivers": unused,
+        "findings": as_data(judged),
+    }
+    head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
+    return Result(verdict, "; ".join(parts), data, f"{head}{_against(asked)}\n\n{as_text(judged)}")
+
+
+def _against(asked: _Asked) -> str:
+    if asked.old is None:
+        return "compared with: nothing"
+    return "compared with: " + " + ".join(_label(tree) for tree in asked.old.trees().values())
+
+
+def _next(result: Result, args: argparse.Namespace) -> str | None:
+    """Where new findings are: what the GPU side has that could be ported."""
+    if result.verdict is Verdict.PASS or not args.omni:
+        return None
+    parity = any(f["state"] == NEW and f["incident"] == "P" for f in result.data["findings"])
+    if not parity:
+        return None
+    return shlex.join(["upgrade.py", "port", "--omni", args.omni, "--ascend", args.ascend])
+
+
+def _version(triple: Triple) -> str | None:
+    return triple.ascend.version
+
+
+def _pins(triple: Triple) -> dict[str, Any]:
+    names = {"vllm_ascend": "ascend", "vllm": "vllm"}
+    return {names[top]: _pin(tree) for top, tree in triple.trees().items() if top in names}
+
+
+def _pin(tree: SourceTree) -> dict[str, Any]:
+    exact = tree.version or (tree.sha and not tree.dirty)
+    return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+
+
+def _label(tree: SourceTree) -> str:
+    return f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"

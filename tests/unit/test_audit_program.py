@@ -1,0 +1,161 @@
+"""Resolving names, classes and method resolution orders over several trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import AR, ASCEND, BASE, GPU_BASE, VLLM, make_world
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_upgrade.audit.program import UNKNOWN, ClassSymbol, FunctionSymbol, ModuleSymbol, ValueSymbol, _c3
+
+
+def classes(world) -> dict[str, ClassSymbol]:
+    return {cls.name: cls for cls in world.classes}
+
+
+def names(cls: ClassSymbol) -> list[str]:
+    return [base.name for base in cls.mro]
+
+
+def test_the_order_is_pythons(tmp_path: Path) -> None:
+    world = make_world(tmp_path, {})
+    assert names(classes(world)["NPUARModelRunner"]) == [
+        "NPUARModelRunner",
+        "OmniNPUModelRunner",
+        "OmniGPUModelRunner",
+        "NPUModelRunner",
+        "GPUModelRunner",
+    ]
+
+
+def test_the_method_a_call_reaches_and_the_one_above_it(tmp_path: Path) -> None:
+    method = "    def run(self):\n        pass\n"
+    world = make_world(
+        tmp_path,
+        {
+            VLLM: f"class GPUModelRunner:\n{method}",
+            ASCEND: f"from vllm.v1.worker.gpu_model_runner import GPUModelRunner\n\n"
+            f"class NPUModelRunner(GPUModelRunner):\n{method}",
+            GPU_BASE: f"from vllm.v1.worker.gpu_model_runner import GPUModelRunner\n\n"
+            f"class OmniGPUModelRunner(GPUModelRunner):\n{method}",
+        },
+    )
+    runner = classes(world)["NPUARModelRunner"]
+    reached = runner.lookup("run")
+    assert reached
+    assert reached.qualname == "OmniGPUModelRunner.run"
+    above = runner.after(reached.owner, "run")
+    assert above
+    assert above.qualname == "NPUModelRunner.run"
+    assert runner.lookup("walk") is None
+
+
+def test_names_are_followed_through_re_exports(tmp_path: Path) -> None:
+    world = make_world(
+        tmp_path,
+        {
+            "vllm/stats/__init__.py": "from .deep import *\nfrom vllm.stats.deep import count as tally\n",
+            "vllm/stats/deep.py": "def count():\n    pass\n\n\nLIMIT = 3\n\n\nclass Stats:\n    pass\n",
+            "vllm/lazy.py": "def __getattr__(name):\n    return name\n",
+        },
+    )
+    look = world.program.lookup
+    assert isinstance(look("vllm.stats", "tally"), FunctionSymbol)
+    assert isinstance(look("vllm.stats", "Stats"), ClassSymbol)
+    assert isinstance(look("vllm.stats", "LIMIT"), ValueSymbol)
+    assert look("vllm.stats", "deep") == ModuleSymbol("vllm.stats.deep")
+    assert look("vllm.stats", "gone") is None
+    assert look("vllm.lazy", "anything") is UNKNOWN
+    assert look("torch", "Tensor") is UNKNOWN
+
+
+def test_a_class_with_a_base_from_outside_is_open(tmp_path: Path) -> None:
+    text = "import torch\nfrom abc import ABC\n\n\nclass Open(torch.nn.Module):\n    pass\n"
+    text += "\n\nclass Closed(ABC):\n    pass\n"
+    world = make_world(tmp_path, {"vllm/model.py": text})
+    file = world.program.file("vllm/model.py")
+    assert file
+    assert (file.classes["Open"].is_open, file.classes["Closed"].is_open) == (True, False)
+
+
+def test_the_usual_class_wins_over_a_special_devices(tmp_path: Path) -> None:
+    special = """
+        from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner
+        from vllm_ascend.utils import is_small
+
+        if is_small():
+            from vllm_ascend.small import SmallRunner as NPUModelRunner
+        else:
+            from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(OmniGPUModelRunner, NPUModelRunner):
+            pass
+    """
+    small = "class SmallRunner:\n    pass\n"
+    world = make_world(tmp_path, {BASE: special, "vllm_ascend/small.py": small})
+    assert "NPUModelRunner" in names(classes(world)["NPUARModelRunner"])
+
+
+def test_attributes_assigned_on_self(tmp_path: Path) -> None:
+    body = """
+        from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner
+
+        class NPUARModelRunner(OmniNPUModelRunner):
+            limit: int = 3
+
+            def __init__(self, other):
+                self.a, (self.b, *self.c) = other
+                self.d: int = 1
+                other.e = 2
+                with other.open() as self.f:
+                    for self.g in other:
+                        pass
+    """
+    runner = classes(make_world(tmp_path, {AR: body}))["NPUARModelRunner"]
+    assert set(runner.assigned) == {"a", "b", "c", "d", "f", "g"}
+    assert set(runner.fields) == {"limit"}
+
+
+def test_pairs(tmp_path: Path) -> None:
+    worker = "class NPUARWorker:\n    pass\n"
+    gpu_worker = "class GPUARWorker:\n    pass\n"
+    files = {
+        "vllm_omni/platforms/npu/worker/npu_ar_worker.py": worker,
+        "vllm_omni/worker/gpu_ar_worker.py": gpu_worker,
+    }
+    world = make_world(tmp_path / "omni", files)
+    pairs = {pair.npu.name: (pair.gpu.name, pair.inherits) for pair in world.pairs}
+    assert pairs == {
+        "NPUARModelRunner": ("GPUARModelRunner", False),
+        "NPUARWorker": ("GPUARWorker", False),
+        "OmniNPUModelRunner": ("OmniGPUModelRunner", True),
+    }
+    world = make_world(tmp_path / "ascend", {}, omni=False)
+    assert [(pair.npu.name, pair.gpu.name, pair.inherits) for pair in world.pairs] == [
+        ("NPUModelRunner", "GPUModelRunner", True)
+    ]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=3, unique=True), max_size=5))
+def test_the_merge_of_orders_is_pythons(parents: list[list[int]]) -> None:
+    """Against Python itself, for every hierarchy it accepts."""
+    made: list[type] = [type("C0", (), {})]
+    for wanted in parents:
+        bases = tuple(made[number % len(made)] for number in wanted)
+        try:
+            made.append(type(f"C{len(made)}", bases or (), {}))
+        except TypeError:
+            continue
+    for cls in made:
+        orders = [list(base.__mro__[:-1]) for base in cls.__bases__ if base is not object]
+        direct = [base for base in cls.__bases__ if base is not object]
+        assert [cls, *_c3([*orders, direct])] == list(cls.__mro__[:-1])
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "\0"])
+def test_a_file_that_is_not_python_is_not_there(tmp_path: Path, text: str) -> None:
+    world = make_world(tmp_path, {"vllm/odd.py": text})
+    assert world.program.file("vllm/odd.py") is None
