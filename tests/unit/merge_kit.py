@@ -53,6 +53,14 @@ class NPUModelRunner:
         self.device = device
 """
 
+STATS = """class GraphStats:
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def of(self, logits):
+        return logits
+"""
+
 OURS = """    def run(self, batch):
         self.prepare(batch)
         # ------- Omni-new -------
@@ -119,11 +127,9 @@ def make_world(folder: Path, ours: str = OURS) -> World:
 def audit(world: World) -> tuple[int, dict[str, Any], str]:
     """Audit the merged runners against the ones before, on a vllm with nothing in it."""
     vllm = world.workspace.parent / "vllm-source"
-    for name in ("config", "stats"):
-        (vllm / "vllm").mkdir(parents=True, exist_ok=True)
-        (vllm / "vllm" / f"{name}.py").write_text(
-            "class VllmConfig:\n    pass\n\n\nclass GraphStats:\n    pass\n"
-        )
+    (vllm / "vllm").mkdir(parents=True, exist_ok=True)
+    (vllm / "vllm" / "config.py").write_text("class VllmConfig:\n    pass\n")
+    (vllm / "vllm" / "stats.py").write_text(STATS)
     (vllm / "vllm" / "__init__.py").touch()
     old = [f"git:{world.omni}@main", f"git:{world.ascend}@old", f"dir:{vllm}"]
     return upgrade("audit", "--vllm", f"dir:{vllm}", "--baseline", *old)
