@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TypeGuard
 
+from npu_upgrade.audit.absent import lacks, missing_import, missing_path
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.live import Live, live_statements
-from npu_upgrade.audit.moved import advice, is_made_later, is_put_in
-from npu_upgrade.audit.program import ClassSymbol, File, ModuleSymbol, Program
+from npu_upgrade.audit.moved import advice
+from npu_upgrade.audit.program import ClassSymbol, File, ModuleSymbol
 from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.exports import absolute
@@ -33,6 +35,20 @@ _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vl
 def check(world: World) -> Iterator[Finding]:
     for file in world.files:
         yield from _File(file, world).findings()
+    for file in _needed(world):
+        yield from (found for found in _File(file, world).imports() if found.kind == "missing-import")
+
+
+def _needed(world: World) -> list[File]:
+    """The files of vllm-omni and vllm-ascend that the worker files import, or derive classes from."""
+    audited = {file.path for file in world.files}
+    found = {base.file.path: base.file for cls in world.classes for base in cls.mro}
+    for file in world.worker_files:
+        for item in (item for items in file.imports.values() for item in items):
+            for name in (item.module, f"{item.module}.{item.name}"):
+                if world.program.judges(name) and (other := world.program.module(name)):
+                    found[other.path] = other
+    return [file for path, file in sorted(found.items()) if path not in audited and file.project != "vllm"]
 
 
 class _File:
@@ -42,15 +58,24 @@ class _File:
         self.file, self.program = file, world.program
         vllm = version_of(world.triple.vllm.version)
         self.live = list(live_statements(file.tree, vllm, self._works))
-        self.asked = _asked_for(file)
-        self.bound = _bound_locally(file)
-        self.names_modules = "sys.modules" in file.source
 
-    def findings(self) -> Iterator[Finding]:
+    @cached_property
+    def asked(self) -> set[str]:
+        return _asked_for(self.file)
+
+    @cached_property
+    def bound(self) -> set[str]:
+        return _bound_locally(self.file)
+
+    def imports(self) -> Iterator[Finding]:
         for live in self.live:
             if isinstance(live.node, (ast.Import, ast.ImportFrom)):
                 yield from self._imports(live.node, live)
-            elif not live.typing_only:
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self.imports()
+        for live in self.live:
+            if not live.typing_only:
                 nodes = list(live.expressions())
                 yield from self._attributes(nodes, live)
                 yield from self._paths(nodes, live)
@@ -58,14 +83,14 @@ class _File:
     def _works(self, node: ast.AST) -> bool:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             return True
-        return all(not _missing(self.program, item) for item in self._items(node))
+        return all(not missing_import(self.program, item) for item in self._items(node))
 
     def _items(self, node: ast.Import | ast.ImportFrom) -> list[Import]:
         return [absolute(item, self.file.path) for item in imports_in(node)]
 
     def _imports(self, node: ast.Import | ast.ImportFrom, live: Live) -> Iterator[Finding]:
         for alias, item in zip(node.names, self._items(node), strict=True):
-            if missing := _missing(self.program, item):
+            if missing := missing_import(self.program, item):
                 when = "typing" if live.typing_only else "late" if _in_function(live, self.file) else ""
                 kind = {"": "missing-import", "late": "missing-import-late", "typing": "missing-type"}[when]
                 yield self._finding(kind, live, alias.lineno, *missing, _WHEN[when], item.statement())
@@ -79,38 +104,35 @@ class _File:
                 yield self._finding("missing-attribute", live, node.lineno, *missing, why, text)
 
     def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
-        """The module and name when ``node`` reads a name that a module of the trees lacks."""
+        """The module or class, and the name, when ``node`` reads a name that one of the trees lacks."""
         root = _root(node.value)
         if root is None or root in self.bound or node.attr in self.asked or node.attr.startswith("__"):
             return None
         items = [*self.file.imports.get(root, []), *self.file.local_imports.get(root, [])]
-        modules = [self._module(item, node.value) for item in items]
-        if not modules or None in modules:
+        owners = [self._owner(item, node.value) for item in items]
+        if not owners or not all(owner and lacks(self.program, owner, node.attr) for owner in owners):
             return None
-        module = modules[0]
-        if any(self.program.lookup(str(name), node.attr) is not None for name in modules):
-            return None
-        if module is None or is_put_in(self.program, module, node.attr):
-            return None
-        return module, node.attr
+        return str(owners[0]), node.attr
 
-    def _module(self, item: Import, expr: ast.expr) -> str | None:
-        """The module of the trees that a dotted expression stands for, when ``item`` binds its root."""
+    def _owner(self, item: Import, expr: ast.expr) -> str | None:
+        """The module or class of the trees that ``expr`` stands for, when ``item`` binds its root."""
         symbol = self.program.imported(item)
         for part in _parts(expr)[1:]:
             if not isinstance(symbol, ModuleSymbol):
                 return None
             symbol = self.program.lookup(symbol.name, part)
+        if isinstance(symbol, ClassSymbol):
+            return f"{symbol.file.module}.{symbol.name}"
         return symbol.name if isinstance(symbol, ModuleSymbol) else None
 
     def _paths(self, nodes: list[ast.AST], live: Live) -> Iterator[Finding]:
         found = [node for node in nodes if _looks_like_path(node)]
         # A file that puts modules into sys.modules may make the one it names.
-        if not found or self.names_modules:
+        if not found or "sys.modules" in self.file.source:
             return
         ignored = {id(part) for node in nodes for part in _no_path(node)}
         for node in found:
-            if id(node) not in ignored and (missing := _missing_path(self.program, str(node.value))):
+            if id(node) not in ignored and (missing := missing_path(self.program, str(node.value))):
                 why = "whoever imports by this path fails"
                 yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
 
@@ -134,44 +156,6 @@ class _File:
             todo=todo,
             like="vllm-omni #5350",
         )
-
-
-def _missing(program: Program, item: Import) -> tuple[str, str] | None:
-    """The module and name (empty: the module itself) that an import asks for in vain."""
-    if not program.judges(item.module):
-        return None
-    if not program.has_module(item.module):
-        return None if is_made_later(program, item.module) else (item.module, item.name or "")
-    if item.name is None or item.name == "*" or program.imported(item) is not None:
-        return None
-    if is_made_later(program, f"{item.module}.{item.name}") or is_put_in(program, item.module, item.name):
-        return None
-    return item.module, item.name
-
-
-def _missing_path(program: Program, text: str) -> tuple[str, str] | None:
-    """The module and name that a dotted path asks for in vain."""
-    parts = text.replace(":", ".").split(".")
-    module = parts[0]
-    for place, part in enumerate(parts[1:], 1):
-        symbol = program.lookup(module, part)
-        if symbol is None:
-            return (
-                None
-                if is_made_later(program, f"{module}.{part}")
-                else _first_gone(program, module, parts[place:])
-            )
-        if isinstance(symbol, ClassSymbol) and parts[place + 1 :]:
-            return None
-        if not isinstance(symbol, ModuleSymbol):
-            return None
-        module = symbol.name
-    return None
-
-
-def _first_gone(program: Program, module: str, rest: list[str]) -> tuple[str, str]:
-    """A missing module is named with the name wanted from it; its last part is that name."""
-    return (".".join([module, *rest[:-1]]), rest[-1])
 
 
 def _in_function(live: Live, file: File) -> bool:

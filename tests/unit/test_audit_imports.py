@@ -1,0 +1,209 @@
+"""The check for imports, module attributes and dotted paths that the trees do not have."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from audit_kit import NPU, findings, make_world, seen
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from npu_upgrade.audit.lazy_names import lazy_names
+from npu_upgrade.audit.live import live_statements
+from npu_upgrade.audit.version_guards import evaluate
+
+FILE = f"{NPU}/tools.py"
+VLLM = {
+    "vllm/__init__.py": "",
+    "vllm/shapes.py": "class Circle:\n    RADIUS = 1\n\n\ndef area(shape):\n    return 1\n",
+    "vllm/modes.py": "import enum\n\n\nclass Mode(enum.Enum):\n    FAST = 1\n",
+    "vllm/new/rounds.py": "class Square:\n    pass\n",
+    "vllm/settings.py": """
+        from typing import Any
+
+        variables: dict[str, Any] = {"VLLM_SPEED": lambda: 1, "VLLM_DEPTH": lambda: 2}
+
+
+        def __getattr__(name):
+            if name in variables:
+                return variables[name]()
+            raise AttributeError(name)
+    """,
+}
+
+
+def kinds(tmp_path: Path, text: str, **more: str) -> list[tuple[str, str, str]]:
+    files = VLLM | {FILE: text} | {path.replace("__", "/") + ".py": body for path, body in more.items()}
+    return seen(make_world(tmp_path, files), "imports")
+
+
+def test_a_moved_class_is_found_with_its_new_place(tmp_path: Path) -> None:
+    world = make_world(tmp_path, VLLM | {FILE: "from vllm.shapes import Circle, Square\n"})
+    (found,) = findings(world, "imports")
+    assert (found.kind, found.subject, found.here.line) == ("missing-import", "vllm.shapes.Square", 1)
+    assert found.todo == "take Square from vllm.new.rounds"
+
+
+def test_a_module_that_is_gone(tmp_path: Path) -> None:
+    text = "import vllm.old.rounds\nfrom vllm.old.rounds import Square\n"
+    assert kinds(tmp_path, text) == [
+        ("missing-import", "", "vllm.old.rounds"),
+        ("missing-import", "", "vllm.old.rounds.Square"),
+    ]
+
+
+def test_a_renamed_function_is_named(tmp_path: Path) -> None:
+    world = make_world(tmp_path, VLLM | {FILE: "from vllm.shapes import areas\n"})
+    assert "vllm.shapes has area" in findings(world, "imports")[0].todo
+
+
+def test_imports_inside_functions_and_for_type_checkers_are_lesser_kinds(tmp_path: Path) -> None:
+    text = """
+        from typing import TYPE_CHECKING
+
+        if TYPE_CHECKING:
+            from vllm.shapes import Line
+
+        class Runner:
+            def load(self):
+                from vllm.shapes import Point
+    """
+    assert kinds(tmp_path, text) == [
+        ("missing-type", "", "vllm.shapes.Line"),
+        ("missing-import-late", "Runner.load", "vllm.shapes.Point"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    from vllm.shapes import Line\nexcept ImportError:\n    Line = None\n",
+        "try:\n    from vllm.shapes import Line\nexcept Exception:\n    Line = None\n",
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    from vllm.shapes import Line\n",
+        "import vllm.shapes\nif hasattr(vllm.shapes, 'Line'):\n    from vllm.shapes import Line\n",
+        "from torch.shapes import Line\n",
+        "try:\n    from vllm.shapes import Circle\nexcept ImportError:\n    from vllm.old import Circle\n",
+    ],
+)
+def test_what_is_provided_for_is_no_finding(tmp_path: Path, text: str) -> None:
+    assert kinds(tmp_path, text) == []
+
+
+def test_a_fallback_that_does_not_work_either_is_one(tmp_path: Path) -> None:
+    text = "try:\n    from vllm.shapes import Line\nexcept ImportError:\n    from vllm.old import Line\n"
+    assert kinds(tmp_path, text) == [("missing-import", "", "vllm.old.Line")]
+
+
+def test_attributes_of_modules_and_classes(tmp_path: Path) -> None:
+    text = """
+        import vllm.settings as settings
+        from vllm import shapes
+        from vllm.modes import Mode
+
+        def run(other):
+            shapes.area(shapes.Circle.RADIUS)
+            settings.VLLM_SPEED
+            Mode.FAST, Mode.SLOW
+            settings.VLLM_WIDTH
+            shapes.volume(other)
+            shapes.__name__
+    """
+    assert kinds(tmp_path, text) == [
+        ("missing-attribute", "run", "vllm.modes.Mode.SLOW"),
+        ("missing-attribute", "run", "vllm.settings.VLLM_WIDTH"),
+        ("missing-attribute", "run", "vllm.shapes.volume"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from vllm import shapes\n\ndef run(shapes):\n    shapes.volume\n",
+        "from vllm import shapes\n\ndef run():\n    if hasattr(shapes, 'volume'):\n        shapes.volume\n",
+        "from vllm import shapes\n\ntry:\n    shapes.volume\nexcept AttributeError:\n    pass\n",
+        "from vllm import shapes\n\nshapes.volume = 1\n",
+    ],
+)
+def test_attributes_that_are_asked_for_hidden_or_set(tmp_path: Path, text: str) -> None:
+    assert kinds(tmp_path, text) == []
+
+
+def test_what_a_patch_puts_in_is_there(tmp_path: Path) -> None:
+    text = "from vllm import shapes\nfrom vllm.shapes import volume\n\nshapes.volume\n"
+    patch = "import vllm.shapes\n\nvllm.shapes.volume = lambda shape: 1\n"
+    assert len(kinds(tmp_path / "without", text)) == 2
+    assert kinds(tmp_path / "with", text, vllm_ascend__patch__shapes=patch) == []
+
+
+def test_dotted_paths_in_strings(tmp_path: Path) -> None:
+    text = """
+        import logging
+
+        log = logging.getLogger("vllm.shapes.Log")
+
+        def worker():
+            return "vllm.shapes.Square"
+
+        def good():
+            return "vllm.shapes.Circle", "vllm.new.rounds:Square", f"vllm.old.{worker}"
+
+        def test(name):
+            return name == "vllm.shapes.Thing"
+    """
+    assert kinds(tmp_path, text) == [("missing-path", "worker", "vllm.shapes.Square")]
+
+
+def test_what_is_made_when_the_package_is_built_is_no_finding(tmp_path: Path) -> None:
+    build = {"vllm/../setup.py": "extension('vllm.kernels_C')\n", FILE: "import vllm.kernels_C\n"}
+    assert seen(make_world(tmp_path, VLLM | build), "imports") == []
+
+
+def test_branches_for_another_vllm_do_not_count() -> None:
+    text = """
+if vllm_version_is("1.2.0"):
+    import a
+elif not vllm_version_is("1.3.0") or ready:
+    import b
+else:
+    import c
+"""
+
+    def imported(version: str) -> set[str]:
+        live = live_statements(ast.parse(text), Version(version), lambda node: True)
+        return {node.names[0].name for one in live if isinstance(node := one.node, ast.Import)}
+
+    assert imported("1.2.0") == {"a"}
+    assert imported("1.3.0+empty") == {"b", "c"}
+    assert imported("1.4.0") == {"b"}
+
+
+@given(
+    st.recursive(
+        st.sampled_from(["vllm_version_is('1.0')", "vllm_version_is('2.0')"]),
+        lambda inner: (
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+            | inner.map(lambda one: f"(not {one})")
+        ),
+    )
+)
+def test_conditions_come_to_what_python_makes_of_them(text: str) -> None:
+    expected = eval(text, {"vllm_version_is": lambda version: version == "1.0"})
+    assert evaluate(ast.parse(text, mode="eval").body, Version("1.0")) is expected
+
+
+def test_the_names_a_module_makes_are_unknown_when_they_are_not_written_down() -> None:
+    module = ast.parse("table = build()\ndef __getattr__(name):\n    return table[name]\n")
+    getter = module.body[1]
+    assert isinstance(getter, ast.FunctionDef)
+    assert lazy_names(getter, {"table": module.body[0]}) is None
+    assert lazy_names(getter, {"table": ast.parse("table = {'a': 1, 'b': 2}").body[0]}) == {"a", "b"}
+
+
+def test_what_the_worker_files_import_has_to_import_too(tmp_path: Path) -> None:
+    helper = "from vllm.shapes import Line\n\ndef help():\n    from vllm.shapes import Point\n"
+    files = VLLM | {FILE: "from vllm_ascend.helper import help\n", "vllm_ascend/helper.py": helper}
+    (found,) = findings(make_world(tmp_path, files), "imports")
+    assert (found.here.path, found.subject) == ("vllm_ascend/helper.py", "vllm.shapes.Line")
