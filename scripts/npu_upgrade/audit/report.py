@@ -25,9 +25,22 @@ def counts(judged: Sequence[Judged]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def as_data(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """The findings as JSON, the new ones first."""
-    return [entry.finding.as_json() | {"state": entry.state, "waiver": entry.reason} for entry in _sorted(judged)]
+def as_data(judged: Sequence[Judged], *, whole: bool) -> list[dict[str, Any]]:
+    """The findings as JSON, the new ones first; unless ``whole``, the others in brief."""
+    return [_data(entry, whole or entry.state == NEW) for entry in _sorted(judged)]
+
+
+def _data(entry: Judged, whole: bool) -> dict[str, Any]:
+    found = entry.finding
+    state = {"state": entry.state} | ({"waiver": entry.reason} if entry.reason else {})
+    if whole:
+        return found.as_json() | state
+    names = ("key", "check", "kind", "owner", "subject", "what")
+    return (
+        {name: getattr(found, name) for name in names}
+        | {"at": f"{found.here.path}:{found.here.line}"}
+        | state
+    )
 
 
 def as_text(judged: Sequence[Judged]) -> str:

@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> Result:
     found = _findings(World(asked.triple, old), names)
     before = _findings(old, names) if old else None
     judged = judge(found, before, asked.waivers, _version(asked.triple))
-    result = _result(asked, judged, before is not None, [str(problem) for problem in problems])
+    result = _result(asked, judged, [str(problem) for problem in problems], whole=bool(args.output))
     if asked.job:
         partly = names != check_names()
-        return asked.job.finish(result, _pins(asked.triple), partly)
+        return asked.job.finish(result, _pins(asked.triple), as_data(judged, whole=True), partly=partly)
     result.next = _next(result, args)
     return result
 
@@ -141,7 +141,8 @@ def _findings(world: World, names: Sequence[str]) -> list[Finding]:
     return cached_findings(world, names, lambda: run_checks(world, names))
 
 
-def _result(asked: _Asked, judged: list[Judged], compared: bool, problems: list[str]) -> Result:
+def _result(asked: _Asked, judged: list[Judged], problems: list[str], *, whole: bool) -> Result:
+    compared = asked.old is not None
     found = counts(judged)
     unused = asked.waivers.unused(entry.finding.key for entry in judged)
     verdict = Verdict.PASS if not found[NEW] else Verdict.FAIL if compared else Verdict.INCONCLUSIVE
@@ -157,7 +158,7 @@ def _result(asked: _Asked, judged: list[Judged], compared: bool, problems: list[
         "baseline": asked.old and {name: tree.spec for name, tree in asked.old.trees().items()},
         "counts": found,
         "unused_waivers": unused,
-        "findings": as_data(judged),
+        "findings": as_data(judged, whole=whole),
     }
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
     return Result(verdict, "; ".join(parts), data, f"{head}{_against(asked)}\n\n{as_text(judged)}")

@@ -52,8 +52,13 @@ class AuditJob:
         base = self.job.inputs["base"]
         return base and base["spec"]
 
-    def finish(self, result: Result, pins: dict[str, Any], partly: bool) -> Result:
-        """Record the verdict as evidence and say what comes next; of some checks only, neither."""
+    def finish(
+        self, result: Result, pins: dict[str, Any], findings: list[dict[str, Any]], *, partly: bool
+    ) -> Result:
+        """Record the verdict as evidence, with all ``findings``, and say what comes next.
+
+        Of some checks only, nothing is recorded.
+        """
         again = shlex.join(["upgrade.py", GATE, *naming(self.job)])
         result.data |= {"job": self.job.id}
         if partly:
@@ -66,7 +71,7 @@ class AuditJob:
                 try_=f"{again} when nothing else writes to them",
             )
         log = self.job.folder / "audit.json"
-        write_json(log, result.as_json())
+        write_json(log, result.as_json() | {"findings": findings})
         record = ledger.record(
             self.job,
             gate=GATE,
