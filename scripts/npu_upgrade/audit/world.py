@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.audit.program import ClassSymbol, File, Program
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.layout import GPU_WORKER, RUNNERS
@@ -83,6 +84,11 @@ class World:
         """The classes of the worker files that no other one of them derives from."""
         parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
         return [cls for cls in self.classes if id(cls) not in parents]
+
+    @cached_property
+    def copies(self) -> list[Copy]:
+        """The methods of the NPU runners that are copies of vllm-ascend's."""
+        return find_copies(self.triple.omni, self.triple.ascend)
 
     @cached_property
     def pairs(self) -> list[Pair]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from npu_upgrade.catalogue.block import Block
 from npu_upgrade.catalogue.syntax import made_of, nodes, starts_with
 from npu_upgrade.files import sha256
+from npu_upgrade.pycode.positions import line_numbers
 from npu_upgrade.pycode.sequences import changes
 from npu_upgrade.pycode.statements import END, Statement
 from npu_upgrade.upgrade.align import align, align_similar
@@ -70,17 +71,6 @@ def places(ours: Sequence[Statement], base: Sequence[Statement]) -> list[Place]:
 def block_id(name: str, keys: Sequence[str]) -> str:
     """The hash that names a block: of its statements and the method's name."""
     return sha256("\0".join((name.rpartition(".")[2], *keys)))[:10]
-
-
-def line_numbers(statements: Sequence[Statement], start: int) -> list[tuple[int, int]]:
-    """The first and last line (1-based) of each statement of a unit that begins at ``start`` (0-based)."""
-    found: list[tuple[int, int]] = []
-    line = start
-    for statement in statements:
-        line += statement.blanks + sum(comment.blanks + 1 for comment in statement.comments)
-        found.append((line + 1, line + len(statement.lines)))
-        line += len(statement.lines)
-    return found
 
 
 def _paired(

@@ -61,7 +61,7 @@ def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
     guarded = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.Try) and any(_catches_import_error(h) for h in block.handlers)
+        if isinstance(block, ast.Try) and any(catches_import_error(h) for h in block.handlers)
         for part in block.body
         for node in ast.walk(part)
     }
@@ -80,7 +80,7 @@ def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             )
 
 
-def _catches_import_error(handler: ast.ExceptHandler) -> bool:
+def catches_import_error(handler: ast.ExceptHandler) -> bool:
     caught = ast.unparse(handler.type) if handler.type else ""
     names = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
     return not caught or any(name in caught for name in names)

@@ -1,0 +1,137 @@
+"""The markers around omni code in copied methods: pairs that do not close, code on the wrong side.
+
+Only what is plain is reported: code counts as omni's when no known version of upstream's method
+has it, and as upstream's when it stands there at the same depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npu_upgrade.audit.copies import Copy
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.positions import comment_lines, line_numbers
+from npu_upgrade.pycode.statements import END
+from npu_upgrade.upgrade.align import align, weight
+from npu_upgrade.upgrade.marker_places import is_fence, is_rule, omni_code, unmarked_runs
+
+NAME = "markers"
+ABOUT = "omni code outside markers, upstream's code inside, markers that do not pair"
+
+FEWEST = 3
+"""From so many statements on, code on the wrong side of markers is worth a finding."""
+
+_SHOWN = 6
+
+
+def check(world: World) -> Iterator[Finding]:
+    for copy in world.copies:
+        yield from _outside(copy)
+        fences = _fences(copy)
+        yield from _unpaired(copy, fences)
+        yield from _inside(copy, fences)
+
+
+def _outside(copy: Copy) -> Iterator[Finding]:
+    """One finding for all omni code of a method that has no markers."""
+    omni = omni_code(copy.ours, copy.base)
+    where = line_numbers(copy.ours, copy.unit.start)
+    own = [
+        number
+        for run in unmarked_runs(copy.ours, omni)
+        for number in range(run.start, run.end)
+        if omni[number] and copy.ours[number].key not in copy.known and weight(copy.ours[number].key) > 1
+    ]
+    if len(own) < FEWEST:
+        return
+    places = _ranges([where[number] for number in own])
+    yield _finding(
+        copy,
+        "unmarked",
+        where[own[0]][0],
+        f"{len(own)} of {sum(omni)} omni statements of {copy.unit.qualname} stand outside markers: "
+        f"lines {', '.join(places[:_SHOWN])}{' and more' if len(places) > _SHOWN else ''}",
+        "who syncs the method by its markers loses this code",
+        "put markers around it: upgrade.py merge --mark",
+    )
+
+
+def _fences(copy: Copy) -> list[tuple[int, int, int, bool]]:
+    """(statement, line, depth, whether it is a rule of dashes) of the markers and rules of a method."""
+    lines = comment_lines(copy.ours, copy.unit.start)
+    return [
+        (number, lines[number][place], comment.indent, not is_fence(comment.text))
+        for number, statement in enumerate(copy.ours)
+        for place, comment in enumerate(statement.comments)
+        if is_fence(comment.text) or is_rule(comment.text)
+    ]
+
+
+def _unpaired(copy: Copy, fences: Sequence[tuple[int, int, int, bool]]) -> Iterator[Finding]:
+    """An odd number of markers, or one that a mere line of dashes closes."""
+    markers = [fence for fence in fences if not fence[3]]
+    if len(markers) % 2 == 0:
+        return
+    rules = [fence for fence in fences if fence[3]]
+    if rules:
+        line, kind = rules[0][1], "closed-by-dashes"
+        what = f"a line of dashes closes a marker of {copy.unit.qualname}"
+    else:
+        line, kind = _odd_one(markers)[1], "unpaired"
+        what = f"{copy.unit.qualname} has {len(markers)} markers, so one of them opens or closes nothing"
+    yield _finding(
+        copy, kind, line, what, "pairs after it turn over, and tools take upstream's code for omni's",
+        "close each marker with the same marker",
+    )  # fmt: skip
+
+
+def _odd_one(markers: Sequence[tuple[int, int, int, bool]]) -> tuple[int, int, int, bool]:
+    """The first marker that has no second one at its depth."""
+    depths = [marker[2] for marker in markers]
+    return next((m for m in markers if depths.count(m[2]) % 2), markers[-1])
+
+
+def _inside(copy: Copy, fences: Sequence[tuple[int, int, int, bool]]) -> Iterator[Finding]:
+    """Pairs that hold upstream's own code, more of it than of omni's."""
+    markers = [fence for fence in fences if not fence[3]]
+    if len(markers) != len(fences) or len(markers) % 2:
+        return
+    same = {
+        number for i, number in align(copy.base, copy.ours) if copy.base[i].indent == copy.ours[number].indent
+    }
+    held: list[int] = []
+    for opening, closing in zip(markers[::2], markers[1::2], strict=True):
+        between = [n for n in range(opening[0], closing[0]) if copy.ours[n].key != END]
+        theirs = [n for n in between if n in same and weight(copy.ours[n].key) > 1]
+        if opening[2] == closing[2] and len(theirs) >= FEWEST and 2 * len(theirs) > len(between):
+            held += theirs
+    if not held:
+        return
+    places = _ranges([line_numbers(copy.ours, copy.unit.start)[n] for n in held])
+    yield _finding(
+        copy,
+        "upstream-inside",
+        line_numbers(copy.ours, copy.unit.start)[held[0]][0],
+        f"markers of {copy.unit.qualname} hold {len(held)} statements that are upstream's own: "
+        f"lines {', '.join(places[:_SHOWN])}",
+        "what is taken for omni's is kept when upstream changes it",
+        "let markers hold omni's statements only",
+    )
+
+
+def _ranges(spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Lines as ``3-5, 9``; spans that meet are one."""
+    joined: list[list[int]] = []
+    for first, last in spans:
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1][1] = max(last, joined[-1][1])
+        else:
+            joined.append([first, last])
+    return [f"{a}" if a == b else f"{a}-{b}" for a, b in joined]
+
+
+def _finding(copy: Copy, kind: str, line: int, what: str, why: str, todo: str) -> Finding:
+    here = Side("vllm-omni", copy.path, line, f"copied from vllm-ascend {copy.version}")
+    there = Side("vllm-ascend", copy.upstream_path, 0, copy.upstream_name)
+    return Finding(NAME, kind, copy.unit.owner, copy.unit.name, what, here, there, "", why, todo)

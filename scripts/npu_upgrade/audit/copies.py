@@ -1,0 +1,107 @@
+"""The methods of the NPU runners that are copies of vllm-ascend's, and what each was copied from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.progress import say
+from npu_upgrade.pycode.module import Unit
+from npu_upgrade.pycode.statements import Statement, split_statements
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.upgrade.bases import Bases
+from npu_upgrade.upgrade.definitions import read_module
+from npu_upgrade.upgrade.history import History, Version, upstream_unit
+from npu_upgrade.upgrade.history_sources import open_history
+from npu_upgrade.upgrade.layout import RUNNERS, Upstream, find_upstream, read_runner
+from npu_upgrade.upgrade.lineage import infer
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copied method.
+
+    ``base`` is upstream's text it was copied from, put together from the known versions;
+    ``version`` the label of the best one. ``target`` is upstream's text in the given
+    vllm-ascend with its line (1-based), None where that has no such method. ``known`` holds
+    the statements of all versions of it that were looked at.
+    """
+
+    path: str
+    unit: Unit
+    upstream_path: str
+    upstream_name: str
+    version: str
+    ours: Sequence[Statement]
+    base: Sequence[Statement]
+    target: Unit | None
+    known: frozenset[str]
+
+
+def find_copies(omni: SourceTree | None, ascend: SourceTree) -> list[Copy]:
+    """The copied methods of the three NPU runner files, in the order of the files; none without ``omni``.
+
+    Where vllm-ascend has no history to look at, the given tree is all there is to compare with.
+    """
+    if omni is None:
+        return []
+    try:
+        upstream = find_upstream(omni)
+        bases = Bases(infer(omni, _history(ascend, upstream)))
+    except BadInput:  # runners that do not build on vllm-ascend, or older than all its versions
+        return []
+    return list(_copies(omni, ascend, upstream, bases))
+
+
+def _copies(omni: SourceTree, ascend: SourceTree, upstream: Upstream, bases: Bases) -> Iterator[Copy]:
+    theirs = read_module(ascend, upstream.path)
+    for runner in RUNNERS:
+        for unit in read_runner(omni, runner.path).units.values():
+            entry = bases.lineage.method(runner.path, unit.qualname)
+            if entry is None or not entry.copied:
+                continue
+            ours = split_statements(unit.source)
+            base = bases.statements(entry, ours)
+            if base is None:
+                continue
+            target = upstream_unit(theirs.units, upstream.class_name, entry.upstream) if theirs else None
+            texts = [[s.key for s in base], *_texts(bases, entry.upstream, bases.version(entry))]
+            yield Copy(
+                path=runner.path,
+                unit=unit,
+                upstream_path=upstream.path,
+                upstream_name=entry.upstream,
+                version=bases.version(entry).label,
+                ours=ours,
+                base=base,
+                target=target,
+                known=frozenset(key for text in texts for key in text),
+            )
+
+
+def _texts(bases: Bases, name: str, version: Version) -> Iterator[list[str]]:
+    """The statements of the method in the neighbouring versions, and in the best one itself."""
+    older, newer = bases.lineage.neighbours(name, version)
+    for text in (bases.lineage.history.unit(version, name) or "", *older, *newer):
+        yield [statement.key for statement in split_statements(text)]
+
+
+def _history(ascend: SourceTree, upstream: Upstream) -> History:
+    """The history the tree is of: its clone, the releases, or the tree alone."""
+    released = f"pypi:vllm-ascend=={ascend.version}" if ascend.version else None
+    spec = ascend.spec if ascend.sha else released
+    if spec is not None:
+        try:
+            return open_history(spec, upstream)
+        except (Blocked, BadInput) as error:
+            say(f"without vllm-ascend's history: {error.what}")
+    version = Version(
+        ascend.version or "the given tree", ascend.spec, ascend.date, ascend.sha, ascend.version
+    )
+    text = ascend.read(upstream.path) if ascend.exists(upstream.path) else ""
+
+    def read(versions: Sequence[Version]) -> Iterator[tuple[Version, str]]:
+        yield from ((one, text) for one in versions)
+
+    return History(upstream, [version], read, lazy=True)
