@@ -7,7 +7,6 @@ standard library) is :data:`UNKNOWN`, which is never a reason to report anything
 from __future__ import annotations
 
 import ast
-import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -361,7 +360,7 @@ class Program:
             return None
         try:
             source = tree.read(path)
-            parsed = _parsed(source)
+            parsed = ast.parse(source)
         except (BadInput, SyntaxError, ValueError):
             return None
         return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)
@@ -370,30 +369,26 @@ class Program:
 _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
 
 
-def _parsed(source: str) -> ast.Module:
-    """The tree of a file; the collector, which would walk all earlier trees again and again, waits."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return ast.parse(source)
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:
     """The attributes that a method assigns on its first parameter, nested functions included."""
     first = next((arg.arg for arg in [*method.args.posonlyargs, *method.args.args]), None)
     if first is None:
         return
-    for node in ast.walk(method):
-        if not isinstance(node, ast.stmt):
-            continue
+    for node in _statements(method):
         for target in _targets(node):
             for inner in ast.walk(target):
                 stored = isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
                 if stored and isinstance(inner.value, ast.Name) and inner.value.id == first:
                     yield inner.attr, node
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below a node; no expression is walked, which most of a tree is."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from _statements(child)
 
 
 def _targets(node: ast.stmt) -> list[ast.expr]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
@@ -19,8 +21,21 @@ def check_names() -> list[str]:
 def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding]:
     """The findings of the named checks (default: all), one per key, in the order of the files."""
     found: dict[str, Finding] = {}
-    for name in check_names() if names is None else names:
-        module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
-        for finding in module.check(world):
-            found.setdefault(finding.key, finding)
+    with _no_collector():
+        for name in check_names() if names is None else names:
+            module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
+            for finding in module.check(world):
+                found.setdefault(finding.key, finding)
     return sorted(found.values(), key=lambda f: (f.here.path, f.here.line, f.check, f.subject))
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Garbage collection waits: it would walk all the trees of all files again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -17,7 +17,7 @@ def signature(node: Function) -> str:
     arguments = copy.deepcopy(node.args)
     for arg in _all(arguments):
         arg.annotation = None
-    kinds = [f"@{kind} " for kind in map(_last_name, node.decorator_list) if kind in _KINDS]
+    kinds = [f"@{kind} " for kind in map(last_name, node.decorator_list) if kind in _KINDS]
     word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
     return f"{''.join(kinds)}{word}{node.name}({ast.unparse(arguments)})"
 
@@ -68,20 +68,28 @@ def not_taken(override: Function, upstream: Function) -> list[str]:
 def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
     """Why ``call`` does not fit the signature, empty when it does or cannot be told.
 
-    ``bound``: the first parameter is given by the object it is called on.
+    ``bound``: the first parameter is given by the object it is called on. Starred arguments
+    may give nothing or anything; what stands beside them is judged all the same.
     """
-    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
-        return ""
-    places = _positional(node.args)[int(bound) :]
-    if len(call.args) > len(places) and node.args.vararg is None:
-        return f"takes {len(places)} positional arguments, gets {len(call.args)}"
-    takes = {arg.arg for arg in [*places, *node.args.kwonlyargs]}
-    given = [str(keyword.arg) for keyword in call.keywords]
-    unknown = [name for name in given if name not in takes]
-    if unknown and node.args.kwarg is None:
+    args, places = node.args, _positional(node.args)[int(bound) :]
+    given = sum(not isinstance(arg, ast.Starred) for arg in call.args)
+    if given > len(places) and args.vararg is None:
+        return f"takes {len(places)} positional arguments, gets {given}"
+    named = [keyword.arg for keyword in call.keywords if keyword.arg]
+    by_place_only = {arg.arg for arg in args.posonlyargs}
+    takes = {arg.arg for arg in [*places, *args.kwonlyargs]} - by_place_only
+    unknown = [name for name in named if name not in takes]
+    if unknown and args.kwarg is None:
         return f"has no parameter {', '.join(unknown)}"
-    filled = {arg.arg for arg in places[: len(call.args)]} | set(given)
-    lacking = [name for name in _required(node.args) if name in takes and name not in filled]
+    filled = {arg.arg for arg in places[:given]}
+    twice = [name for name in named if name in filled and name in takes]
+    if twice:
+        return f"gets {', '.join(twice)} twice"
+    if given < len(call.args) or len(named) < len(call.keywords):
+        return ""
+    filled |= takes & set(named)
+    expected = takes | {arg.arg for arg in places}
+    lacking = [name for name in _required(args) if name in expected and name not in filled]
     return f"needs {', '.join(lacking)}" if lacking else ""
 
 
@@ -97,7 +105,7 @@ def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound:
 
 def is_bound(node: Function) -> bool:
     """Whether a method gets the object or class as its first argument."""
-    return "staticmethod" not in map(_last_name, node.decorator_list)
+    return "staticmethod" not in map(last_name, node.decorator_list)
 
 
 def _parameters(node: Function) -> list[str]:
@@ -134,7 +142,7 @@ def _common_places(own: ast.arguments, args: ast.arguments) -> int:
     return int(len(first) == 2 and first[0] != first[1] and first[0] in _required(own))
 
 
-def _last_name(node: ast.expr) -> str:
+def last_name(node: ast.expr) -> str:
     return ast.unparse(node).partition("(")[0].rpartition(".")[2]
 
 

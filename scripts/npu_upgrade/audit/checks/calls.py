@@ -1,0 +1,62 @@
+"""Calls in NPU code that do not fit the function, constructor or method they reach."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npu_upgrade.audit.callees import Callee, Resolver, Scope, resolver_of
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.program import File
+from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.world import World
+from npu_upgrade.upgrade.signatures import misfit, signature
+
+NAME = "calls"
+ABOUT = "calls that do not fit the signature of what they reach"
+_LONG = 120
+
+
+def check(world: World) -> Iterator[Finding]:
+    resolver = resolver_of(world.program)
+    seen: set[tuple[int, int]] = set()
+    for scope in _scopes(world, resolver):
+        for call in resolver.body(scope.node).calls:
+            found = resolver.callees(call, scope)
+            reasons = [misfit(call, callee.node, bound=callee.bound) for callee in found]
+            if found and all(reasons) and (id(call), id(found[0].node)) not in seen:
+                seen.add((id(call), id(found[0].node)))
+                yield _finding(call, scope, found[0], reasons[0])
+
+
+def _scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
+    """Every function of the audited files; methods once per class on whose objects they run."""
+    audited = {id(file) for file in world.files}
+    for file in world.files:
+        yield Scope(file, file.tree)
+        yield from (Scope(file, function.node) for function in file.functions.values())
+        for cls in file.classes.values():
+            for method in running_methods(cls, resolver):
+                if id(method.owner.file) in audited:
+                    yield scope_of(cls, method)
+
+
+def _finding(call: ast.Call, scope: Scope, callee: Callee, reason: str) -> Finding:
+    text = ast.unparse(call.func)
+    return Finding(
+        check=NAME,
+        kind="constructor" if callee.makes else "call",
+        owner=scope.name,
+        subject=f"{text}: {reason}",
+        what=f"{scope.name or 'the module'} calls {text}(), which {reason}",
+        here=_side(scope.file, call.lineno, ast.unparse(call)),
+        there=_side(callee.file, callee.node.lineno, signature(callee.node)),
+        incident="S",
+        why="The call raises TypeError as soon as it runs.",
+        todo=f"Give {callee.name} what its signature takes now, and see what the change upstream was for.",
+        like="vllm-ascend #17140",
+    )
+
+
+def _side(file: File, line: int, text: str) -> Side:
+    return Side(file.project, file.path, line, text if len(text) <= _LONG else text[: _LONG - 3] + "...")
