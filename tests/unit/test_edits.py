@@ -1,0 +1,254 @@
+"""Structural edits of a source text: they change their place and nothing else, or they are refused."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.edits import EDITS, apply
+from npu_upgrade.errors import BadInput
+
+SOURCE = '''"""A worker."""
+
+from harbour.cranes import Crane, Hook  # kept
+import weather
+
+
+class State(NamedTuple):
+    load: int
+    wind: float
+
+
+class Base:
+    pass
+
+
+class Worker(Base, Mixin):
+    limit: int = 3
+
+    def lift(self, load, *, fast=False) -> tuple[int, int]:
+        """Lift it."""
+        # a marker
+        crane, hook = self.find(load, fast=fast)
+        if load and self.ready and not fast:
+            self.note(load)
+        for item in load:
+            if item is None:
+                raise ValueError("é")
+            self.note(item)
+        return crane, hook
+
+    def find(self, load, fast=True):
+        return Crane(load, kind="big"), Hook(load)
+
+    @staticmethod
+    def rest():
+        return {"a", "b"}
+'''
+
+
+def edit(do: str, at: str = "", **args: Any) -> str:
+    return apply("worker.py", SOURCE, {"do": do, "at": at, "path": "worker.py", **args})
+
+
+def changed(result: str) -> tuple[list[str], list[str]]:
+    """The lines that went and those that came."""
+    before, after = SOURCE.split("\n"), result.split("\n")
+    return [x for x in before if x not in after], [x for x in after if x not in before]
+
+
+# (do, at, arguments, lines that go, lines that come)
+EXAMPLES = [
+    ("rename-definition", "Worker.find", {"to": "seek"},
+     ["    def find(self, load, fast=True):"], ["    def seek(self, load, fast=True):"]),
+    ("delete-base", "Worker", {"name": "Mixin"}, ["class Worker(Base, Mixin):"], ["class Worker(Base):"]),
+    ("add-base", "Worker", {"name": "Other", "after": "Base"},
+     ["class Worker(Base, Mixin):"], ["class Worker(Base, Other, Mixin):"]),
+    ("delete-statement", "State", {"assigns": "wind"}, ["    wind: float"], []),
+    ("delete-statement", "Worker.lift", {"tests": "item is None"},
+     ["            if item is None:", '                raise ValueError("é")'], []),
+    ("rename-call", "Worker.lift", {"call": "self.find", "to": "self.seek"},
+     ["        crane, hook = self.find(load, fast=fast)"],
+     ["        crane, hook = self.seek(load, fast=fast)"]),
+    ("rename-keyword", "Worker.find", {"call": "Crane", "keyword": "kind", "to": "size"},
+     ['        return Crane(load, kind="big"), Hook(load)'],
+     ["        return Crane(load, size='big'), Hook(load)"]),
+    ("drop-keyword", "Worker.lift", {"call": "find", "keyword": "fast"},
+     ["        crane, hook = self.find(load, fast=fast)"], ["        crane, hook = self.find(load)"]),
+    ("add-keyword", "Worker.find", {"call": "Hook", "keyword": "size", "value": "1"},
+     ['        return Crane(load, kind="big"), Hook(load)'],
+     ['        return Crane(load, kind="big"), Hook(load, size=1)']),
+    ("drop-argument", "Worker.find", {"call": "Hook", "index": 0},
+     ['        return Crane(load, kind="big"), Hook(load)'],
+     ['        return Crane(load, kind="big"), Hook()']),
+    ("add-argument", "Worker.find", {"call": "Hook", "value": "fast"},
+     ['        return Crane(load, kind="big"), Hook(load)'],
+     ['        return Crane(load, kind="big"), Hook(load, fast)']),
+    ("drop-parameter", "Worker.lift", {"parameter": "fast"},
+     ["    def lift(self, load, *, fast=False) -> tuple[int, int]:"],
+     ["    def lift(self, load) -> tuple[int, int]:"]),
+    ("add-parameter", "Worker.lift", {"parameter": "high: int", "before": "load"},
+     ["    def lift(self, load, *, fast=False) -> tuple[int, int]:"],
+     ["    def lift(self, high: int, load, *, fast=False) -> tuple[int, int]:"]),
+    ("add-parameter", "Worker.find", {"parameter": "out", "keyword_only": True},
+     ["    def find(self, load, fast=True):"], ["    def find(self, load, fast=True, *, out):"]),
+    ("change-default", "Worker.find", {"parameter": "fast", "to": "None"},
+     ["    def find(self, load, fast=True):"], ["    def find(self, load, fast=None):"]),
+    ("change-annotation", "Worker.lift", {"parameter": "return", "to": "tuple[int]"},
+     ["    def lift(self, load, *, fast=False) -> tuple[int, int]:"],
+     ["    def lift(self, load, *, fast=False) -> tuple[int]:"]),
+    ("rename-import", "", {"module": "harbour.cranes", "name": "Hook", "to": "Claw"},
+     ["from harbour.cranes import Crane, Hook  # kept"],
+     ["from harbour.cranes import Crane, Claw as Hook  # kept"]),
+    ("change-import-module", "", {"module": "harbour.cranes", "to": "harbour.old"},
+     ["from harbour.cranes import Crane, Hook  # kept"], ["from harbour.old import Crane, Hook  # kept"]),
+    ("delete-import", "", {"module": "harbour.cranes", "name": "Hook"},
+     ["from harbour.cranes import Crane, Hook  # kept"], ["from harbour.cranes import Crane  # kept"]),
+    ("drop-operand", "Worker.lift", {"operand": "self.ready"},
+     ["        if load and self.ready and not fast:"], ["        if load and (not fast):"]),
+    ("drop-guard", "Worker.lift", {"tests": "load and self.ready and not fast"},
+     ["        if load and self.ready and not fast:", "            self.note(load)"], ["        self.note(load)"]),
+    ("add-target", "Worker.lift", {"call": "self.find", "name": "rope"},
+     ["        crane, hook = self.find(load, fast=fast)"],
+     ["        (crane, hook, rope) = self.find(load, fast=fast)"]),
+    ("drop-target", "Worker.lift", {"call": "self.find", "index": 1},
+     ["        crane, hook = self.find(load, fast=fast)"],
+     ["        (crane,) = self.find(load, fast=fast)"]),
+    ("drop-returned", "Worker.lift", {"index": 1},
+     ["        return crane, hook"], ["        return (crane,)"]),
+    ("add-returned", "Worker.lift", {"value": "load"},
+     ["        return crane, hook"], ["        return (crane, hook, load)"]),
+    ("change-value", "Worker", {"assigns": "limit", "to": "4"},
+     ["    limit: int = 3"], ["    limit: int = 4"]),
+    ("drop-element", "Worker.rest", {"element": "'b'"},
+     ['        return {"a", "b"}'], ["        return {'a'}"]),
+    ("delete-comments", "Worker.lift", {"text": "marker"}, ["        # a marker"], []),
+    ("insert", "Worker.lift", {"code": "log()\nmore()", "before": {"calls": "self.find"}},
+     [], ["        log()", "        more()"]),
+    ("insert", "Worker.rest", {"code": "log()", "place": "start"}, [], ["        log()"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("do", "at", "args", "gone", "new"), EXAMPLES)
+def test_an_edit_changes_exactly_its_place(
+    do: str, at: str, args: dict[str, Any], gone: list[str], new: list[str]
+) -> None:
+    assert changed(edit(do, at, **args)) == (gone, new)
+
+
+def test_every_edit_has_an_example() -> None:
+    elsewhere = {
+        "delete-definition", "take-definition", "add-definition", "duplicate-statement",
+        "replace-name", "replace-expression", "rename-parameter",
+    }  # fmt: skip
+    assert {do for do, *_ in EXAMPLES} | elsewhere == set(EDITS)
+
+
+def test_a_deleted_definition_takes_its_decorators_along() -> None:
+    assert "staticmethod" not in edit("delete-definition", "Worker.rest")
+
+
+def test_a_class_that_would_be_empty_passes() -> None:
+    source = "class A:\n    def f(self):\n        return 1\n"
+    assert apply("a.py", source, {"do": "delete-definition", "at": "A.f"}) == "class A:\n    pass\n"
+
+
+def test_a_block_that_would_be_empty_passes() -> None:
+    source = "def f(x):\n    if x:\n        log()\n    return x\n"
+    expected = "def f(x):\n    if x:\n        pass\n    return x\n"
+    assert apply("a.py", source, {"do": "delete-statement", "at": "f", "calls": "log"}) == expected
+
+
+def test_names_are_replaced_in_their_scope_only() -> None:
+    result = edit("replace-name", "Worker.lift", name="load", to="cargo")
+    assert result.count("cargo") == 4
+    assert "def find(self, load" in result
+
+
+def test_a_parameter_is_renamed_with_its_uses() -> None:
+    result = edit("rename-parameter", "Worker.find", parameter="load", to="cargo")
+    assert "def find(self, cargo, fast=True)" in result
+    assert 'Crane(cargo, kind="big"), Hook(cargo)' in result
+
+
+def test_an_expression_is_replaced_by_what_it_says() -> None:
+    result = edit("replace-expression", "Worker.lift", expression="item   is None", to="not item")
+    assert "if not item:" in result
+
+
+def test_a_statement_is_repeated() -> None:
+    assert edit("duplicate-statement", "Worker.find", returns="*").count("return Crane") == 2
+
+
+def test_one_of_several_is_chosen_by_its_number() -> None:
+    result = edit("rename-call", "Worker.lift", call="self.note", to="self.log", nth=2)
+    assert result.index("self.note(load)") < result.index("self.log(item)")
+    assert (
+        edit("rename-call", "Worker.lift", call="self.note", to="self.log", nth="all").count("self.log") == 2
+    )
+
+
+REFUSED = [
+    ("delete-definition", "Worker.gone", {}, "no gone"),
+    ("delete-statement", "Worker.lift", {"calls": "self.note"}, "2 times statement"),
+    ("delete-statement", "Worker.lift", {"calls": "self.note", "nth": 3}, "only 2 times"),
+    ("delete-statement", "Worker.lift", {"calls": "self.gone"}, "no statement"),
+    ("delete-statement", "Worker.lift", {}, "selected by one of"),
+    ("drop-keyword", "Worker.lift", {"call": "self.find", "keyword": "slow"}, "no keyword slow"),
+    ("drop-argument", "Worker.find", {"call": "Hook", "index": 1}, "has 1 arguments"),
+    ("drop-parameter", "Worker.lift", {"parameter": "slow"}, "no parameter slow"),
+    ("delete-base", "Worker", {"name": "Gone"}, "Gone is not once"),
+    ("drop-guard", "Worker.lift", {"tests": "load"}, "no statement"),
+    ("rename-import", "", {"module": "harbour", "name": "Hook", "to": "Claw"}, "no import"),
+    ("rename-call", "Worker.lift", {"call": "self.find", "to": "self.find"}, "changes nothing"),
+    ("insert", "Worker.lift", {"code": "not python!"}, "leaves no Python"),
+    ("delete-everything", "", {}, "no edit"),
+]
+
+
+@pytest.mark.parametrize(("do", "at", "args", "reason"), REFUSED)
+def test_an_edit_without_its_place_is_refused(do: str, at: str, args: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason) as error:
+        edit(do, at, **args)
+    assert do == "delete-everything" or "worker.py" in error.value.what
+
+
+NAMES = st.sampled_from(["alpha", "beta", "gamma", "δέλτα", "omega"])
+CALLS = st.lists(st.tuples(NAMES, st.lists(NAMES, unique=True)), min_size=1, max_size=6)
+
+
+@given(CALLS, st.data())
+def test_a_deleted_call_is_gone_and_the_rest_is_untouched(
+    calls: list[tuple[str, list[str]]], data: st.DataObject
+) -> None:
+    lines = [
+        f"    {name}({', '.join(f'{key}=1' for key in keys)})  # {i}" for i, (name, keys) in enumerate(calls)
+    ]
+    source = "\n".join(["def f():", *lines, "    return None", ""])
+    place = data.draw(st.integers(0, len(calls) - 1))
+    name = calls[place][0]
+    nth = [i for i, (other, _) in enumerate(calls) if other == name].index(place) + 1
+    result = apply("f.py", source, {"do": "delete-statement", "at": "f", "calls": name, "nth": nth})
+    assert result.split("\n") == [line for line in source.split("\n") if line != lines[place]]
+
+
+@given(st.lists(NAMES, unique=True, min_size=1), st.lists(st.booleans(), min_size=5, max_size=5), st.data())
+def test_a_dropped_parameter_leaves_the_others_with_their_defaults(
+    names: list[str], defaulted: list[bool], data: st.DataObject
+) -> None:
+    first = sum(1 for value in defaulted[: len(names)] if not value)
+    parts = [name if i < first else f"{name}={i}" for i, name in enumerate(names)]
+    gone = data.draw(st.integers(0, len(names) - 1))
+    result = apply(
+        "f.py",
+        f"def f({', '.join(parts)}):\n    return 1\n",
+        {"do": "drop-parameter", "at": "f", "parameter": names[gone]},
+    )
+    left = [part for i, part in enumerate(parts) if i != gone]
+    assert ast.unparse(ast.parse(result)) == ast.unparse(
+        ast.parse(f"def f({', '.join(left)}):\n    return 1")
+    )
