@@ -1,0 +1,176 @@
+"""What the audit finds: incident cases, gaps of releases, precision, time and memory.
+
+The cases are recipes in tests/incidents/cases, rebuilt from released packages; the verdicts
+on findings are in tests/incidents/reviews. Ends with 1 below any goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench.audit_reviews import RELEASES, Reviewed, precision, reviewed, specs_of
+from bench.audit_runs import Bench, Result, run_cases
+from bench.audit_timing import Timing, time_audit
+from bench.incidents import COUNTED, Case, load_cases
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.run import check_names
+from npu_upgrade.tables import table
+
+GOALS = {"recall": 0.9, "gaps": 8, "precision": 0.8}
+BELOW = {"cold_s": 10.0, "warm_s": 3.0, "memory_mib": 1024.0}
+FEWEST = 40
+# The release gaps that have to come out right one by one.
+NAMED = ("omni-3517", "negative-3517-fixed", "omni-0.26-dummy-run")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--case", nargs="+", metavar="ID", help="run these cases and print all their findings"
+    )
+    parser.add_argument("--cases-only", action="store_true", help="no precision, no time and memory")
+    parser.add_argument(
+        "--write-unreviewed", metavar="FILE", help="list the findings that nobody has reviewed, as YAML"
+    )
+    parser.add_argument("--jobs", type=int, help="processes for the cases (default: one for each core)")
+    args = parser.parse_args(argv)
+    cases = load_cases()
+    if args.case:
+        return _show([case for case in cases if case.id in args.case])
+    results = run_cases(cases, args.jobs)
+    print(_cases_table(results))
+    figures = case_figures(results)
+    if not args.cases_only:
+        items = reviewed()
+        print("\n" + _precision_table(items))
+        _list_unreviewed(items, args.write_unreviewed)
+        figures |= {"precision": f"{precision(items):.3f}"} | _times(time_audit(specs_of(max(RELEASES))))
+    missed = short_of_goals(figures, results)
+    print("\nbench-audit: " + " ".join(f"{key}={value}" for key, value in figures.items()))
+    print("\n".join(f"not reached: {text}" for text in missed), file=sys.stderr)
+    return 1 if missed else 0
+
+
+def case_figures(results: Sequence[Result]) -> dict[str, str]:
+    """The figures of the last line that the cases give."""
+    counted = [result for result in results if result.case.counted]
+    groups = {
+        "negatives": [r for r in results if r.case.group == "negative"],
+        "gaps": [r for r in results if r.case.group == "gap"],
+        "held_out": [r for r in results if r.case.held_out],
+    }
+    figures = {
+        "cases": str(sum(r.case.group == "incident" and not r.case.held_out for r in results)),
+        "recall": f"{sum(r.passed for r in counted) / len(counted):.3f}",
+    }
+    return figures | {name: f"{sum(r.passed for r in rows)}/{len(rows)}" for name, rows in groups.items()}
+
+
+def short_of_goals(figures: dict[str, str], results: Sequence[Result]) -> list[str]:
+    """The goals that are not reached, in words."""
+    values = {key: float(value.partition("/")[0]) for key, value in figures.items()}
+    missed = [f"{k}={figures[k]}, goal {g}" for k, g in GOALS.items() if k in values and values[k] < g]
+    missed += [f"{k}={figures[k]}, below {g}" for k, g in BELOW.items() if k in values and values[k] >= g]
+    if values["cases"] < FEWEST:
+        missed.append(f"{figures['cases']} cases, at least {FEWEST}")
+    silent, negatives = figures["negatives"].split("/")
+    if silent != negatives:
+        missed.append(f"negatives={figures['negatives']}")
+    wrong = [r.case.id for r in results if r.case.id in NAMED and not r.passed]
+    return missed + [f"{name} did not come out right" for name in wrong]
+
+
+def _times(timing: Timing) -> dict[str, str]:
+    return {
+        "cold_s": f"{timing.cold:.2f}",
+        "warm_s": f"{timing.warm:.2f}",
+        "memory_mib": f"{timing.memory:.0f}",
+    }
+
+
+def _cases_table(results: Sequence[Result]) -> str:
+    rows = [
+        (r.case.id, r.case.kind, _expected(r.case), _found(r), _state(r))
+        for r in sorted(results, key=lambda r: (r.case.held_out, r.case.group, r.case.id))
+    ]
+    parts = [table(("case", "class", "expected", "found by", ""), rows)]
+    by_check: dict[str, list[bool]] = {}
+    for result in results:
+        if result.case.counted and result.case.expect:
+            by_check.setdefault(result.case.expect.checks[0], []).append(result.passed)
+    there = check_names()
+    rows = [
+        (check, f"{sum(done)} of {len(done)}", "" if check in there else "no such check yet")
+        for check, done in sorted(by_check.items())
+    ]
+    parts.append(table(("check", "found", ""), rows))
+    for kind in COUNTED:
+        done = [r.passed for r in results if r.case.counted and r.case.kind == kind]
+        parts.append(f"class {kind}: {sum(done)} of {len(done)}")
+    return "\n\n".join(parts)
+
+
+def _expected(case: Case) -> str:
+    wanted = case.silent or case.expect
+    return f"{'/'.join(wanted.checks)}: {wanted.subject}" if wanted else "-"
+
+
+def _found(result: Result) -> str:
+    items = [f"{item.check} {item.owner} {item.subject}" for item in result.found]
+    return items[0] + (f" (+{len(items) - 1})" if len(items) > 1 else "") if items else "-"
+
+
+def _state(result: Result) -> str:
+    case = result.case
+    if case.group == "negative":
+        return "silent" if result.passed else "NOT SILENT"
+    if case.expect is None:
+        return "for the dry run"
+    against = "new" if case.old else "standing"
+    return against if result.passed else "MISSED" if case.kind in COUNTED else "not found (not counted)"
+
+
+def _precision_table(items: Sequence[Reviewed]) -> str:
+    rows = []
+    for name in [*RELEASES, *sorted({item.finding.check for item in items})]:
+        own = [item for item in items if name in (item.release, item.finding.check)]
+        verdicts = [item.verdict for item in own]
+        counts = [verdicts.count(verdict) for verdict in (True, False, None)]
+        rows.append((name, *map(str, [len(own), *counts]), f"{precision(own):.2f}"))
+    return table(("release or check", "findings", "true", "false", "not reviewed", "precision"), rows)
+
+
+def _list_unreviewed(items: Sequence[Reviewed], path: str | None) -> None:
+    missing = [item for item in items if item.verdict is None]
+    lines = [f'- {{release: "{i.release}", key: {i.finding.key}}}  # {_line(i.finding)}\n' for i in missing]
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    elif missing:
+        print("\nnot reviewed:\n" + "".join(lines))
+
+
+def _show(cases: Sequence[Case]) -> int:
+    bench = Bench()
+    passed = True
+    for case in cases:
+        result = bench.result(case)
+        passed = passed and result.passed
+        print(f"{case.id}: {_state(result)}; expected {_expected(case)}")
+        for finding in bench.run(case, check_names()):
+            print(f"  {'*' if finding in result.found else ' '} {_line(finding)}")
+    return 0 if passed else 1
+
+
+def _line(finding: Finding) -> str:
+    return (
+        f"{finding.check} {finding.kind} [{finding.owner}] {finding.subject}: {finding.what} ({finding.here})"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
