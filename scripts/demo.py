@@ -18,25 +18,49 @@ ASCEND = "pypi:vllm-ascend==0.23.0.post1"
 SCRIPTS = Path(__file__).resolve().parent
 WORKSPACE = SCRIPTS.parent / "upgrade-out"
 OUT = WORKSPACE / "demo"
+SHOWN = 12  # findings printed in full
 
 
 def main() -> int:
     WORKSPACE.mkdir(exist_ok=True)
     step("lineage", "--omni", OMNI, "--ascend", ASCEND)
+    show_audit(audit())
     merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
     plan = step("plan", "--job", merge["job"])
     show_result(merge, plan)
     return 0
 
 
-def step(*args: str) -> dict:
+def step(*args: str, table: bool = True) -> dict:
     """Run one subcommand, show its progress and table, and return its JSON; ends the demo on an error."""
     print(f"\n$ upgrade.py {shlex.join(args)}", flush=True)
     command = [sys.executable, str(SCRIPTS / "upgrade.py"), *args, "--format", "json"]
-    done = subprocess.run(command, cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, check=False)
+    shown = None if table else subprocess.PIPE
+    done = subprocess.run(
+        command, cwd=WORKSPACE, stdout=subprocess.PIPE, stderr=shown, text=True, check=False
+    )
+    if not table and done.returncode not in (0, 1):
+        print(done.stderr, file=sys.stderr)
     if done.returncode not in (0, 1):
         sys.exit(done.returncode)
     return json.loads(done.stdout)
+
+
+def audit() -> dict:
+    """What would break if the runners stayed as they are: the whole result of the audit."""
+    report = WORKSPACE / "audit.json"
+    step("audit", "--omni", OMNI, "--ascend", ASCEND, "--output", str(report), table=False)
+    return json.loads(report.read_text("utf-8"))
+
+
+def show_audit(result: dict) -> None:
+    print("\n== what breaks without a merge (not in the pair it was released for)")
+    new = [finding for finding in result["findings"] if finding["state"] == "NEW"]
+    for found in new[:SHOWN]:
+        place = found["here"]
+        print(f"  {place['path']}:{place['line']} [{found['check']}]\n      {found['what']}")
+    more = f", {len(new) - SHOWN} more in {WORKSPACE / 'audit.json'}" if len(new) > SHOWN else ""
+    print(f"  {result['verdict']}: {result['summary']}{more}")
 
 
 def show_result(merge: dict, plan: dict) -> None:
