@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 
+from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.program import ClassSymbol, File, Method
 from npu_upgrade.audit.world import World
@@ -23,6 +26,8 @@ PASTED = 3
 """So many equal statements in a row, in one block of one method, are a block pasted twice."""
 PASTED_WORDS = 18
 SIBLING_STATEMENTS = 6
+SIBLING_BLOCK = 8
+"""So many omni statements in a row that two runners share ask for a method."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _REBINDS = {"setter", "getter", "deleter", "overload", "register", "singledispatch"}
@@ -36,6 +41,7 @@ def check(world: World) -> Iterator[Finding]:
             yield from _defined_twice(cls)
         yield from _pasted_twice(file)
     yield from _in_siblings(world)
+    yield from _blocks_in_siblings(world)
 
 
 def _defined_twice(cls: ClassSymbol) -> Iterator[Finding]:
@@ -122,6 +128,30 @@ def _in_siblings(world: World) -> Iterator[Finding]:
             _side(first.owner.file, first.node.lineno, first.owner.name),
             "a fix to one of them leaves the other behind", f"move it to {parent.name}",
         )  # fmt: skip
+
+
+def _blocks_in_siblings(world: World) -> Iterator[Finding]:
+    """Omni's own code that stands word for word in the copied methods of two runner files."""
+    for one, other in itertools.combinations(world.copies, 2):
+        if one.path == other.path:
+            continue
+        sides = [[(s.key, s.indent) for s in copy.ours if s.key != END] for copy in (one, other)]
+        matcher = SequenceMatcher(None, *sides, autojunk=False)
+        for run in matcher.get_matching_blocks():
+            own = [n for n in range(run.size) if sides[0][run.a + n][0] not in one.known | other.known]
+            if len(own) >= SIBLING_BLOCK:
+                yield _sibling_block(one, other, run.a + own[0], run.b + own[0], len(own))
+
+
+def _sibling_block(one: Copy, other: Copy, first: int, second: int, count: int) -> Finding:
+    lines = [line_numbers(copy.ours, copy.unit.start)[n][0] for copy, n in ((one, first), (other, second))]
+    what = f"{count} omni statements stand in {one.unit.qualname} and in {other.unit.qualname}"
+    return _finding(
+        "block-in-siblings", other.unit.owner, other.unit.name, what,
+        Side("vllm-omni", other.path, lines[1], other.unit.qualname),
+        Side("vllm-omni", one.path, lines[0], one.unit.qualname),
+        "a fix to one of them leaves the other behind", "make it a method of the class both derive from",
+    )  # fmt: skip
 
 
 def _common_parent(methods: Sequence[Method]) -> ClassSymbol | None:
