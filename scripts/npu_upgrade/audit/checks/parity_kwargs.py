@@ -1,0 +1,135 @@
+"""Keyword arguments that the GPU side passes to the same callee and the NPU side sets in no way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npu_upgrade.audit.call_keywords import (
+    Calls,
+    calls_in,
+    constructed,
+    given_by_place,
+    merged,
+    renamed,
+)
+from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.device import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.parity_text import PORT, place
+from npu_upgrade.audit.program import ClassSymbol
+from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.upgrade.signatures import Function
+
+NAME = "parity-kwargs"
+ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"
+
+_LOCAL = ("logger.", "np.", "torch.", "dict", "super", "record_function_or_nullcontext")
+
+
+def check(world: World) -> Iterator[Finding]:
+    for both in both_sides(world):
+        if world.of_omni:
+            yield from _of_omni(both)
+        else:
+            yield from _of_constructors(both)
+
+
+def _of_omni(both: Both) -> Iterator[Finding]:
+    above = upstream_of(both.gpu_side, both.gpu.name)
+    for name, calls in calls_in(both.gpu.node).items():
+        if name.startswith(_LOCAL):
+            continue
+        nodes = _npu_nodes(both)
+        there = merged(nodes, name)
+        upstream = calls_in(above.node).get(name) if above else None
+        missing = _missing(calls, there, _parameters(both, name), renamed(name))
+        missing = [k for k in missing if upstream is None or k not in upstream.keywords]
+        missing = [k for k in missing if not _set_otherwise(nodes, k)]
+        if missing:
+            yield _finding(both, name, missing, calls, there)
+
+
+def _npu_nodes(both: Both) -> list[Function]:
+    """The NPU methods where the same call may stand: this one, and what it calls that is NPU code."""
+    reached = both.npu_side.reach(both.npu).values()
+    return [both.npu.node] + [
+        r.node for r in reached if r.node is not both.npu.node and r.file.path.startswith(NPU_PLATFORM)
+    ]
+
+
+def _parameters(both: Both, name: str) -> list[str]:
+    """The parameters of a method of the NPU class, less ``self``."""
+    method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+    return [arg.arg for arg in method.node.args.args[1:]] if method else []
+
+
+def _missing(gpu: Calls, npu: Calls, parameters: list[str], words: dict[str, str]) -> list[str]:
+    """The keywords of the GPU side's calls that those of the NPU side do not pass; [] when not known."""
+    if not npu.calls or npu.spread - gpu.spread:
+        return []
+    by_place = given_by_place(npu.positional, parameters)
+    if len(npu.positional) > len(gpu.positional) and not parameters and not by_place - {""}:
+        return []
+    passed = set(npu.keywords) | by_place
+    return [
+        keyword
+        for keyword, value in gpu.keywords.items()
+        if words.get(keyword, keyword) not in passed
+        and not isinstance(value, ast.Constant)
+        and not is_device_bound(f"{keyword} {ast.unparse(value)}")
+        and not is_replaced(keyword)
+    ]
+
+
+def _set_otherwise(nodes: list[Function], keyword: str) -> bool:
+    """Whether an attribute or a key of that name is set anywhere in these functions."""
+    return any(
+        (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == keyword)
+        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is(node.slice, keyword))
+        or (isinstance(node, ast.Dict) and any(_is(key, keyword) for key in node.keys))
+        for function in nodes
+        for node in ast.walk(function)
+    )
+
+
+def _is(node: ast.expr | None, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
+
+
+def _of_constructors(both: Both) -> Iterator[Finding]:
+    """Objects that vllm-ascend makes of its own class where vllm makes one of the class above it."""
+    made = constructed(both.npu.owner.file, both.npu.node)
+    for name, (cls, calls) in constructed(both.gpu.owner.file, both.gpu.node).items():
+        for other, there in made.values():
+            if cls in other.mro:
+                taken = _taken(other)
+                missing = [k for k in _missing(calls, there, taken, {}) if k in taken]
+                if missing:
+                    yield _finding(both, name, missing, calls, there)
+
+
+def _taken(cls: ClassSymbol) -> list[str]:
+    made = cls.lookup("__init__")
+    args = [*made.node.args.args[1:], *made.node.args.kwonlyargs] if made else []
+    return [arg.arg for arg in args]
+
+
+def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) -> Finding:
+    names = ", ".join(f"{keyword}=" for keyword in missing)
+    extra = [k for k in npu.keywords if k not in gpu.keywords and k not in renamed(name).values()]
+    instead = f", but {', '.join(f'{keyword}=' for keyword in extra[:3])}" if extra else ""
+    line = next(c.lineno for c in gpu.calls if any(k.arg in missing for k in c.keywords))
+    return Finding(
+        check=NAME,
+        kind="not passed",
+        owner=both.npu.owner.name,
+        subject=f"{name.removeprefix('self.')}({names}) in {both.gpu.name}",
+        what=f"{both.npu.qualname} calls {name} without {names}{instead}",
+        here=place(both.npu, npu.calls[0].lineno),
+        there=place(both.gpu, line),
+        incident="P",
+        why="the callee falls back to its default, or gets the value where it no longer looks",
+        todo=PORT,
+        like="vllm-omni #4447",
+    )

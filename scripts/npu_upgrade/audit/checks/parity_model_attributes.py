@@ -1,0 +1,30 @@
+"""Attributes and hooks of the model that the GPU side asks for and the NPU side does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.parity import Gap, gaps
+from npu_upgrade.audit.parity_text import facts_text, lacking
+from npu_upgrade.audit.world import World
+
+NAME = "parity-model-attributes"
+ABOUT = "attributes and hooks of the model that only the GPU side asks for"
+
+
+def check(world: World) -> Iterator[Finding]:
+    for gap in gaps(world, "attribute"):
+        yield _finding(gap)
+
+
+def _finding(gap: Gap) -> Finding:
+    method = gap.npu or gap.gpu
+    return lacking(
+        NAME,
+        gap,
+        kind="not asked",
+        what=f"{gap.gpu.qualname} asks for {facts_text(gap.lacking)}, {method.qualname} does not",
+        why="models that declare it are run as if they did not",
+        like="vllm-omni #5846",
+    )

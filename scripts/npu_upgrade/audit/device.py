@@ -1,0 +1,19 @@
+"""Which words speak of one device, so that their absence on another one means nothing."""
+
+from __future__ import annotations
+
+import re
+
+_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa", re.IGNORECASE)
+# Features that vllm-ascend has its own version of, under other names.
+_REPLACED = re.compile(r"eplb|triton|deep_?gemm")
+
+
+def is_device_bound(text: str) -> bool:
+    """Whether a name or an expression speaks of CUDA or its libraries."""
+    return bool(_CUDA.search(text))
+
+
+def is_replaced(text: str) -> bool:
+    """Whether it belongs to what vllm-ascend does in its own way."""
+    return bool(_REPLACED.search(text))
