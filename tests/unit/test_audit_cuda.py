@@ -71,6 +71,7 @@ def test_every_way_to_name_cuda(tmp_path: Path) -> None:
     found = findings(make_world(tmp_path, files), "cuda-names")
     assert {(one.kind, one.owner, one.subject) for one in found} == {
         ("call", "Runner.run", "torch.cuda.set_stream"),
+        ("redirected", "Runner.run", "torch.cuda.Event"),
         ("device", "Runner.run", ".cuda()"),
         ("device", "Runner.run", "cuda"),
         ("device", "Runner.run", "cuda:"),

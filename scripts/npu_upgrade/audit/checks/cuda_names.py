@@ -1,7 +1,7 @@
 """CUDA by name in NPU code, and in the code that NPU classes inherit or call.
 
-``torch.cuda`` names that vllm-ascend puts torch_npu's own in place of are no findings; which ones is
-read from its tree. A class or function of vLLM with CUDA in its name is one where vllm-ascend has its
+``torch.cuda`` names that vllm-ascend puts torch_npu's own in place of, which is read from its tree, are
+no findings in inherited code; written in omni's NPU code they are a lesser kind. A class or function of vLLM with CUDA in its name is one where vllm-ascend has its
 own in its place, or never uses it.
 """
 
@@ -18,7 +18,6 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.moved import exports
 from npu_upgrade.audit.program import ClassSymbol, File, Program
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
-from npu_upgrade.upgrade.signatures import Function
 
 NAME = "cuda-names"
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
@@ -31,11 +30,13 @@ _WHY = {
     "call": "torch without CUDA raises here, or does nothing, and vllm-ascend does not redirect the name",
     "device": "there is no such device on an NPU host: the call raises",
     "test": "false for a tensor on an NPU, which then is treated as if it were on the CPU",
+    "redirected": "works only after vllm-ascend's runner has put torch.npu's own under this name",
     "name": "made for CUDA; vllm-ascend has its own in its place, or does without",
 }
 _TODO = {
     "call": "use the torch.npu or current_omni_platform counterpart",
     "device": "use self.device or the platform's device type",
+    "redirected": "write torch.npu, or use the current_omni_platform counterpart",
     "test": "ask for the CPU instead (device.type != 'cpu'), or ask the platform",
 }
 
@@ -54,12 +55,12 @@ def check(world: World) -> Iterator[Finding]:
     safe = _redirected(world)
     if "*" in safe:  # transfer_to_npu redirects all of it
         return
-    seen: set[int] = set()
     for place in _places(world):
         for use in cuda_uses(place.body):
-            if use.name.partition(".")[0] not in safe and id(use.node) not in seen:
-                seen.add(id(use.node))
-                yield _finding(place, use)
+            if use.kind != "call" or use.name.partition(".")[0] not in safe:
+                yield _finding(place, use, use.kind)
+            elif world.of_omni and not place.through:
+                yield _finding(place, use, "redirected")
     for file in world.files if world.of_omni else world.worker_files:
         yield from _names(world, file)
 
@@ -120,27 +121,23 @@ def _inherited(world: World) -> Iterator[_Place]:
                     continue
                 seen.add(identity)
                 owner = f"{reached.owner.name}.{reached.name}" if reached.owner else reached.name
-                yield _Place(file, owner, _body(reached.node), f"{cls.name}.{method.name}")
+                yield _Place(file, owner, reached.node.body, f"{cls.name}.{method.name}")
 
 
-def _body(node: Function) -> list[ast.stmt]:
-    return list(node.body)
-
-
-def _finding(place: _Place, use: Use) -> Finding:
+def _finding(place: _Place, use: Use, kind: str) -> Finding:
     text = f"torch.cuda.{use.name}" if use.kind == "call" else ast.unparse(use.node)
     where = f"NPU classes run this through {place.through}" if place.through else "in NPU code"
     return Finding(
         check=NAME,
-        kind=f"inherited-{use.kind}" if place.through else use.kind,
+        kind=f"inherited-{kind}" if place.through else kind,
         owner=place.owner,
         subject=f"torch.cuda.{use.name}" if use.kind == "call" else use.name,
         what=f"{text} in {place.owner or place.file.path}; {where}",
         here=Side(place.file.project, place.file.path, use.node.lineno, text),
         there=None,
         incident="A",
-        why=_WHY[use.kind],
-        todo=_TODO[use.kind],
+        why=_WHY[kind],
+        todo=_TODO[kind],
         like="vllm-omni #4310",
     )
 
