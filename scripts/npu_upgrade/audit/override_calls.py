@@ -1,0 +1,59 @@
+"""The calls that reach NPU overrides from code above and around them, and do not fit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_upgrade.audit.callees import Callee, Resolver, Scope
+from npu_upgrade.audit.overrides import audited_classes
+from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.world import World
+from npu_upgrade.upgrade.signatures import misfit
+
+
+@dataclass(frozen=True)
+class BadCall:
+    """A call that does not fit the override it reaches, with the reason."""
+
+    call: ast.Call
+    scope: Scope
+    callee: Callee
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return ast.unparse(self.call.func)
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters that the reason is about."""
+        return self.reason.rpartition("parameter ")[2].split(", ") if "parameter " in self.reason else []
+
+
+def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
+    """Calls outside the audited files, by methods that run on NPU objects, that do not fit."""
+    audited = {id(file) for file in world.files}
+    seen: set[tuple[int, int]] = set()
+    for cls in audited_classes(world):
+        for method in running_methods(cls, resolver):
+            if id(method.owner.file) in audited:
+                continue
+            scope = scope_of(cls, method)
+            for bad in _in_scope(scope, resolver):
+                key = (id(bad.call), id(bad.callee.node))
+                mine = id(bad.callee.file) in audited or method.owner.project == "vllm-omni"
+                if mine and key not in seen:
+                    seen.add(key)
+                    yield bad
+
+
+def _in_scope(scope: Scope, resolver: Resolver) -> Iterator[BadCall]:
+    for call in resolver.body(scope.node).calls:
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        found = [callee for callee in resolver.callees(call, scope) if callee.by != "name"]
+        reasons = [misfit(call, callee.node, bound=callee.bound) for callee in found]
+        if found and all(reasons):
+            yield BadCall(call, scope, found[0], reasons[0])
