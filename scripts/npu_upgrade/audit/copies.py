@@ -24,8 +24,8 @@ class Copy:
 
     ``base`` is upstream's text it was copied from, put together from the known versions;
     ``version`` the label of the best one. ``target`` is upstream's text in the given
-    vllm-ascend with its line (1-based), None where that has no such method. ``known`` holds
-    the statements of all versions of it that were looked at.
+    vllm-ascend, None where that has no such method. ``origin`` holds the statements of the
+    version it was copied from, ``known`` those of all versions that were looked at.
     """
 
     path: str
@@ -36,6 +36,7 @@ class Copy:
     ours: Sequence[Statement]
     base: Sequence[Statement]
     target: Unit | None
+    origin: frozenset[str]
     known: frozenset[str]
 
 
@@ -66,7 +67,8 @@ def _copies(omni: SourceTree, ascend: SourceTree, upstream: Upstream, bases: Bas
             if base is None:
                 continue
             target = upstream_unit(theirs.units, upstream.class_name, entry.upstream) if theirs else None
-            texts = [[s.key for s in base], *_texts(bases, entry.upstream, bases.version(entry))]
+            texts = _texts(bases, entry.upstream, bases.version(entry))
+            origin = {*texts[0], *(statement.key for statement in base)}
             yield Copy(
                 path=runner.path,
                 unit=unit,
@@ -76,15 +78,16 @@ def _copies(omni: SourceTree, ascend: SourceTree, upstream: Upstream, bases: Bas
                 ours=ours,
                 base=base,
                 target=target,
-                known=frozenset(key for text in texts for key in text),
+                origin=frozenset(origin),
+                known=frozenset(origin.union(*texts)),
             )
 
 
-def _texts(bases: Bases, name: str, version: Version) -> Iterator[list[str]]:
-    """The statements of the method in the neighbouring versions, and in the best one itself."""
+def _texts(bases: Bases, name: str, version: Version) -> list[list[str]]:
+    """The statements of the method in the version itself, and in its neighbours."""
     older, newer = bases.lineage.neighbours(name, version)
-    for text in (bases.lineage.history.unit(version, name) or "", *older, *newer):
-        yield [statement.key for statement in split_statements(text)]
+    sources = [bases.lineage.history.unit(version, name) or "", *older, *newer]
+    return [[statement.key for statement in split_statements(source)] for source in sources]
 
 
 def _history(ascend: SourceTree, upstream: Upstream) -> History:

@@ -18,8 +18,10 @@ def needless_questions(world: World) -> Iterator[Finding]:
     every = [(file, guard) for file in world.files for guard in guards_in(file.tree)]
     dead = names_nothing({guard.name for _, guard in every}, world.triple.trees())
     known = {copy.unit.qualname: copy.known for copy in world.copies}
+    workers = {file.path for file in world.worker_files}
     for file, guard in every:
-        if guard.name in dead:
+        # Elsewhere the objects are torch's and other libraries' as well.
+        if guard.name in dead and file.path in workers:
             what = f"nothing in the trees has or sets {guard.name}, which line {guard.node.lineno} asks for"
             why = "what it leads to never runs"
             yield _question("dead-question", file, guard, what, None, why, "delete it with what it leads to")

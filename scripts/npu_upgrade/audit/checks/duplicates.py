@@ -138,9 +138,19 @@ def _blocks_in_siblings(world: World) -> Iterator[Finding]:
         sides = [[(s.key, s.indent) for s in copy.ours if s.key != END] for copy in (one, other)]
         matcher = SequenceMatcher(None, *sides, autojunk=False)
         for run in matcher.get_matching_blocks():
-            own = [n for n in range(run.size) if sides[0][run.a + n][0] not in one.known | other.known]
-            if len(own) >= SIBLING_BLOCK:
-                yield _sibling_block(one, other, run.a + own[0], run.b + own[0], len(own))
+            shared = [sides[0][run.a + n][0] not in one.known | other.known for n in range(run.size)]
+            start, count = _longest(shared)
+            if count >= SIBLING_BLOCK:
+                yield _sibling_block(one, other, run.a + start, run.b + start, count)
+
+
+def _longest(flags: Sequence[bool]) -> tuple[int, int]:
+    """Where the longest run of true ones begins, and its length."""
+    best, begin = (0, 0), 0
+    for number, flag in enumerate(flags):
+        begin = begin if flag else number + 1
+        best = max(best, (begin, number + 1 - begin), key=lambda run: run[1])
+    return best
 
 
 def _sibling_block(one: Copy, other: Copy, first: int, second: int, count: int) -> Finding:

@@ -1,11 +1,13 @@
 """The markers around omni code in copied methods: pairs that do not close, code on the wrong side.
 
-Only what is plain is reported: code counts as omni's when no known version of upstream's method
-has it, and as upstream's when it stands there at the same depth.
+Only what is plain is reported. Code counts as omni's when no known version of upstream's method has
+it and it uses a name that upstream's runners do not have; as upstream's when it stands there at the
+same depth.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.copies import Copy
@@ -14,7 +16,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.positions import comment_lines, line_numbers
 from npu_upgrade.pycode.statements import END
 from npu_upgrade.upgrade.align import align, weight
-from npu_upgrade.upgrade.marker_places import is_fence, is_rule, omni_code, unmarked_runs
+from npu_upgrade.upgrade.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_runs
 
 NAME = "markers"
 ABOUT = "omni code outside markers, upstream's code inside, markers that do not pair"
@@ -23,26 +25,37 @@ FEWEST = 3
 """From so many statements on, code on the wrong side of markers is worth a finding."""
 
 _SHOWN = 6
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_VLLM = "vllm/v1/worker/gpu_model_runner.py"
 
 
 def check(world: World) -> Iterator[Finding]:
+    words = _upstream_words(world)
     for copy in world.copies:
-        yield from _outside(copy)
+        yield from _outside(copy, words)
         fences = _fences(copy)
         yield from _unpaired(copy, fences)
         yield from _inside(copy, fences)
 
 
-def _outside(copy: Copy) -> Iterator[Finding]:
+def _upstream_words(world: World) -> set[str]:
+    """All names in the files of upstream's runners and in the versions that were looked at."""
+    files = {copy.upstream_path: world.triple.ascend for copy in world.copies}
+    files[_VLLM] = world.triple.vllm
+    texts = [tree.read(path) for path, tree in files.items() if tree.exists(path)]
+    texts += [key for copy in world.copies for key in copy.known]
+    return {name for text in texts for name in _NAME.findall(text)}
+
+
+def _outside(copy: Copy, words: set[str]) -> Iterator[Finding]:
     """One finding for all omni code of a method that has no markers."""
     omni = omni_code(copy.ours, copy.base)
     where = line_numbers(copy.ours, copy.unit.start)
-    own = [
-        number
+    runs = [
+        [number for number in range(run.start, run.end) if omni[number] and _is_own(copy, number)]
         for run in unmarked_runs(copy.ours, omni)
-        for number in range(run.start, run.end)
-        if omni[number] and copy.ours[number].key not in copy.known and weight(copy.ours[number].key) > 1
     ]
+    own = [number for run in runs if any(_foreign(copy, n, words) for n in run) for number in run]
     if len(own) < FEWEST:
         return
     places = _ranges([where[number] for number in own])
@@ -55,6 +68,19 @@ def _outside(copy: Copy) -> Iterator[Finding]:
         "who syncs the method by its markers loses this code",
         "put markers around it: upgrade.py merge --mark",
     )
+
+
+def _is_own(copy: Copy, number: int) -> bool:
+    """Whether a statement is not upstream's of any version, and bears no marker of its own."""
+    statement = copy.ours[number]
+    beside = [text for line in statement.lines if "#" in line for text in [line[line.index("#") :]]]
+    noted = any(is_marker(text) for text in [*beside, *(c.text for c in statement.comments)])
+    return statement.key not in copy.known and not noted and weight(statement.key) > 1
+
+
+def _foreign(copy: Copy, number: int, words: set[str]) -> bool:
+    """Whether a statement uses a name that upstream's runners do not have."""
+    return not set(_NAME.findall(copy.ours[number].key)) <= words
 
 
 def _fences(copy: Copy) -> list[tuple[int, int, int, bool]]:

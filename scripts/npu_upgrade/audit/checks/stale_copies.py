@@ -37,7 +37,7 @@ def check(world: World) -> Iterator[Finding]:
 def _missed(copy: Copy, target: Sequence[Statement]) -> list[Statement]:
     """The statements of upstream's that a merge would bring in, log lines and the like left out."""
     merged = resolved(merge_method(copy.base, copy.ours, target).pieces, "theirs")
-    own = {statement.key for statement in copy.ours}
+    old = copy.origin.union(statement.key for statement in copy.ours)
     have = {number for _, number in align(copy.ours, merged)}
     wanted = {statement.key for statement in target}
     return [
@@ -45,7 +45,7 @@ def _missed(copy: Copy, target: Sequence[Statement]) -> list[Statement]:
         for number, statement in enumerate(merged)
         if number not in have
         and statement.key != END
-        and statement.key in wanted - own
+        and statement.key in wanted - old
         and not statement.key.startswith(_SILENT)
     ]
 
