@@ -1,8 +1,8 @@
 """CUDA by name in NPU code, and in the code that NPU classes inherit or call.
 
-``torch.cuda`` names that vllm-ascend puts torch_npu's own in place of, which is read from its tree, are
-no findings in inherited code; written in omni's NPU code they are a lesser kind. A class or function of vLLM with CUDA in its name is one where vllm-ascend has its
-own in its place, or never uses it.
+``torch.cuda`` names that vllm-ascend puts torch_npu's own in place of (read from its tree) are no
+findings in inherited code; written in omni's NPU code they are a lesser kind. A class or function of
+vLLM with CUDA in its name is one where vllm-ascend has its own in its place, or never uses it.
 """
 
 from __future__ import annotations
