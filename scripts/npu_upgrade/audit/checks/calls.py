@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.callees import Callee, Resolver, Scope, resolver_of
+from npu_upgrade.audit.callees import Callee, Scope, resolver_of
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.program import File
-from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.scopes import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.upgrade.signatures import misfit, signature
 
@@ -20,25 +20,13 @@ _LONG = 120
 def check(world: World) -> Iterator[Finding]:
     resolver = resolver_of(world.program)
     seen: set[tuple[int, int]] = set()
-    for scope in _scopes(world, resolver):
+    for scope in audited_scopes(world, resolver):
         for call in resolver.body(scope.node).calls:
             found = resolver.callees(call, scope)
             reasons = [misfit(call, callee.node, bound=callee.bound) for callee in found]
             if found and all(reasons) and (id(call), id(found[0].node)) not in seen:
                 seen.add((id(call), id(found[0].node)))
                 yield _finding(call, scope, found[0], reasons[0])
-
-
-def _scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
-    """Every function of the audited files; methods once per class on whose objects they run."""
-    audited = {id(file) for file in world.files}
-    for file in world.files:
-        yield Scope(file, file.tree)
-        yield from (Scope(file, function.node) for function in file.functions.values())
-        for cls in file.classes.values():
-            for method in running_methods(cls, resolver):
-                if id(method.owner.file) in audited:
-                    yield scope_of(cls, method)
 
 
 def _finding(call: ast.Call, scope: Scope, callee: Callee, reason: str) -> Finding:
