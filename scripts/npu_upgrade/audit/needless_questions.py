@@ -34,7 +34,7 @@ def needless_questions(world: World) -> Iterator[Finding]:
         found = always_there(guard, method, heirs)
         if found and not any(guard.text in key for key in known.get(method.qualname, ())):
             what = f"{found.qualname} always provides {guard.name}, which {method.qualname} asks for"
-            why = "the other branch never runs, and hides that the name is gone, should it go"
+            why = "the other answer never comes, and would hide that the name is gone, should it go"
             there = place(found)
             file = method.owner.file
             yield _question("needless-question", file, guard, what, there, why, "use the name without asking")

@@ -13,7 +13,7 @@ from npu_upgrade.pycode.positions import line_numbers
 from npu_upgrade.pycode.sequences import changes
 from npu_upgrade.pycode.statements import END, Statement
 from npu_upgrade.upgrade.align import align, align_similar
-from npu_upgrade.upgrade.marker_places import body_start, is_fence, is_rule, omni_code, unmarked_runs
+from npu_upgrade.upgrade.marker_places import body_start, is_fence, is_rule, omni_code, unmarked_statements
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
 def derive(name: str, start: int, ours: Sequence[Statement], base: Sequence[Statement]) -> list[Block]:
     """The blocks of a method called ``name`` whose first line is ``start`` (0-based)."""
     omni = omni_code(ours, base)
-    unmarked = {n for run in unmarked_runs(ours, omni) for n in range(run.start, run.end) if omni[n]}
+    unmarked = unmarked_statements(ours, omni)
     where = line_numbers(ours, start)
     blocks = _signature(name, ours, base, where)
     for place in places(ours, base):

@@ -107,6 +107,13 @@ def unmarked_runs(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Run
     ]
 
 
+def unmarked_statements(merged: Sequence[Statement], omni: Sequence[bool]) -> set[int]:
+    """The omni statements of :func:`unmarked_runs`, less those that fences inside a run hold."""
+    fenced = _fenced(merged, {})
+    runs = unmarked_runs(merged, omni)
+    return {n for run in runs for n in range(run.start, run.end) if omni[n] and not fenced[n]}
+
+
 def body_start(merged: Sequence[Statement]) -> int:
     """Where the body of the method begins, after its decorators, signature and docstring."""
     top = merged[0].indent if merged else 0

@@ -8,7 +8,7 @@ same depth.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
@@ -16,7 +16,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.positions import comment_lines, line_numbers
 from npu_upgrade.pycode.statements import END
 from npu_upgrade.upgrade.align import align, weight
-from npu_upgrade.upgrade.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_runs
+from npu_upgrade.upgrade.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_statements
 
 NAME = "markers"
 ABOUT = "omni code outside markers, upstream's code inside, markers that do not pair"
@@ -26,6 +26,7 @@ FEWEST = 3
 
 _SHOWN = 6
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_TEXT = re.compile(r"""(["'])(?!\w+\1).*?\1""")  # what is quoted, names alone excepted
 _VLLM = "vllm/v1/worker/gpu_model_runner.py"
 
 
@@ -51,10 +52,8 @@ def _outside(copy: Copy, words: set[str]) -> Iterator[Finding]:
     """One finding for all omni code of a method that has no markers."""
     omni = omni_code(copy.ours, copy.base)
     where = line_numbers(copy.ours, copy.unit.start)
-    runs = [
-        [number for number in range(run.start, run.end) if omni[number] and _is_own(copy, number)]
-        for run in unmarked_runs(copy.ours, omni)
-    ]
+    unmarked = unmarked_statements(copy.ours, omni)
+    runs = _runs(number for number in sorted(unmarked) if _is_own(copy, number))
     own = [number for run in runs if any(_foreign(copy, n, words) for n in run) for number in run]
     if len(own) < FEWEST:
         return
@@ -80,7 +79,17 @@ def _is_own(copy: Copy, number: int) -> bool:
 
 def _foreign(copy: Copy, number: int, words: set[str]) -> bool:
     """Whether a statement uses a name that upstream's runners do not have."""
-    return not set(_NAME.findall(copy.ours[number].key)) <= words
+    return not set(_NAME.findall(_TEXT.sub("", copy.ours[number].key))) <= words
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers that follow one another, together."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if not runs or runs[-1][-1] + 1 != number:
+            runs.append([])
+        runs[-1].append(number)
+    return runs
 
 
 def _fences(copy: Copy) -> list[tuple[int, int, int, bool]]:
