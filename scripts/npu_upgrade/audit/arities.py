@@ -71,11 +71,9 @@ class ArityReader:
         return found if found is not None else frozenset(hinted) or None
 
 
-def function_arities(
-    reader: ArityReader, node: Function, owner: ClassSymbol, cls: ClassSymbol
-) -> Arities | None:
+def method_arities(reader: ArityReader, method: Method, cls: ClassSymbol) -> Arities | None:
     """The lengths that a method returns on objects of ``cls``."""
-    return reader.of_function(Callee(node, owner.file, owner, True, "self"), cls)
+    return reader.of_function(Callee(method.node, method.owner.file, method.owner, True, "self"), cls)
 
 
 def _class_at(callee: Callee, scope: Scope) -> ClassSymbol | None:
