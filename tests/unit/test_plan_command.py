@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lineage_kit import git_at
-from merge_kit import audit, CONFLICTING, World, make_world, upgrade
+from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.deliver.job import open_job
 from npu_upgrade.upgrade.layout import RUNNERS

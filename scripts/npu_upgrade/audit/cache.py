@@ -49,9 +49,7 @@ def _content(tree: SourceTree) -> list[Any]:
 
 def content_digest(tree: SourceTree) -> str:
     """SHA-256 over the Python files of a tree, which pins one that is no release and no commit."""
-    return sha256(
-        "".join(f"{path} {_digest(tree, path)}\n" for path in tree.list() if path.endswith(".py"))
-    )
+    return sha256("".join(f"{path} {_digest(tree, path)}\n" for path in tree.list() if path.endswith(".py")))
 
 
 def _digest(tree: SourceTree, path: str) -> str:
