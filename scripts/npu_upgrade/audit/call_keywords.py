@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.facts import dotted
+from npu_upgrade.audit.facts import constant, dotted
 from npu_upgrade.audit.program import ClassSymbol, File
 from npu_upgrade.port.dialect import KEYWORDS, NAMES
 from npu_upgrade.upgrade.signatures import Function
@@ -15,18 +15,20 @@ from npu_upgrade.upgrade.signatures import Function
 
 @dataclass(frozen=True)
 class Calls:
-    """All calls of one thing in some functions."""
+    """All calls of one thing in some functions; ``tables`` are the keys of the dicts those functions make."""
 
     calls: tuple[ast.Call, ...]
+    tables: Mapping[str, Mapping[str, ast.expr]]
 
     @property
     def keywords(self) -> dict[str, ast.expr]:
-        """Keyword -> a value it is given; the keys of dicts written out after ``**`` too."""
+        """Keyword -> a value it is given; the keys of a dict of the function after ``**`` too."""
         found: dict[str, ast.expr] = {}
-        for call in self.calls:
-            for keyword in call.keywords:
-                if keyword.arg:
-                    found.setdefault(keyword.arg, keyword.value)
+        for keyword in (keyword for call in self.calls for keyword in call.keywords):
+            if keyword.arg:
+                found.setdefault(keyword.arg, keyword.value)
+            elif isinstance(keyword.value, ast.Name):
+                found = {**self.tables.get(keyword.value.id, {}), **found}
         return found
 
     @property
@@ -48,7 +50,31 @@ def calls_in(node: Function) -> dict[str, Calls]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and (name := callee(inner)):
             found.setdefault(name, []).append(inner)
-    return {name: Calls(tuple(calls)) for name, calls in found.items()}
+    tables = _tables(node)
+    return {name: Calls(tuple(calls), tables) for name, calls in found.items()}
+
+
+def _tables(node: Function) -> dict[str, dict[str, ast.expr]]:
+    """The string keys that each dict of a function is made with or given."""
+    found: dict[str, dict[str, ast.expr]] = {}
+    for inner in ast.walk(node):
+        if not isinstance(inner, (ast.Assign, ast.AnnAssign)) or inner.value is None:
+            continue
+        for target in inner.targets if isinstance(inner, ast.Assign) else [inner.target]:
+            name, keys = _filled(target, inner.value)
+            if name:
+                found.setdefault(name, {}).update(keys)
+    return found
+
+
+def _filled(target: ast.expr, value: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+    """The dict that an assignment makes or fills, and the keys it gets."""
+    if isinstance(target, ast.Name) and isinstance(value, ast.Dict):
+        pairs = zip(map(constant, value.keys), value.values, strict=True)
+        return target.id, {key: item for key, item in pairs if key}
+    if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and constant(target.slice):
+        return target.value.id, {constant(target.slice): value}
+    return "", {}
 
 
 def callee(call: ast.Call) -> str:
@@ -68,7 +94,9 @@ def renamed(name: str) -> dict[str, str]:
 
 def merged(nodes: Iterable[Function], name: str) -> Calls:
     """The calls of one thing in several functions."""
-    return Calls(tuple(call for node in nodes if (c := calls_in(node).get(name)) for call in c.calls))
+    found = [calls for node in nodes if (calls := calls_in(node).get(name))]
+    tables = {key: table for calls in found for key, table in calls.tables.items()}
+    return Calls(tuple(call for calls in found for call in calls.calls), tables)
 
 
 def constructed(file: File, node: Function) -> dict[str, tuple[ClassSymbol, Calls]]:

@@ -59,9 +59,8 @@ def _of_pair(pair: Pair, world: World) -> Iterator[Both]:
         other = npu.methods.get(method.name)
         if other is None and world.of_omni:
             yield from (Both(pair, method, caller, gpu, npu) for caller in _written_out(method, gpu, npu))
-        elif other and other.node is not method.node and other.owner.project == theirs:
-            if id(method.node) not in npu.reach(other):
-                yield Both(pair, method, other, gpu, npu)
+        elif other and other.owner.project == theirs and id(method.node) not in npu.reach(other):
+            yield Both(pair, method, other, gpu, npu)
 
 
 def _written_out(method: Method, gpu: Effective, npu: Effective) -> Iterator[Method]:

@@ -2,20 +2,81 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from npu_upgrade.audit.counterparts import Both, both_sides
+from npu_upgrade.audit.device import is_device_bound, is_replaced
+from npu_upgrade.audit.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity import Gap, gaps
-from npu_upgrade.audit.parity_text import facts_text, lacking
+from npu_upgrade.audit.parity_text import fact_text, facts_text, lacking, place
+from npu_upgrade.audit.program import Method
 from npu_upgrade.audit.world import World
 
 NAME = "parity-hooks"
 ABOUT = "hooks and helpers that a GPU method calls and its NPU counterpart does not"
 
 
+# The files whose overrides are copies of vllm's methods; elsewhere an override is a rewrite.
+_COPYING = re.compile(r"vllm_ascend/(_310p|worker)/.*(model_runner|worker)\w*\.py")
+_WHY = "the step is not taken on the NPU, and nothing says so"
+_LIKE = "vllm-ascend #7875"
+
+
 def check(world: World) -> Iterator[Finding]:
     for gap in gaps(world, "hook"):
         yield _finding(gap)
+    for both in [] if world.of_omni else both_sides(world):
+        yield from _of_vllm(both)
+
+
+def _of_vllm(both: Both) -> Iterator[Finding]:
+    """Steps that vllm's method takes for their effect, and vllm-ascend's override does not."""
+    if both.gpu.name == "__init__" or not _COPYING.match(both.npu.owner.file.path):
+        return
+    for fact in facts_of(both.gpu.owner.file, both.gpu.node).of.values():
+        bound = is_device_bound(fact.name) or is_replaced(fact.name)
+        if fact.effect and not bound and _is_known(both, fact) and not _is_taken(both, fact):
+            yield Finding(
+                check=NAME,
+                kind="not called",
+                owner=both.npu.owner.name,
+                subject=f"{fact.name} in {both.gpu.name}",
+                what=f"{both.gpu.qualname} of vllm calls {fact_text(fact)}, {both.npu.qualname} does not",
+                here=place(both.npu),
+                there=place(both.gpu, fact.node.lineno),
+                incident="P",
+                why=_WHY,
+                todo="add the step, or say in the override why it is not needed",
+                like=_LIKE,
+            )
+
+
+def _is_known(both: Both, fact: Fact) -> bool:
+    """Whether the NPU class deals with it at all: it has the method, or uses the member."""
+    if fact.kind == METHOD:
+        return fact.name in both.npu_side.methods
+    member = (METHOD, fact.name.partition(".")[0])
+    return fact.kind == MEMBER and any(_does(method, member) for method in _of_ascend(both))
+
+
+def _is_taken(both: Both, fact: Fact) -> bool:
+    """Whether the override takes the step, in what it calls or in a method made for it."""
+    reached = any(fact.key in step.facts for step in both.npu_side.reach(both.npu).values())
+    return reached or any(
+        _does(method, fact.key)
+        and not ((above := both.gpu_side.methods.get(method.name)) and _does(above, fact.key))
+        for method in _of_ascend(both)
+    )
+
+
+def _of_ascend(both: Both) -> list[Method]:
+    return [method for method in both.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
+
+
+def _does(method: Method, key: tuple[str, str]) -> bool:
+    return key in facts_of(method.owner.file, method.node)
 
 
 def _finding(gap: Gap) -> Finding:
@@ -25,6 +86,6 @@ def _finding(gap: Gap) -> Finding:
         gap,
         kind="not called",
         what=f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not",
-        why="the step is not taken on the NPU, and nothing says so",
-        like="vllm-ascend #7875",
+        why=_WHY,
+        like=_LIKE,
     )

@@ -119,7 +119,7 @@ def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) 
     names = ", ".join(f"{keyword}=" for keyword in missing)
     extra = [k for k in npu.keywords if k not in gpu.keywords and k not in renamed(name).values()]
     instead = f", but {', '.join(f'{keyword}=' for keyword in extra[:3])}" if extra else ""
-    line = next(c.lineno for c in gpu.calls if any(k.arg in missing for k in c.keywords))
+    lines = [c.lineno for c in gpu.calls if any(k.arg in missing for k in c.keywords)]
     return Finding(
         check=NAME,
         kind="not passed",
@@ -127,7 +127,7 @@ def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) 
         subject=f"{name.removeprefix('self.')}({names}) in {both.gpu.name}",
         what=f"{both.npu.qualname} calls {name} without {names}{instead}",
         here=place(both.npu, npu.calls[0].lineno),
-        there=place(both.gpu, line),
+        there=place(both.gpu, lines[0] if lines else gpu.calls[0].lineno),
         incident="P",
         why="the callee falls back to its default, or gets the value where it no longer looks",
         todo=PORT,

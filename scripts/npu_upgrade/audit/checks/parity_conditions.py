@@ -1,0 +1,192 @@
+"""Conditions and guards of the GPU side that the NPU side has only in part, or not at all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from npu_upgrade.audit.conditions import Condition, conditions_of, guards, is_telling, text_of
+from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.device import is_device_bound, is_replaced
+from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.parity import gaps
+from npu_upgrade.audit.parity_text import PORT, fact_text, lacking, place
+from npu_upgrade.audit.program import Method
+from npu_upgrade.audit.world import NPU_PLATFORM, World
+
+NAME = "parity-conditions"
+ABOUT = "conditions of the GPU side that its NPU counterpart has only in part, or not at all"
+
+_WORD = re.compile(r"\w+")
+
+
+def check(world: World) -> Iterator[Finding]:
+    for gap in gaps(world, "branch"):
+        name = gap.lacking[0].name
+        what = f"{gap.gpu.qualname} has a branch for model.{name}, {(gap.npu or gap.gpu).qualname} has not"
+        why = "such a model takes the branch of the others"
+        yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
+    told = _told(world)
+    for both in both_sides(world):
+        side = _Sides(both, told, world.of_omni)
+        yield from side.findings()
+
+
+def _told(world: World) -> dict[int, set[str]]:
+    """The names that other checks tell to be lacking in a GPU method, by its node."""
+    found: dict[int, set[str]] = {}
+    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
+        found.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    return found
+
+
+class _Sides:
+    """One GPU method and its NPU counterpart."""
+
+    def __init__(self, both: Both, told: dict[int, set[str]], of_omni: bool) -> None:
+        self.both, self.of_omni = both, of_omni
+        self.told = told.get(id(both.gpu.node), set())
+        self.above = upstream_of(both.gpu_side, both.gpu.name) if of_omni else None
+        self.upstream = text_of(self.above.node) if self.above else ""
+        prefix = NPU_PLATFORM if of_omni else "vllm_ascend"
+        reached = both.npu_side.reach(both.npu).values()
+        self.nodes = [place.node for place in reached if place.file.path.startswith(prefix)]
+        self.text = "\n".join(text_of(node) for node in self.nodes)
+
+    def findings(self) -> Iterator[Finding]:
+        seen: set[str] = set()
+        for condition in conditions_of(self.both.gpu.node):
+            missing = self._missing(condition.parts)
+            if not missing or seen & set(missing):
+                continue
+            beside = self._beside(condition)
+            if beside is not None and (not self.of_omni or set(beside.parts) < set(condition.parts)):
+                seen |= set(missing)
+                yield self._in_part(condition, missing, beside)
+            elif condition.ends_in_error and self.of_omni and set(missing) == set(condition.parts):
+                seen |= set(missing)
+                yield self._finding("missing guard", missing, condition.node, None)
+        if self.of_omni:
+            yield from self._guards(seen)
+            yield from self._switches()
+
+    def _missing(self, parts: Iterable[str]) -> list[str]:
+        """The telling parts that the NPU side has nowhere."""
+        return [part for part in dict.fromkeys(parts) if part not in self.text and self._counts(part)]
+
+    def _counts(self, part: str, upstream: str | None = None) -> bool:
+        words = set(_WORD.findall(part))
+        absent = {w for w in words if w in self.both.gpu_side.own and w not in self.both.npu_side.methods}
+        return (
+            is_telling(part)
+            and part not in (self.upstream if upstream is None else upstream)
+            and not is_device_bound(part)
+            and not is_replaced(part)
+            and not absent
+            and not words & self.told
+        )
+
+    def _beside(self, condition: Condition) -> Condition | None:
+        """The NPU condition that has another part of this one."""
+        shared = {part for part in condition.parts if is_telling(part)}
+        found = (other for node in self.nodes for other in conditions_of(node) if shared & set(other.parts))
+        return next(found, None)
+
+    def _in_part(self, gpu: Condition, missing: list[str], npu: Condition) -> Finding:
+        return self._finding("part of the condition", missing, gpu.node, npu.node)
+
+    def _guards(self, seen: set[str]) -> Iterator[Finding]:
+        """Guards around a call that both sides make once, where the NPU side has no guard of its own."""
+        for fact in facts_of(self.both.gpu.owner.file, self.both.gpu.node).of.values():
+            other = self._call_on_npu(fact)
+            if other is None:
+                continue
+            there = set(guards(self.both.npu.node, other.node))
+            parts = dict.fromkeys(guards(self.both.gpu.node, fact.node))
+            missing = [part for part in parts if part not in there | seen and self._counts(part, "")]
+            missing = [part for part in missing if not self._told_under(part)]
+            if missing and not any(is_telling(part) for part in there - set(parts)):
+                what = f"{fact_text(fact)} is called whatever {' and '.join(missing)} says"
+                yield self._finding("missing guard", missing, fact.node, other.node, what)
+
+    def _told_under(self, part: str) -> bool:
+        """Whether what stands under a condition is told to be lacking already."""
+        branches = (c.branch for c in conditions_of(self.both.gpu.node) if c.branch and part in c.parts)
+        words = (set(_WORD.findall(ast.unparse(statement))) for b in branches for statement in b.body)
+        return any(self.told & found for found in words)
+
+    def _call_on_npu(self, fact: Fact) -> Fact | None:
+        if not fact.call or fact.kind not in (METHOD, MODEL, FUNCTION, CLASS) or fact.name in self.upstream:
+            return None
+        names = [node for node in ast.walk(self.both.gpu.node) if _named(node, fact.name)]
+        own = [node for node in ast.walk(self.both.npu.node) if _named(node, fact.name)]
+        if len(names) != 1 or len(own) != 1:
+            return None
+        return facts_of(self.both.npu.owner.file, self.both.npu.node).of.get(fact.key)
+
+    def _switches(self) -> Iterator[Finding]:
+        """Switches that the GPU side sets under a condition, read above it, and the NPU side leaves."""
+        for condition in conditions_of(self.both.gpu.node):
+            for node in condition.branch.body if condition.branch else []:
+                name = _switched(node)
+                if name and f"self.{name} = " not in self.upstream and self._is_left(name):
+                    what = f"{self.both.gpu.qualname} sets {name}, {self.both.npu.qualname} leaves it"
+                    yield self._finding("missing guard", [f"self.{name}"], condition.node, None, what)
+
+    def _is_left(self, name: str) -> bool:
+        npu = self.both.npu_side
+        if any(name in cls.assigned for cls in npu.cls.mro if cls.project == "vllm-omni"):
+            return False
+        below = (
+            method for cls in npu.cls.mro if cls.project != "vllm-omni" for method in cls.methods.values()
+        )
+        return any((METHOD, name) in facts_of(method.owner.file, method.node) for method in below)
+
+    def _finding(
+        self, kind: str, missing: list[str], gpu: ast.expr, npu: ast.expr | None, what: str = ""
+    ) -> Finding:
+        both, names = self.both, " and ".join(missing)
+        told = what or f"{both.gpu.qualname} tests {names}, {both.npu.qualname} does not"
+        if npu is not None and not what:
+            told += f": it tests only {_short(ast.unparse(npu))}"
+        return Finding(
+            check=NAME,
+            kind=kind,
+            owner=both.npu.owner.name,
+            subject=f"{names} in {both.gpu.name}",
+            what=told,
+            here=place(both.npu, _line_in(both.npu, npu)),
+            there=place(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {_short(ast.unparse(gpu))}"),
+            incident="P",
+            why="both sides decide differently on the same request or model",
+            todo=PORT,
+            like="vllm-omni #6654",
+        )
+
+
+def _named(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == name
+    if isinstance(node, ast.Constant):
+        return node.value == name
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _switched(node: ast.stmt) -> str:
+    """The attribute of ``self`` that a statement sets to True or False."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
+        return ""
+    target = node.targets[0]
+    on_self = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+    return target.attr if on_self and isinstance(node.value.value, bool) else ""
+
+
+def _line_in(method: Method, node: ast.expr | None) -> int:
+    inside = node is not None and method.node.lineno <= node.lineno <= (method.node.end_lineno or 0)
+    return node.lineno if node is not None and inside else 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 90 else f"{text[:87]}..."

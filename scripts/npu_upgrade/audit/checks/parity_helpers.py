@@ -1,0 +1,146 @@
+"""Helpers of vllm-omni's own that stand on both sides under one name and no longer do the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from npu_upgrade.audit.bodies import statements_of
+from npu_upgrade.audit.conditions import text_of
+from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.device import is_device_bound
+from npu_upgrade.audit.facts import functions_in
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.parity import gaps
+from npu_upgrade.audit.parity_text import PORT
+from npu_upgrade.audit.program import File
+from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.statements import Statement
+from npu_upgrade.upgrade.align import fine_changes, weight
+from npu_upgrade.upgrade.signatures import Function
+
+NAME = "parity-helpers"
+ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
+
+_WORD = re.compile(r"\w+")
+_NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal |pass$|['\"]|raise )")
+_WORDS_OF_ONE_SIDE = {"npu", "gpu", "cuda", "accelerator", "synchronize"}
+_SHOWN = 70
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """One helper on both sides; ``told`` are names that other checks tell to be lacking in it."""
+
+    owner: str
+    name: str
+    gpu_file: File
+    gpu: Function
+    npu_file: File
+    npu: Function
+    told: frozenset[str] = frozenset()
+
+
+def check(world: World) -> Iterator[Finding]:
+    if world.of_omni:
+        for helper in _helpers(world):
+            lost = _lost(helper)
+            if lost:
+                yield _finding(helper, lost)
+
+
+def _helpers(world: World) -> Iterator[_Helper]:
+    """Methods, module functions and nested functions that are omni's own, not copies of upstream's."""
+    told: dict[int, set[str]] = {}
+    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
+        told.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    files: set[tuple[str, str]] = set()
+    for both in both_sides(world):
+        absent = {name for name in both.gpu_side.own if name not in both.npu_side.methods}
+        names = frozenset(told.get(id(both.gpu.node), set()) | absent)
+        yield from _methods(both, names)
+        gpu, npu = both.gpu.owner.file, both.npu.owner.file
+        if gpu is not npu and (gpu.path, npu.path) not in files:
+            files.add((gpu.path, npu.path))
+            for name in gpu.functions.keys() & npu.functions.keys():
+                yield _Helper("", name, gpu, gpu.functions[name].node, npu, npu.functions[name].node)
+
+
+def _methods(both: Both, told: frozenset[str]) -> Iterator[_Helper]:
+    """The method itself, or the helpers inside it where the method is a copy of upstream's."""
+    gpu, npu = both.gpu, both.npu
+    files = (gpu.owner.file, npu.owner.file)
+    if not _of_upstream(both):
+        if gpu.name == npu.name:
+            yield _Helper(npu.owner.name, npu.name, files[0], gpu.node, files[1], npu.node, told)
+        return
+    inner = {function.name: function for function in functions_in(npu.node)}
+    for function in functions_in(gpu.node):
+        other = inner.get(function.name)
+        if other and not _of_upstream(both, f"def {function.name}("):
+            owner = f"{npu.owner.name}.{npu.name}"
+            yield _Helper(owner, other.name, files[0], function, files[1], other, told)
+
+
+def _of_upstream(both: Both, text: str = "") -> bool:
+    """Whether upstream has the method, and in it the text."""
+    sides = ((both.gpu_side, "vllm"), (both.npu_side, "vllm-ascend"))
+    above = (upstream_of(side, both.gpu.name, project) for side, project in sides)
+    return any(method and text in text_of(method.node) for method in above)
+
+
+def _lost(helper: _Helper) -> list[Statement]:
+    """The statements of the GPU side whose meaning the NPU side lacks."""
+    gpu = _telling(statements_of(helper.gpu_file, helper.gpu))
+    npu = list(statements_of(helper.npu_file, helper.npu))
+    keys = {_key(statement) for statement in npu}
+    return [
+        statement
+        for change in fine_changes(gpu, npu)
+        for statement in gpu[change.a0 : change.a1]
+        if weight(statement.key) > 1
+        and _key(statement) not in keys
+        and not _is_contained(statement, npu[change.b0 : change.b1])
+        and not _told(statement, helper)
+    ]
+
+
+def _telling(statements: Sequence[Statement]) -> list[Statement]:
+    return [s for s in statements if not _NO_MATTER.match(s.key) and not is_device_bound(s.key)]
+
+
+def _key(statement: Statement) -> str:
+    """The text of a statement, whether it opens a chain of conditions or goes on with one."""
+    return statement.key.removeprefix("el")
+
+
+def _is_contained(statement: Statement, others: Sequence[Statement]) -> bool:
+    """Whether the NPU side's version of a statement has all its words, and maybe more."""
+    words = set(_WORD.findall(statement.key)) - _WORDS_OF_ONE_SIDE
+    return any(words <= set(_WORD.findall(other.key)) for other in others)
+
+
+def _told(statement: Statement, helper: _Helper) -> bool:
+    return bool(set(_WORD.findall(statement.key)) & helper.told)
+
+
+def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
+    shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
+    more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
+    return Finding(
+        check=NAME,
+        kind="diverged",
+        owner=helper.owner,
+        subject=helper.name,
+        what=f"{helper.name} of the NPU side lacks {shown}{more}",
+        here=Side(helper.npu_file.project, helper.npu_file.path, helper.npu.lineno, helper.name),
+        there=Side(helper.gpu_file.project, helper.gpu_file.path, helper.gpu.lineno, helper.name),
+        incident="P",
+        why="a helper of one name answers differently on the two sides",
+        todo=PORT,
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
