@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from npu_upgrade.audit.callees import Callee, Scope, resolver_of
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.handed_over import BadConstructor, bad_constructors
 from npu_upgrade.audit.program import File
 from npu_upgrade.audit.scopes import audited_scopes
 from npu_upgrade.audit.world import World
@@ -27,6 +28,8 @@ def check(world: World) -> Iterator[Finding]:
             if found and all(reasons) and (id(call), id(found[0].node)) not in seen:
                 seen.add((id(call), id(found[0].node)))
                 yield _finding(call, scope, found[0], reasons[0])
+    for bad in bad_constructors(world, resolver):
+        yield _handed_over(bad)
 
 
 def _finding(call: ast.Call, scope: Scope, callee: Callee, reason: str) -> Finding:
@@ -43,6 +46,24 @@ def _finding(call: ast.Call, scope: Scope, callee: Callee, reason: str) -> Findi
         why="The call raises TypeError as soon as it runs.",
         todo=f"Give {callee.name} what its signature takes now, and see what the change upstream was for.",
         like="vllm-ascend #17140",
+    )
+
+
+def _handed_over(bad: BadConstructor) -> Finding:
+    cls, file = bad.cls, bad.file
+    text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else ast.unparse(bad.text)
+    return Finding(
+        check=NAME,
+        kind="handed-over",
+        owner=cls.name,
+        subject=f"__init__: {bad.reason}",
+        what=f"{file.path} makes objects of {cls.name}, whose constructor {bad.reason}",
+        here=_side(cls.file, bad.own.lineno, signature(bad.own)),
+        there=_side(file, bad.line, text),
+        incident="S",
+        why="Upstream makes the object as it would its own class's, and the call raises TypeError.",
+        todo=f"Let the constructor of {cls.name} take what upstream gives.",
+        like="vllm-omni #6204",
     )
 
 
