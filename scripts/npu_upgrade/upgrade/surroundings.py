@@ -19,17 +19,24 @@ from npu_upgrade.upgrade.lineage import Lineage
 from npu_upgrade.upgrade.override_changes import method_items
 from npu_upgrade.upgrade.worker_files import WorkerFile, families, read_worker_file, worker_paths
 
-__all__ = ["method_items", "surrounding_items", "worker_items"]
+__all__ = ["method_items", "override_items", "surrounding_items", "worker_items"]
 
 
 def surrounding_items(
     omni: SourceTree, base: SourceTree | None, target: SourceTree, upstream: Upstream, lineage: Lineage
 ) -> list[Item]:
     """The items of the worker folder, and of the methods that the runners override."""
-    found = worker_items(omni, base, target)
+    return worker_items(omni, base, target) + override_items(omni, base, target, upstream, lineage)
+
+
+def override_items(
+    omni: SourceTree, base: SourceTree | None, target: SourceTree, upstream: Upstream, lineage: Lineage
+) -> list[Item]:
+    """The items of the methods that the runners override and that are no copies."""
     before, after = (read_module(tree, upstream.path) if tree else None for tree in (base, target))
     if before is None or after is None:
-        return found
+        return []
+    found: list[Item] = []
     for runner in RUNNERS:
         copied = {entry.name for entry in lineage.copied if entry.path == runner.path}
         module = read_runner(omni, runner.path)

@@ -1,0 +1,224 @@
+"""List what the GPU runners gained and the NPU runners lack, and take what is asked for.
+
+The release whose GPU side the NPU runners correspond to is inferred (--since names another).
+What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
+tier is what fits. --apply, --group and --top take hunks, with the hunks and imports they
+need. What is open, ported or waived stays in .npu-upgrade/port.json for the next upgrade.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shlex
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.commands import port_inputs
+from npu_upgrade.commands.port_inputs import Inputs
+from npu_upgrade.commands.port_places import Place, find_place
+from npu_upgrade.commands.port_text import hunk_data, survey_text
+from npu_upgrade.deliver.job import find_workspace
+from npu_upgrade.deliver.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
+from npu_upgrade.errors import BadInput
+from npu_upgrade.port.apply import Applied, apply
+from npu_upgrade.port.rank import Ranked
+from npu_upgrade.port.survey import Survey, survey
+from npu_upgrade.progress import say
+from npu_upgrade.upgrade.items import Item
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "list what the GPU runners gained and the NPU runners lack, and take it over"
+EXAMPLES = """  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
+  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
+  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens
+  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --waive port-1a2b3c4d \\
+      --note "CUDA graphs only"
+  upgrade.py port --omni pypi:vllm-omni==0.20.0 --ascend pypi:vllm-ascend==0.20.2rc1 --top --out out
+
+verdicts: PASS lists what is open, or took all that was asked for; FAIL when something asked for
+  was refused (the rest was taken); INCONCLUSIVE when no release shows in the NPU runners"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--omni", required=True, metavar="SPEC", help="the vllm-omni with the NPU runners")
+    parser.add_argument("--ascend", required=True, metavar="SPEC", help="the vllm-ascend they are for")
+    parser.add_argument(
+        "--gpu", metavar="SPEC", help="the vllm-omni with the GPU side to port from (default: that of --omni)"
+    )
+    parser.add_argument("--vllm", metavar="SPEC", help="the vllm of that GPU side (default: by its number)")
+    parser.add_argument(
+        "--since",
+        default="auto",
+        metavar="SPEC",
+        help="the vllm-omni whose GPU side the NPU runners correspond to (default auto: inferred)",
+    )
+    parser.add_argument("--apply", nargs="+", default=[], metavar="ID", help="take these hunks")
+    parser.add_argument(
+        "--group", nargs="+", default=[], metavar="NAME", help="take all of a method, e.g. ar.sample_tokens"
+    )
+    parser.add_argument("--top", action="store_true", help="take all of the first tier")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the files below DIR, not into the checkout"
+    )
+    parser.add_argument(
+        "--waive", nargs="+", default=[], metavar="ID", help="what is not to be ported (with --note)"
+    )
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
+    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """See the epilog of the help for the verdicts."""
+    _check_usage(args)
+    asking = bool(args.apply or args.group or args.top)
+    place = find_place(args.omni, args.out) if asking else None
+    inputs = port_inputs.read(args)
+    if inputs.since is None:
+        return _inconclusive(inputs)
+    ledger = Ledger(
+        args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
+    )
+    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, ledger.of_state((OPEN, WAIVED)))
+    items = port_inputs.upstream_items(inputs)
+    asked = _asked(args, found.left, ledger)
+    _enter(ledger, found, items, inputs)
+    _waive(args, ledger)
+    done = apply(asked, found.left, inputs.npu, inputs.new) if asking else Applied()
+    if place is not None and done.files:
+        place.check(inputs.npu.texts, done.files, ledger.written)
+        place.write(done.files)
+        ledger.wrote(place.hashes(done.files))
+    for name in done.taken if place and not args.out else ():
+        ledger.set(name, PORTED)
+    ledger.save()
+    return _result(args, inputs, found, items, ledger, done, place)
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    if args.waive and not args.note:
+        raise BadInput("--waive without --note", expected="a reason for the record", try_="--note TEXT")
+    if args.out and not (args.apply or args.group or args.top):
+        raise BadInput(
+            "--out without anything to take", expected="--apply ID, --group NAME or --top", try_="--top"
+        )
+
+
+def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:
+    """The ids to take, in the order of rank; :class:`BadInput` for names that are not there."""
+    known = {entry.hunk.id: entry for entry in left}
+    _refuse_unknown([*args.apply, *args.waive], [*known, *ledger.entries], "hunk")
+    done = [name for name in args.apply if name not in known]
+    if done:
+        raise BadInput(
+            f"{done[0]} is not open: {ledger.state(done[0])}",
+            expected="the id of a hunk that the NPU side lacks",
+            try_="upgrade.py port lists them",
+        )
+    _refuse_unknown(args.group, {entry.hunk.group for entry in left}, "group")
+    return [
+        name
+        for name, entry in known.items()
+        if name in args.apply
+        or entry.hunk.group in args.group
+        or (args.top and entry.tier == 1 and ledger.state(name) != WAIVED)
+    ]
+
+
+def _refuse_unknown(names: list[str], known: Any, what: str) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.4)
+            raise BadInput(
+                f"no {what} {name}",
+                expected=f"a {what} of the list",
+                try_=near[0] if near else "upgrade.py port without it lists all",
+            )
+
+
+def _enter(ledger: Ledger, found: Survey, items: list[Item], inputs: Inputs) -> None:
+    """Bring the ledger up to date with what was found."""
+    since = inputs.since.side.tree if inputs.since else None
+    versions = {"since": since and since.spec, "gpu": inputs.new.tree.spec}
+    for entry in found.left:
+        ledger.see(entry.hunk, OPEN, versions)
+    for hunk in found.ported:
+        ledger.see(hunk, PORTED, versions)
+    for name in found.gone:
+        ledger.set(name, GONE)
+    for item in items:
+        ledger.see_item(item.id, item.title)
+
+
+def _waive(args: argparse.Namespace, ledger: Ledger) -> None:
+    for name in args.waive:
+        ledger.set(name, WAIVED, args.note)
+
+
+def _inconclusive(inputs: Inputs) -> Result:
+    steps = [{"version": s.version, "changed": s.changed, "shown": s.shown} for s in inputs.steps]
+    summary = "no release's GPU side shows in the NPU runners: name the one they correspond to with --since"
+    text = "\n".join(f"{s.version}: {s.shown} of {s.changed} changes show" for s in inputs.steps)
+    return Result(Verdict.INCONCLUSIVE, summary, {"versions": inputs.versions(), "steps": steps}, text, None)
+
+
+def _result(
+    args: argparse.Namespace,
+    inputs: Inputs,
+    found: Survey,
+    items: list[Item],
+    ledger: Ledger,
+    done: Applied,
+    place: Place | None,
+) -> Result:
+    gone = {*done.taken, *(name for name in ledger.entries if ledger.state(name) == WAIVED)}
+    left = [entry for entry in found.left if entry.hunk.id not in gone]
+    upstream = [item for item in items if ledger.state(item.id) != WAIVED]
+    top = sum(entry.tier == 1 for entry in left)
+    since = inputs.since.side.tree if inputs.since else None
+    label = since and (since.version or since.spec)
+    summary = f"{top} hunks open in the first tier, {len(left) - top} in the others, since vllm-omni {label}"
+    if place is not None:
+        summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
+    by_id = {entry.hunk.id: entry for entry in found.left}
+    data = {
+        "versions": inputs.versions(),
+        "since": {"spec": since and since.spec, "inferred": args.since == "auto", "steps": _steps(inputs)},
+        "counts": {f"tier {tier}": sum(entry.tier == tier for entry in left) for tier in (1, 2, 3)}
+        | {"ported": len(found.ported), "carried": len(found.carried), "upstream": len(upstream)},
+        "taken": done.taken,
+        "refused": [
+            {"id": name, "reason": reason, "text": by_id[name].hunk.text}
+            for name, reason in done.refused.items()
+        ],
+        "imports": done.imports,
+        "files": [str(place.path(path)) for path in done.files] if place else [],
+        "ledger": str(ledger.path),
+        "hunks": [
+            hunk_data(entry, ledger.note(entry.hunk.id), entry.hunk.id in found.carried) for entry in left
+        ],
+        "upstream": [item.as_json() for item in upstream],
+    }
+    for name, reason in done.refused.items():
+        say(f"refused {name}: {reason}\n{by_id[name].hunk.text}")
+    verdict = Verdict.FAIL if done.refused else Verdict.PASS
+    return Result(verdict, summary, data, survey_text(left, upstream, done), _next(args, top, place, done))
+
+
+def _steps(inputs: Inputs) -> list[dict[str, Any]]:
+    return [{"version": s.version, "changed": s.changed, "shown": s.shown} for s in inputs.steps]
+
+
+def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied) -> str | None:
+    """Taking the first tier, or looking at what is left after taking something."""
+    specs = ["--omni", args.omni, "--ascend", args.ascend]
+    for name in ("gpu", "vllm", "since", "workspace"):
+        value = getattr(args, name)
+        specs += [f"--{name}", str(value)] if value and value != "auto" else []
+    if place is not None and not args.out and done.files:
+        specs[1] = f"dir:{place.folder}"
+        return shlex.join(["upgrade.py", "port", *specs])
+    if place is None and top:
+        out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
+        return shlex.join(["upgrade.py", "port", *specs, "--top", *out])
+    return None

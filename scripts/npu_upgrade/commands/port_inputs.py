@@ -1,0 +1,161 @@
+"""What a port works on: the NPU runners, the GPU sides before and after, and what is below both."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from npu_upgrade.errors import BadInput, UpgradeError
+from npu_upgrade.port.correspondence import Since, Step, check_order, find_since
+from npu_upgrade.port.driven import Upstream
+from npu_upgrade.port.npu_side import NpuSide, read_npu_side
+from npu_upgrade.port.sides import (
+    GpuSide,
+    VllmRunner,
+    keys_of,
+    read_gpu_side,
+    read_vllm_runner,
+    statements,
+    upstream_names,
+    vllm_base,
+)
+from npu_upgrade.progress import say
+from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.pins import pins_of_ascend
+from npu_upgrade.sources.published import PassedOver, Published, from_index
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.upgrade.items import Item
+from npu_upgrade.upgrade.layout import check_omni, find_upstream, read_runner
+from npu_upgrade.upgrade.lineage import infer
+from npu_upgrade.upgrade.merge_runners import read_target
+from npu_upgrade.upgrade.surroundings import override_items
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one port; ``since`` is None when no release shows which one it is."""
+
+    npu: NpuSide
+    new: GpuSide
+    since: Since | None
+    steps: list[Step]
+    upstream: Upstream
+    vllm_before: SourceTree
+
+    def versions(self) -> dict[str, Any]:
+        """The identities of all trees, for the record."""
+        trees = {
+            "omni": self.npu.omni,
+            "gpu": self.new.tree,
+            "ascend": self.npu.ascend,
+            "vllm": self.npu.vllm,
+        }
+        trees |= {"since": self.since.side.tree} if self.since else {}
+        return {role: tree.identity() for role, tree in trees.items()}
+
+
+def read(args: argparse.Namespace) -> Inputs:
+    """Open the sources and find the correspondence; raises :class:`BadInput` for what does not fit."""
+    say(f"reading {args.omni}")
+    omni = open_source(args.omni)
+    check_omni(omni)
+    gpu = open_source(args.gpu) if args.gpu else omni
+    upstream = find_upstream(omni)
+    ascend = open_source(args.ascend)
+    read_target(ascend, upstream)
+    base = vllm_base(gpu)
+
+    def side(tree: SourceTree) -> GpuSide:
+        return read_gpu_side(tree, upstream_names(vllm_base(tree), upstream.class_name))
+
+    new = side(gpu)
+    releases = _vllm_releases() if not args.vllm or args.since == "auto" else []
+    vllm = open_source(args.vllm) if args.vllm else _vllm_of(gpu, ascend, releases)
+    names = upstream_names(base, upstream.class_name)
+    after = _keys(read_vllm_runner(vllm, base, names)) | _ascend_keys(ascend, upstream.path)
+    npu = read_npu_side(omni, gpu, ascend, vllm, upstream)
+    since, steps = _since(args, npu, new, after, side)
+    older = _older_vllm(since, vllm, releases)
+    before = _vllm_keys(since, older, upstream.class_name)
+    return Inputs(npu, new, since, steps, Upstream(before, after), older)
+
+
+def upstream_items(inputs: Inputs) -> list[Item]:
+    """The methods that the runners override without copying, where vllm-ascend changed below them.
+
+    None, and a word on why, when the vllm-ascend they were made for cannot be told.
+    """
+    npu = inputs.npu
+    history = "pypi:vllm-ascend" if npu.ascend.root and not npu.ascend.version else npu.ascend.spec
+    try:
+        lineage = infer(npu.omni, history)
+        if lineage.base is None:
+            say("without changes below overridden methods: no runner method is a copy, so there is no base")
+            return []
+        return override_items(npu.omni, open_source(lineage.base.spec), npu.ascend, npu.upstream, lineage)
+    except UpgradeError as error:
+        say(f"without changes below overridden methods: {error.what}")
+        return []
+
+
+def _since(
+    args: argparse.Namespace,
+    npu: NpuSide,
+    new: GpuSide,
+    after: frozenset[str],
+    side: Callable[[SourceTree], GpuSide],
+) -> tuple[Since | None, list[Step]]:
+    if args.since == "auto":
+        say("finding the release whose GPU side the NPU runners correspond to")
+        return find_since(npu.modules, npu.omni, new, after, side)
+    tree = open_source(args.since)
+    check_order(tree, new.tree)
+    return Since(side(tree)), []
+
+
+def _vllm_releases() -> list[Published]:
+    try:
+        return from_index("vllm")
+    except PassedOver as reason:
+        say(f"without the list of vllm releases: {reason}")
+        return []
+
+
+def _vllm_of(gpu: SourceTree, ascend: SourceTree, releases: list[Published]) -> SourceTree:
+    """The vllm of the new side: by vllm-omni's number, else the one that vllm-ascend is made for."""
+    pair = pair_of([], gpu.version, gpu.date, releases)
+    if pair.vllm is None:
+        pair = pair_of(pins_of_ascend(ascend), ascend.version, ascend.date, releases)
+    if pair.vllm is None or not pair.vllm[0].isdigit() or "." not in pair.vllm:
+        raise BadInput(
+            f"which vllm belongs to {gpu.spec} cannot be told: {pair.why}",
+            expected="a release of vllm-omni, or a vllm-ascend that pins a release of vllm",
+            try_="--vllm pypi:vllm==VERSION, or --vllm git:PATH@REF",
+        )
+    say(f"the vllm of the GPU side is {pair.vllm}")
+    return open_source(f"pypi:vllm=={pair.vllm}")
+
+
+def _older_vllm(since: Since | None, vllm: SourceTree, releases: list[Published]) -> SourceTree:
+    """The vllm of the side before; the same one where it cannot be told, so that it filters nothing."""
+    tree = since.side.tree if since else None
+    pair = pair_of([], tree.version, tree.date, releases) if tree and tree.version else None
+    return open_source(f"pypi:vllm=={pair.vllm}") if pair and pair.vllm else vllm
+
+
+def _vllm_keys(since: Since | None, vllm: SourceTree, upstream_class: str) -> frozenset[str]:
+    if since is None:
+        return frozenset()
+    base = vllm_base(since.side.tree)
+    return _keys(read_vllm_runner(vllm, base, upstream_names(base, upstream_class)))
+
+
+def _keys(runner: VllmRunner) -> frozenset[str]:
+    return frozenset(runner.keys)
+
+
+def _ascend_keys(ascend: SourceTree, path: str) -> frozenset[str]:
+    units = read_runner(ascend, path).units.values()
+    return frozenset(key for unit in units for key in keys_of(statements(unit)))

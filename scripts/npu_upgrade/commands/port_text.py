@@ -1,0 +1,68 @@
+"""How a port is shown: the list for people, and each hunk for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from npu_upgrade.port.apply import Applied
+from npu_upgrade.port.rank import Ranked
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.items import Item
+
+_TIERS = {1: "first tier: fits", 2: "second tier: look first", 3: "third tier: does not fit as it is"}
+
+
+def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
+    """A hunk as JSON; the text of those below the first tier has its place in the ledger."""
+    hunk = entry.hunk
+    return {
+        "id": hunk.id,
+        "tier": entry.tier,
+        "kind": hunk.kind,
+        "path": hunk.runner.path,
+        "group": hunk.group,
+        "unit": hunk.unit,
+        "lines": hunk.added.total() + hunk.removed.total(),
+        "followed": round(entry.followed, 2),
+        "needs": entry.needs.hunks,
+        "unresolved": entry.needs.unresolved,
+        "reasons": entry.reasons,
+        "carried": carried,
+        "note": note,
+        "text": hunk.text,
+    }
+
+
+def survey_text(left: Sequence[Ranked], items: Sequence[Item], done: Applied) -> str:
+    """A table per tier, the texts of the first one, and what was taken or refused."""
+    parts = [f"taken: {name}" for name in done.taken]
+    parts += [f"refused: {name}: {reason}" for name, reason in done.refused.items()]
+    parts += [f"import: {line}" for line in done.imports]
+    for tier, title in _TIERS.items():
+        entries = [entry for entry in left if entry.tier == tier]
+        if entries:
+            parts += ["", f"{title} ({len(entries)})", table(_HEAD, map(_row, entries))]
+    for entry in left:
+        if entry.tier == 1:
+            parts += ["", f"{entry.hunk.id}  {entry.hunk.group}", entry.hunk.text]
+    if items:
+        parts += ["", "overridden without a copy, and changed in vllm-ascend:"]
+        parts += [f"  {item.id}  {item.title}" for item in items]
+    return "\n".join(parts).strip("\n")
+
+
+_HEAD = ("hunk", "kind", "method", "lines", "needs", "why not higher")
+
+
+def _row(entry: Ranked) -> tuple[str, ...]:
+    hunk = entry.hunk
+    lines = f"+{hunk.added.total()} -{hunk.removed.total()}"
+    return (
+        hunk.id,
+        hunk.kind,
+        hunk.group,
+        lines,
+        " ".join(entry.needs.hunks),
+        "; ".join(entry.reasons)[:100],
+    )

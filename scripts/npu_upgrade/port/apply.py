@@ -1,0 +1,161 @@
+"""Takes chosen hunks into the NPU runner files: their places, the imports they need, the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from npu_upgrade.port.additions import add_base, add_method
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.needs import closure, uses
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.place import place
+from npu_upgrade.port.rank import Ranked
+from npu_upgrade.port.sides import GpuSide
+from npu_upgrade.pycode.module import parse_module, replace_units
+from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.upgrade.import_edit import Edit, edit_imports
+from npu_upgrade.upgrade.imports import derive_imports
+from npu_upgrade.upgrade.layout import RUNNERS, Runner
+
+
+@dataclass
+class Applied:
+    """The changed files by path, what was taken (needed hunks too), what was refused and why.
+
+    ``imports`` are the imports that were added or dropped, each with its file.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    taken: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    imports: list[str] = field(default_factory=list)
+
+
+class _UnplaceableError(Exception):
+    """Some hunks do not fit together into the runner files."""
+
+
+def apply(asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide) -> Applied:
+    """Take the hunks with these ids, and what they need, into the runner files of ``npu``.
+
+    A hunk is taken with all that it needs, or refused; as many of the asked ones as fit
+    together are taken, the earlier ones first. Nothing is written here.
+    """
+    work = _Work(ranked, npu, new)
+    refused: dict[str, str] = {}
+    chosen = work.fitting(list(dict.fromkeys(asked)), refused)
+    texts, imports, lost = work.with_imports(chosen)
+    while lost:
+        for name in [name for name in chosen if lost.keys() & set(work.all_of([name]))] or chosen:
+            refused[name] = "; ".join(sorted(set(lost.values())))
+            chosen.remove(name)
+        texts, imports, lost = work.with_imports(chosen)
+    files = {path: text for path, text in texts.items() if text != npu.texts[path]}
+    return Applied(files, work.all_of(chosen), refused, imports)
+
+
+class _Work:
+    def __init__(self, ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide) -> None:
+        self.npu, self.new = npu, new
+        self.ranked = {entry.hunk.id: entry for entry in ranked}
+        self.units: dict[tuple[str, ...], str] = {}
+
+    def all_of(self, ids: Sequence[str]) -> list[str]:
+        """The hunks and all that they need."""
+        return closure(ids, {name: entry.needs for name, entry in self.ranked.items()})
+
+    def fitting(self, ids: list[str], refused: dict[str, str]) -> list[str]:
+        """The hunks that fit together: all, or taken one by one; the others go to ``refused``."""
+        try:
+            self.files(ids)
+            return ids
+        except _UnplaceableError:
+            pass
+        kept: list[str] = []
+        for name in ids:
+            try:
+                self.files([*kept, name])
+                kept.append(name)
+            except _UnplaceableError as reason:
+                refused[name] = str(reason)
+        return kept
+
+    def files(self, ids: Sequence[str]) -> dict[str, str]:
+        """The files with the hunks in them, under the imports they had."""
+        hunks = [self._usable(name) for name in self.all_of(ids)]
+        texts = dict(self.npu.texts)
+        for runner in RUNNERS:
+            mine = [hunk for hunk in hunks if hunk.runner == runner]
+            if mine:
+                texts[runner.path] = self._file(runner, mine)
+        return texts
+
+    def _usable(self, name: str) -> Hunk:
+        entry = self.ranked[name]
+        if entry.needs.unresolved:
+            raise _UnplaceableError(
+                f"{name} uses what the NPU side does not have: {', '.join(entry.needs.unresolved)}"
+            )
+        return entry.hunk
+
+    def _file(self, runner: Runner, hunks: Sequence[Hunk]) -> str:
+        module = self.npu.modules[runner.kind]
+        units = {hunk.unit: "" for hunk in hunks if hunk.kind == "change"}
+        for name in units:
+            units[name] = self._unit([h for h in hunks if h.unit == name], module.units[name].source)
+        source = replace_units(module, units)
+        order = list(self.new.modules[runner.kind].units)
+        methods = [hunk for hunk in hunks if hunk.kind == "method"]
+        for hunk in sorted(methods, key=lambda h: order.index(h.unit) if h.unit in order else len(order)):
+            source = add_method(source, hunk, order)
+        for hunk in hunks:
+            source = add_base(source, hunk) if hunk.kind == "base" else source
+        try:
+            parse_module(source)
+        except SyntaxError as error:
+            raise _UnplaceableError(
+                f"{runner.path} would not be Python: line {error.lineno}: {error.msg}"
+            ) from error
+        return source
+
+    def _unit(self, hunks: Sequence[Hunk], source: str) -> str:
+        """A unit with its hunks, those of one difference together."""
+        key = tuple(hunk.id for hunk in hunks)
+        if key not in self.units:
+            for diff in {id(hunk.diff): hunk.diff for hunk in hunks}.values():
+                assert diff is not None, "a change has the difference it belongs to"
+                placed = place([hunk for hunk in hunks if hunk.diff is diff], diff, source)
+                if placed.text is None:
+                    raise _UnplaceableError(placed.reason)
+                source = placed.text
+            self.units[key] = source
+        return self.units[key]
+
+    def with_imports(self, ids: Sequence[str]) -> tuple[dict[str, str], list[str], dict[str, str]]:
+        """The files with hunks that fit, the imports they got, and the hunks whose names have none."""
+        npu, texts = self.npu, self.files(ids)
+        said: list[str] = []
+        plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
+        for path, plan in plans.items():
+            if texts[path] == npu.texts[path]:
+                continue
+            # Imports that were stale before are no business of a port.
+            texts[path] = edit_imports(
+                texts[path], Edit(plan.added, plan.dropped, (), path.partition("/")[0])
+            )
+            said += [f"{path}: + {item.statement()}" for item in plan.added]
+            said += [f"{path}: - {item.statement()}" for item in plan.dropped]
+        return texts, said, self._undefined(texts, ids)
+
+    def _undefined(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
+        """The hunks that read a name which nothing defines, each with the reason."""
+        found: dict[str, str] = {}
+        hunks = [self.ranked[name].hunk for name in self.all_of(ids)]
+        for path, text in texts.items():
+            lost = undefined_names(text) - undefined_names(self.npu.texts[path])
+            mine = [hunk for hunk in hunks if hunk.runner.path == path]
+            users = [hunk for hunk in mine if uses(hunk).names & lost] or mine
+            reason = f"nothing defines {', '.join(sorted(lost))}"
+            found |= {hunk.id: reason for hunk in users} if lost else {}
+        return found

@@ -1,0 +1,125 @@
+"""The names that hunks use, checked as a set: a hunk may define what another one reads."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.pycode.names import names_in, unbound_names
+
+
+@dataclass
+class Needs:
+    """What a hunk cannot do without: other hunks by id, and names that nothing provides."""
+
+    hunks: list[str] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Attributes of ``self`` and local names that a hunk reads and binds."""
+
+    reads: frozenset[str]
+    binds: frozenset[str]
+    names: frozenset[str]
+    locals: frozenset[str]
+
+
+def find_needs(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, Needs]:
+    """The needs of every hunk, by its id."""
+    found: dict[str, Needs] = {}
+    attributes = {runner.kind: npu.attributes(runner) for runner in {h.runner for h in hunks}}
+    for hunk in hunks:
+        needs = found[hunk.id] = Needs()
+        used = uses(hunk)
+        for name in sorted(used.reads - attributes[hunk.runner.kind] - used.binds):
+            _add(
+                needs,
+                f"self.{name}",
+                [h for h in hunks if h is not hunk and _gives_attribute(h, hunk, name, npu)],
+            )
+        readable = npu.reads_names(hunk.runner, hunk.unit)
+        for name in sorted(used.names - readable - used.locals):
+            givers = [h for h in hunks if h is not hunk and _same_unit(h, hunk) and name in uses(h).locals]
+            if givers or not npu.importable(hunk.runner, name):
+                _add(needs, name, givers)
+    return found
+
+
+def closure(ids: Iterable[str], needs: dict[str, Needs]) -> list[str]:
+    """The hunks and all that they need, the needed ones first."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name not in seen:
+            seen.add(name)
+            for other in needs[name].hunks:
+                visit(other)
+            order.append(name)
+
+    for name in ids:
+        visit(name)
+    return order
+
+
+@lru_cache(maxsize=4096)
+def uses(hunk: Hunk) -> Uses:
+    """What the statements that come with a hunk read and bind."""
+    if hunk.kind == "base":
+        bases = frozenset({hunk.new[0].key.partition(".")[0]})
+        return Uses(frozenset(), frozenset(), bases, frozenset())
+    new = [s for s in hunk.new if s.key in hunk.added]
+    nodes = [node for statement in new for node in _nodes(statement.key)]
+    on_self = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
+    ]
+    keys = [statement.key for statement in new]
+    binds = {n.attr for n in on_self if isinstance(n.ctx, ast.Store)}
+    binds |= {hunk.unit.rpartition(".")[2]} if hunk.kind == "method" else set()
+    return Uses(
+        frozenset(n.attr for n in on_self if isinstance(n.ctx, ast.Load)),
+        frozenset(binds),
+        frozenset(unbound_names(keys)),
+        frozenset(names_in(keys, ast.Store)),
+    )
+
+
+def _nodes(key: str) -> list[ast.AST]:
+    text = key.removeprefix("el") if key.startswith("elif ") else key
+    if key.startswith("except"):
+        text = "try: pass\n" + key
+    try:
+        return list(ast.walk(ast.parse(text + " pass" if key.endswith(":") else text)))
+    except SyntaxError:
+        return []
+
+
+def _add(needs: Needs, name: str, givers: Sequence[Hunk]) -> None:
+    if not givers:
+        needs.unresolved.append(name)
+    elif not any(giver.id in needs.hunks for giver in givers):
+        needs.hunks.append(min(givers, key=lambda h: h.kind != "method").id)
+
+
+def _gives_attribute(giver: Hunk, reader: Hunk, name: str, npu: NpuSide) -> bool:
+    if giver.kind == "base" and giver.runner == reader.runner:
+        return any(name in (*cls.methods, *cls.fields, *cls.assigned) for cls in _base_classes(giver, npu))
+    return giver.runner.kind in (reader.runner.kind, "base") and name in uses(giver).binds
+
+
+def _base_classes(hunk: Hunk, npu: NpuSide) -> list:
+    gpu = npu.program.find_class(hunk.runner.gpu_path, hunk.runner.gpu_class)
+    wanted = uses(hunk).names
+    return [cls for base in (gpu.mro if gpu else ()) if base.name in wanted for cls in base.mro]
+
+
+def _same_unit(one: Hunk, other: Hunk) -> bool:
+    return one.runner == other.runner and one.unit == other.unit

@@ -1,0 +1,70 @@
+"""Puts hunks into a unit of an NPU runner, by a three-way merge whose base is the GPU side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.needs import uses
+from npu_upgrade.port.sides import keys_of
+from npu_upgrade.port.unit_diff import UnitDiff
+from npu_upgrade.pycode.names import unbound_names
+from npu_upgrade.pycode.statements import Statement, render, split_statements
+from npu_upgrade.upgrade.merge_method import merge_method
+
+_PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A unit with hunks in it; ``text`` is None, and ``reason`` says why, when they have no place."""
+
+    text: str | None
+    reason: str = ""
+
+
+def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
+    """``source`` (the unit on the NPU side) with hunks of one difference of the GPU unit.
+
+    They are refused when the merge leaves a conflict, does not have all of their statements,
+    or leaves a name without its definition that the hunks do not read themselves.
+    """
+    ours = split_statements(source)
+    theirs = diff.compose([piece for hunk in hunks for piece in hunk.pieces])
+    merged = merge_method(diff.old, ours, theirs)
+    if merged.conflicts:
+        return Placed(None, merged.conflicts[0].reason)
+    result = [piece for piece in merged.pieces if isinstance(piece, Statement)]
+    reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, ours, result)
+    return Placed(None, reason) if reason else Placed(render(_without_pragmas(ours, result)))
+
+
+def _missing(
+    old: Sequence[Statement], new: Sequence[Statement], ours: Sequence[Statement], result: Sequence[Statement]
+) -> str:
+    """Why the result is not what was asked for, which is to go from ``old`` to ``new``; empty when it is."""
+    base, theirs, before, after = map(keys_of, (old, new, ours, result))
+    for key, count in (theirs - base).items():
+        if after[key] <= before[key] and after[key] < min(before[key], base[key]) + count:
+            return f"the NPU side has something else where this belongs: {key}"
+    for key, count in (base - theirs).items():
+        if before[key] and after[key] > max(0, before[key] - count):
+            return f"the NPU side still needs what goes here: {key}"
+    return ""
+
+
+def _undefined(hunks: Sequence[Hunk], ours: Sequence[Statement], result: Sequence[Statement]) -> str:
+    before, after = (unbound_names(s.key for s in side) for side in (ours, result))
+    lost = after - before - {name for hunk in hunks for name in uses(hunk).names}
+    return f"the NPU side still reads {', '.join(sorted(lost))}, which this drops" if lost else ""
+
+
+def _without_pragmas(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
+    """The result less the notes to linters that were left over from statements that went."""
+    known = {comment.text for statement in ours for comment in statement.comments}
+    return [
+        replace(s, comments=tuple(c for c in s.comments if c.text in known or not _PRAGMA.match(c.text)))
+        for s in result
+    ]

@@ -1,0 +1,120 @@
+"""Which hunks a maintainer will want: the tiers, and the order inside them.
+
+The first tier holds what fits: it has a place, its names are there or come with it, and the
+code around it is code that the NPU side took over from the GPU side before. See
+docs/source/design/port.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from npu_upgrade.port.dialect import is_device_bound
+from npu_upgrade.port.driven import TELLING, Upstream
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.needs import Needs, closure, find_needs
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.place import place
+from npu_upgrade.port.sides import GpuSide
+from npu_upgrade.port.standing import own_keys
+from npu_upgrade.upgrade.align import weight
+
+FOLLOWED = 0.4
+"""From this share on, the NPU side counts as having taken over the code around a hunk."""
+
+_NEAR = 8  # statements of the GPU unit on each side of a hunk
+
+
+@dataclass
+class Ranked:
+    """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why."""
+
+    hunk: Hunk
+    tier: int = 1
+    followed: float = 1.0
+    needs: Needs = field(default_factory=Needs)
+    reasons: list[str] = field(default_factory=list)
+
+    def lower(self, tier: int, reason: str) -> None:
+        """Move it down to ``tier``, unless it is there already, and say why."""
+        self.tier = max(self.tier, tier)
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+
+def rank(hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSide | None) -> list[Ranked]:
+    """The hunks, best first; ``before`` is the GPU side of which nothing is new any more."""
+    needs = find_needs(hunks, npu)
+    found = {hunk.id: Ranked(hunk, needs=needs[hunk.id]) for hunk in hunks}
+    for ranked in found.values():
+        _judge(ranked, npu, upstream, before)
+    _follow_needs(found)
+    _wanted_methods(found, npu)
+    return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
+
+
+def _judge(ranked: Ranked, npu: NpuSide, upstream: Upstream, before: GpuSide | None) -> None:
+    """What a hunk says by itself."""
+    hunk = ranked.hunk
+    if ranked.needs.unresolved:
+        ranked.lower(3, f"uses what the NPU side does not have: {', '.join(ranked.needs.unresolved)}")
+    if is_device_bound(hunk.added):
+        ranked.lower(3, "speaks of CUDA itself")
+    if hunk.kind == "change" and hunk.diff:
+        placed = place([hunk], hunk.diff, npu.modules[hunk.runner.kind].units[hunk.unit].source)
+        ranked.followed = followed(hunk, npu, upstream)
+        if placed.text is None:
+            ranked.lower(3, placed.reason)
+        elif ranked.followed < FOLLOWED:
+            ranked.lower(2, "the NPU side does not follow the GPU side here")
+    elif hunk.kind == "method" and before and before.unit(hunk.runner.kind, hunk.unit):
+        ranked.lower(
+            3, f"passed over before: vllm-omni {before.tree.version or before.tree.spec} has it already"
+        )
+
+
+def followed(hunk: Hunk, npu: NpuSide, upstream: Upstream) -> float:
+    """The share of omni's own statements in and around a hunk that the NPU unit has, 0 to 1.
+
+    Where a hunk replaces statements, those decide; else the ones around it, and the unit's.
+    """
+    assert hunk.diff is not None, "only changes inside a unit have surroundings"
+    own = own_keys(hunk, npu)
+    if hunk.removed:
+        return sum(min(count, own[key]) for key, count in hunk.removed.items()) / hunk.removed.total()
+    old = hunk.diff.old
+    first, last = hunk.pieces[0].a0, hunk.pieces[-1].a1
+    near = [*old[max(0, first - _NEAR) : first], *old[last : last + _NEAR]]
+    share, around = (
+        [s.key in own for s in part if weight(s.key) > TELLING and s.key not in upstream.before]
+        for part in (old, near)
+    )
+    overall = sum(share) / len(share) if share else 1.0
+    return (sum(around) + overall) / (len(around) + 1)
+
+
+def _follow_needs(found: dict[str, Ranked]) -> None:
+    """A hunk is worth no more than the worst of what it needs."""
+    needs = {name: ranked.needs for name, ranked in found.items()}
+    own = {name: ranked.tier for name, ranked in found.items()}
+    for name, ranked in found.items():
+        worst = max(closure([name], needs), key=lambda other: own[other])
+        if own[worst] > own[name]:
+            ranked.lower(own[worst], f"needs {worst}: {'; '.join(found[worst].reasons)}")
+
+
+def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
+    """A new method is wanted when it overrides something, or when a wanted hunk needs it."""
+    needs = {name: ranked.needs for name, ranked in found.items()}
+    wanted = [
+        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind != "method" or _overrides(r.hunk, npu))
+    ]
+    reached = set(closure(wanted, needs))
+    for name, ranked in found.items():
+        if ranked.tier == 1 and name not in reached:
+            ranked.lower(2, "nothing of the first tier calls it")
+
+
+def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
+    return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))

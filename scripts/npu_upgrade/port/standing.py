@@ -1,0 +1,45 @@
+"""How much of a hunk the NPU side holds already."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from npu_upgrade.port.driven import TELLING
+from npu_upgrade.port.hunks import TEXT, Hunk
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.sides import keys_of, statements
+from npu_upgrade.upgrade.align import weight
+
+
+def lacking(hunk: Hunk, own: Counter[str]) -> Counter[str]:
+    """The statements that come with a hunk and that a unit with the statements ``own`` has fewer of.
+
+    A statement that only moved inside the unit lacks nowhere.
+    """
+    there = keys_of(hunk.diff.new) if hunk.diff else hunk.added
+    return _left(hunk.added, there, own)
+
+
+def lingering(hunk: Hunk, own: Counter[str]) -> Counter[str]:
+    """The statements that go with a hunk and that the unit has more of than the GPU side now."""
+    return _left(hunk.removed, own, keys_of(hunk.diff.new if hunk.diff else ()))
+
+
+def _left(asked: Counter[str], more: Counter[str], less: Counter[str]) -> Counter[str]:
+    found = {k: min(n, more[k] - less[k]) for k, n in asked.items() if not k.startswith(TEXT)}
+    return +Counter(found)
+
+
+def own_keys(hunk: Hunk, npu: NpuSide) -> Counter[str]:
+    """The statements of the NPU unit that a hunk belongs to."""
+    return keys_of(statements(npu.modules[hunk.runner.kind].units.get(hunk.unit)))
+
+
+def is_ported(hunk: Hunk, npu: NpuSide) -> bool:
+    """Whether the NPU side holds all of a hunk that says something, and nothing of what goes with it."""
+    own = own_keys(hunk, npu)
+    if hunk.kind != "change":
+        return hunk.kind == "method" and bool(own)
+    left = [*lacking(hunk, own), *lingering(hunk, own)]
+    telling = any(weight(key) > TELLING for key in (*hunk.added, *hunk.removed))
+    return not [key for key in left if weight(key) > TELLING or not telling]
