@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from packaging.version import Version
 
+from npu_upgrade.audit.dead_code import branches, reached
 from npu_upgrade.audit.program import ClassSymbol, Method
-from npu_upgrade.audit.version_guards import evaluate
 from npu_upgrade.upgrade.signatures import Function, is_bound
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -57,7 +57,7 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
     found = SelfUse()
     if places and is_bound(method):
         walker = _Walker(places[0].arg, found, vllm)
-        for node in method.body:
+        for node in reached(method.body, vllm):
             walker.visit(node)
         for name in found.guards:
             found.reads.pop(name, None)
@@ -146,10 +146,10 @@ class _Walker(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        self._branches(node.test, node.body, node.orelse)
+        self._branches(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        self._branches(node.test, [node.body], [node.orelse])
+        self._branches(node)
 
     def visit_Try(self, node: ast.Try) -> None:
         caught = any(handler.type is None or _caught(handler.type) & _CATCHES for handler in node.handlers)
@@ -170,20 +170,20 @@ class _Walker(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Methods of a class inside a method have a ``self`` of their own."""
 
-    def _branches(self, test: ast.expr, body: Sequence[ast.AST], orelse: Sequence[ast.AST]) -> None:
+    def _branches(self, node: ast.If | ast.IfExp) -> None:
         """A condition with what depends on it, less what it or a condition around it rules out."""
-        outcome = evaluate(test, self.vllm)
+        test = node.test
+        body, orelse = branches(node, self.vllm)
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
         texts = [ast.dump(part) for part in parts]
-        if all(text in self.holds for text in texts):
-            outcome = True
         self.visit(test)
+        if not all(text in self.holds for text in texts):
+            for inner in orelse:
+                self.visit(inner)
         self.holds += texts
-        for inner in body if outcome is not False else ():
+        for inner in body:
             self.visit(inner)
         del self.holds[len(self.holds) - len(texts) :]
-        for inner in orelse if outcome is not True else ():
-            self.visit(inner)
 
     def _by_name(self, function: str, node: ast.Call) -> None:
         """``hasattr``, ``getattr`` and ``setattr``."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.bindings import dotted
+from npu_upgrade.audit.dead_code import branches, reached
 from npu_upgrade.audit.members import members, own_members
 from npu_upgrade.audit.program import ClassSymbol
 from npu_upgrade.audit.type_terms import TENSOR, Tensor, Type
 from npu_upgrade.audit.types import Frame, Types
-from npu_upgrade.audit.version_guards import evaluate
 
 # Of what buffer classes have, a tensor has these too.
 _OF_TENSORS = {"cpu", "cuda", "npu", "numpy", "to", "copy_", "fill_", "zero_", "shape", "dtype", "device"} | {
@@ -34,6 +34,11 @@ class TypedRead:
     name: str
     owner: ClassSymbol | Tensor
 
+    @property
+    def held(self) -> str:
+        """The attribute of ``self`` that holds the value, empty where it is another expression."""
+        return _on_self(self.node.value, self.frame)
+
 
 def typed_reads(frame: Frame, types: Types, only: frozenset[str] | None = None) -> Iterator[TypedRead]:
     """The reads of a function that its values' classes do not provide for.
@@ -41,7 +46,7 @@ def typed_reads(frame: Frame, types: Types, only: frozenset[str] | None = None) 
     ``only`` asks for no others than those on attributes of ``self`` with these names, where
     the parents of the class put something there that has what is read.
     """
-    for node in _live(frame.node.body, types):
+    for node in _live(reached(frame.node.body, types.vllm), types):
         if not isinstance(node.ctx, ast.Load) or _is_first(node.value, frame):
             continue
         if only is not None and _on_self(node.value, frame) not in only:
@@ -113,17 +118,16 @@ def _live(body: list[ast.stmt], types: Types) -> Iterator[ast.Attribute | ast.Su
 
 def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
     if isinstance(node, (ast.If, ast.IfExp)):
-        outcome = evaluate(node.test, types.vllm)
         yield node.test
-        body, orelse = (part if isinstance(part, list) else [part] for part in (node.body, node.orelse))
-        yield from body if outcome is not False and not _asks(node.test) else []
-        yield from orelse if outcome is not True else []
+        body, orelse = branches(node, types.vllm)
+        yield from body if not _asks(node.test) else []
+        yield from orelse
     elif isinstance(node, ast.Try) and any(_catches(handler) for handler in node.handlers):
         yield from [*node.orelse, *node.finalbody]
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield from node.body
+        yield from reached(node.body, types.vllm)
     elif not isinstance(node, ast.ClassDef):
         yield from ast.iter_child_nodes(node)
 

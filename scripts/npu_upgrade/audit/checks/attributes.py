@@ -126,7 +126,7 @@ def _lacking(read: TypedRead) -> Finding:
         check=NAME,
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.qualname,
-        subject=f"{read.owner.name}.{read.name}",
+        subject=f"{read.held or read.owner.name}.{read.name}",
         what=f"{frame.qualname} uses {_text(read)} where {read.owner.name} {has}",
         here=place,
         there=Side(source.project, source.path, line, f"class {read.owner.name}") if source else None,

@@ -1,0 +1,255 @@
+"""The check for attributes that nothing defines, with the small type inference behind it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from audit_kit import AR, ASCEND, BASE, GPU_BASE, VLLM, findings, make_world, seen
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from npu_upgrade.audit.dead_code import reached
+from npu_upgrade.audit.mentions import Mentions
+from npu_upgrade.audit.self_use import self_use
+
+HEAD = f"from {BASE[:-3].replace('/', '.')} import OmniNPUModelRunner\n"
+SHAPES = """
+    from dataclasses import dataclass
+
+    import torch
+
+
+    @dataclass
+    class Crate:
+        width: int = 0
+        lid: "Lid | None" = None
+
+
+    class Lid:
+        def __init__(self):
+            self.weight = 1
+
+
+    class HeavyLid(Lid):
+        def __init__(self):
+            super().__init__()
+            self.handles = 2
+
+
+    class Pair:
+        def __init__(self):
+            self.left = torch.zeros(1)
+            self.right = torch.zeros(1)
+
+        def swap(self):
+            return self.left
+"""
+PARENT = """
+    import torch
+
+    from vllm.shapes import Crate, Lid, Pair
+
+
+    class GPUModelRunner:
+        def __init__(self, crate: Crate):
+            self.crate = crate
+            self.rows = Pair()
+            self.columns = torch.zeros(1)
+            self.lids: dict[str, Lid] = {}
+
+        def step(self):
+            return self.budget
+
+        def fill(self):
+            self.budget = 1
+
+        def run(self):
+            self.fill()
+            return self.step()
+
+        def turn(self):
+            return self.rows.left
+"""
+
+
+def ar(body: str) -> str:
+    lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
+    head = (
+        f"from vllm.shapes import Crate, Lid, HeavyLid\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):"
+    )
+    return f"{head}\n{lines}\n"
+
+
+def on_ar(folder: Path, body: str, **more: str) -> list[tuple[str, str]]:
+    """(kind, subject) of what is found with ``body`` in the AR runner's class."""
+    files = {"vllm/shapes.py": SHAPES, VLLM: PARENT, AR: ar(body)} | {
+        path.replace("__", "/") + ".py": text for path, text in more.items()
+    }
+    return [(kind, subject) for kind, _, subject in seen(make_world(folder, files), "attributes")]
+
+
+def method(*lines: str) -> str:
+    """A method that something calls."""
+    inner = "\n".join(f"    {line}" for line in lines)
+    return f"def work(self):\n{inner}\n\ndef start(self):\n    self.work()\n"
+
+
+class TestOnSelf:
+    def test_what_nothing_sets_is_found(self, tmp_path: Path) -> None:
+        assert on_ar(tmp_path, method("return self.missing")) == [("undefined", "NPUARModelRunner.missing")]
+
+    def test_a_method_that_does_not_exist_is_found(self, tmp_path: Path) -> None:
+        assert on_ar(tmp_path, method("self.vanish()")) == [("undefined", "NPUARModelRunner.vanish")]
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            ["self.other = 1", "return self.other"],
+            ["setattr(self, 'other', 1)", "return self.other"],
+            ["for self.other in (1, 2):", "    pass", "return self.other"],
+            ["if hasattr(self, 'other'):", "    return self.other"],
+            ["return getattr(self, 'other', None)"],
+            ["try:", "    return self.other", "except AttributeError:", "    return None"],
+            ["return self.budget, self.crate, self.__class__"],
+            ["class Inner:", "    def go(self):", "        return self.other"],
+            ["self.rows.other = 1", "return self.rows.other"],
+        ],
+    )
+    def test_what_is_set_or_asked_for_is_not(self, tmp_path: Path, lines: list[str]) -> None:
+        assert on_ar(tmp_path, method(*lines)) == []
+
+    def test_what_others_assign_on_the_runner_is_not(self, tmp_path: Path) -> None:
+        other = "def attach(runner):\n    runner.other = 1\n"
+        assert on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other) == []
+
+    def test_a_comparison_elsewhere_is_no_assignment(self, tmp_path: Path) -> None:
+        other = "def look(runner):\n    return runner.other == 1\n"
+        assert len(on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other)) == 1
+
+    def test_a_method_that_nothing_calls_says_nothing(self, tmp_path: Path) -> None:
+        assert on_ar(tmp_path, "def idle(self):\n    return self.missing\n") == []
+
+    def test_an_override_that_hides_the_only_assignment(self, tmp_path: Path) -> None:
+        found = findings(
+            make_world(
+                tmp_path,
+                {"vllm/shapes.py": SHAPES, VLLM: PARENT, AR: ar("def fill(self):\n    pass\n")},
+            ),
+            "attributes",
+        )
+        assert [(f.kind, f.subject) for f in found] == [("never-initialised", "GPUModelRunner.budget")]
+        assert "NPUARModelRunner.fill overrides" in found[0].what
+        assert found[0].there is not None
+        assert found[0].there.path == VLLM
+        assert found[0].here.path == AR
+
+    def test_not_when_it_calls_on(self, tmp_path: Path) -> None:
+        assert on_ar(tmp_path, "def fill(self):\n    super().fill()\n") == []
+        assert on_ar(tmp_path, "def fill(self):\n    GPUModelRunner.fill(self)\n") == []
+
+    def test_super_that_reaches_nothing(self, tmp_path: Path) -> None:
+        found = on_ar(
+            tmp_path, "def launch(self):\n    super().launch()\n\ndef go(self):\n    self.launch()\n"
+        )
+        assert found == [("no-parent", "NPUARModelRunner.launch")]
+
+    def test_branches_for_another_vllm_do_not_count(self, tmp_path: Path) -> None:
+        text = method("if vllm_version_is('0.1.0'):", "    return self.missing")
+        tree = ast.parse(text).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        assert "missing" in self_use(tree, Version("0.1.0")).reads
+        assert "missing" not in self_use(tree, Version("0.2.0")).reads
+
+    def test_one_finding_for_what_both_runners_inherit(self, tmp_path: Path) -> None:
+        base = f"""
+            from {ASCEND[:-3].replace("/", ".")} import NPUModelRunner
+            from {GPU_BASE[:-3].replace("/", ".")} import OmniGPUModelRunner
+
+            class OmniNPUModelRunner(OmniGPUModelRunner, NPUModelRunner):
+                def work(self):
+                    return self.missing
+
+                def start(self):
+                    return self.work()
+        """
+        assert seen(make_world(tmp_path, {BASE: base}), "attributes") == [
+            ("undefined", "OmniNPUModelRunner", "OmniNPUModelRunner.missing")
+        ]
+
+
+class TestOnKnownObjects:
+    @pytest.mark.parametrize(
+        ("lines", "subject"),
+        [
+            (["return self.crate.depth"], "crate.depth"),
+            (["crate = self.crate", "return crate.depth"], "Crate.depth"),
+            (["return self.crate.lid.colour"], "Lid.colour"),
+            (["for name, lid in self.lids.items():", "    print(lid.colour)"], "Lid.colour"),
+            (["return self.lids['a'].colour"], "Lid.colour"),
+            (["return Crate().depth"], "Crate.depth"),
+            (["return self.columns.left"], "columns.left"),
+            (["return self.rows[0]"], "rows.[...]"),
+            (["return self.rows.fill_(0)"], "rows.fill_"),
+        ],
+    )
+    def test_what_the_class_lacks_is_found(self, tmp_path: Path, lines: list[str], subject: str) -> None:
+        assert [found[1] for found in on_ar(tmp_path, method(*lines))] == [subject]
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            ["return self.crate.width"],
+            ["return self.crate.lid.weight"],
+            ["return self.columns.abs()"],
+            ["return self.crate.lid.handles"],  # an heir has it
+            ["if isinstance(self.crate, HeavyLid):", "    return self.crate.depth"],
+            ["return self.crate.depth if hasattr(self.crate, 'depth') else 0"],
+            ["crate = unknown() or self.crate", "return crate.depth"],
+            ["crate = self.crate", "crate = unknown()", "return crate.depth"],
+            ["try:", "    return self.crate.depth", "except AttributeError:", "    return 0"],
+        ],
+    )
+    def test_what_it_has_or_may_have_is_not(self, tmp_path: Path, lines: list[str]) -> None:
+        assert on_ar(tmp_path, method(*lines)) == []
+
+    def test_an_inherited_read_of_what_the_npu_side_put_elsewhere(self, tmp_path: Path) -> None:
+        lines = "def __init__(self, crate):\n    super().__init__(crate)\n    self.rows = Lid()\n"
+        assert on_ar(tmp_path, lines) == [("missing-attribute", "rows.left")]
+
+    def test_an_assignment_before_the_parents_does_not_last(self, tmp_path: Path) -> None:
+        lines = "def __init__(self, crate):\n    self.rows = Lid()\n    super().__init__(crate)\n"
+        assert on_ar(tmp_path, lines) == []
+
+
+class TestWithoutOmni:
+    def test_vllm_ascends_own_workers_are_audited(self, tmp_path: Path) -> None:
+        ascend = f"""
+            from {VLLM[:-3].replace("/", ".")} import GPUModelRunner
+
+            class NPUModelRunner(GPUModelRunner):
+                def run(self):
+                    return self.missing
+
+                def start(self):
+                    return self.run()
+        """
+        assert seen(make_world(tmp_path, {ASCEND: ascend}, omni=False), "attributes") == [
+            ("undefined", "NPUModelRunner", "NPUModelRunner.missing")
+        ]
+
+
+@given(st.lists(st.sampled_from(["a = 1", "return a", "if a:\n    pass", "raise b"]), max_size=6))
+def test_nothing_after_a_return_is_reached(lines: list[str]) -> None:
+    tree = ast.parse("\n".join(lines))
+    kept = [ast.unparse(node) for node in reached(tree.body, None)]
+    leaving = [place for place, line in enumerate(lines) if line.startswith(("return", "raise"))]
+    assert len(kept) == (leaving[0] + 1 if leaving else len(lines))
+
+
+def test_mentions_are_whole_words_with_their_lines(tmp_path: Path) -> None:
+    world = make_world(tmp_path, {"vllm/a.py": "x = 1\n\nbudget = budget_of(budget)\nmybudget = 2\n"})
+    found = Mentions(world.program, {"budget"})
+    assert [(mention.path, mention.line) for mention in found.of("budget")] == [("vllm/a.py", 3)]
