@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_upgrade.pycode.exports import absolute
-from npu_upgrade.pycode.module import Module
+from npu_upgrade.pycode.module import Module, parse_module
 from npu_upgrade.pycode.names import Import
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.definitions import every_import, find_definition, read_module, top_level
@@ -62,6 +63,11 @@ def _own_class(module: Module | None, name: str) -> ast.ClassDef | None:
 
 def _imports_of(module: Module | None, path: str, name: str) -> list[Import]:
     """How a file imports ``name``, the import that keeps the name first."""
-    every = every_import(module.tree) if module else ()
-    items = [absolute(item, path) for item, _ in every if item.bound == name and item.name]
-    return sorted(items, key=lambda item: item.name != item.bound)
+    items = file_imports(module.source, path) if module else ()
+    return sorted((i for i in items if i.bound == name and i.name), key=lambda item: item.name != item.bound)
+
+
+@functools.lru_cache(maxsize=256)
+def file_imports(source: str, path: str) -> tuple[Import, ...]:
+    """All imports of a file, inside functions too, absolute."""
+    return tuple(absolute(item, path) for item, _ in every_import(parse_module(source).tree))

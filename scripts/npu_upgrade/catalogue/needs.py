@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from npu_upgrade.catalogue.ancestors import file_imports
 from npu_upgrade.catalogue.syntax import dotted, nodes
 from npu_upgrade.pycode.exports import absolute
 from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.names import Import, imports_in
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import every_import, functions, read_module
+from npu_upgrade.upgrade.definitions import functions, read_module
 
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)|^\s*([A-Za-z_]\w*)\s*[:=]", re.MULTILINE)
 _ASKS = {"getattr", "hasattr", "setattr"}
@@ -99,7 +100,7 @@ def _learn(names: OmniNames, node: ast.ClassDef) -> None:
 
 
 def _omni_imports(module: Module, path: str) -> dict[str, Import]:
-    items = (absolute(item, path) for item, _ in every_import(module.tree))
+    items = file_imports(module.source, path)
     return {item.bound: item for item in items if item.module.startswith("vllm_omni")}
 
 
