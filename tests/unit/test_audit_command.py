@@ -9,8 +9,9 @@ import pytest
 from audit_kit import AR, make_triple
 from merge_kit import upgrade
 
-from npu_upgrade.audit import cache
+from npu_upgrade.audit import cache, outcome
 from npu_upgrade.audit.waivers import FILE
+from npu_upgrade.audit.world import World
 
 GONE = "from vllm.gone import thing\n"
 
@@ -86,10 +87,31 @@ def test_findings_are_kept_until_something_changes(
     def unexpected(*args: object) -> list:
         raise AssertionError("looked again")
 
-    monkeypatch.setattr("npu_upgrade.commands.audit.run_checks", unexpected)
+    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", unexpected)
     assert audit(new, old)[1]["counts"]["NEW"] == 1
-    (new / "vllm_omni" / AR).write_text("# another text\n" + GONE)
-    assert audit(new, old)[0] == 70
+    place = new / "vllm_omni" / AR
+    place.write_text("# another text\n" + place.read_text())
+    assert "looked again" in audit(new, old)[1]["broken_checks"]["imports"]
+
+
+def test_a_check_that_breaks_is_neither_fail_nor_pass(
+    sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = sides
+    whole = outcome.run_checks
+
+    def broken_on_the_old(world: World, names: list[str]) -> list:
+        assert world.old is not None, "cannot read this"
+        return whole(world, names)
+
+    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", broken_on_the_old)
+    code, data, err = audit(new, old)
+    assert (code, data["counts"]["NEW"]) == (4, 0)
+    assert "cannot read this" in data["broken_checks"]["imports"]
+    assert "Traceback" in err
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(new.parent / "cache"))
+    assert audit(new, old)[0] == 1  # nothing of the broken run was kept
 
 
 def test_a_cache_that_cannot_be_read_is_made_again(sides: tuple[Path, Path]) -> None:
@@ -97,7 +119,7 @@ def test_a_cache_that_cannot_be_read_is_made_again(sides: tuple[Path, Path]) -> 
     places = list((cache.cache_root() / "audit").glob("*.json"))
     assert places
     for place in places:
-        place.write_text('[{"key": 1}]')
+        place.write_text('{"imports": [{"key": 1}]}')
     assert audit(*sides)[1]["counts"]["NEW"] == 1
 
 

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,32 @@ from npu_upgrade.sources.tree import SourceTree
 _PACKAGES = ("audit", "pycode", "upgrade", "sources")
 
 
-def cached_findings(world: World, names: Sequence[str], make: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings of the named checks, from the cache when nothing changed since they were made."""
-    triples = [world.triple] + ([world.old.triple] if world.old else [])
-    content = [_content(tree) for triple in triples for tree in _trees(triple)]
-    place = cache_root() / "audit" / f"{sha256(json.dumps([content, list(names), _maker()]))[:24]}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return [from_json(entry) for entry in json.loads(place.read_text("utf-8"))]
-    found = make()
-    with contextlib.suppress(BadInput):  # a cache that cannot be written is no reason to fail
-        write_atomic(place, json.dumps([finding.as_json() for finding in found]))
-    return found
+class KeptFindings:
+    """What the checks found on one triple, and on the old one it is compared with, by check."""
+
+    def __init__(self, world: World) -> None:
+        triples = [world.triple] + ([world.old.triple] if world.old else [])
+        content = [_content(tree) for triple in triples for tree in _trees(triple)]
+        self.place = cache_root() / "audit" / f"{sha256(json.dumps([content, _maker()]))[:24]}.json"
+        self._found: dict[str, list[Finding]] = {}
+        self._changed = False
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            stored = json.loads(self.place.read_text("utf-8"))
+            self._found = {name: [from_json(entry) for entry in found] for name, found in stored.items()}
+
+    def get(self, check: str) -> list[Finding] | None:
+        return self._found.get(check)
+
+    def put(self, check: str, found: list[Finding]) -> None:
+        self._found[check], self._changed = found, True
+
+    def save(self) -> None:
+        """Write what was added; a cache that cannot be written is no reason to fail."""
+        if not self._changed:
+            return
+        stored = {name: [finding.as_json() for finding in found] for name, found in self._found.items()}
+        with contextlib.suppress(BadInput):
+            write_atomic(self.place, json.dumps(stored))
 
 
 def _trees(triple: Triple) -> list[SourceTree]:

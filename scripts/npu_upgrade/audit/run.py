@@ -26,7 +26,12 @@ def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding
             module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
             for finding in module.check(world):
                 found.setdefault(finding.key, finding)
-    return sorted(found.values(), key=lambda f: (f.here.path, f.here.line, f.check, f.subject))
+    return in_order(found.values())
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings in the order of the files."""
+    return sorted(findings, key=lambda f: (f.here.path, f.here.line, f.check, f.subject))
 
 
 @contextlib.contextmanager

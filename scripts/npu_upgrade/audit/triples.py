@@ -61,7 +61,7 @@ def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     if triple.omni is None:
         return _old_ascend(triple)
     spec = ascend_of(triple.omni) or tracked or _tracked(triple.omni)
-    matched = spec and _opened(triple.omni, spec)
+    matched = _opened(triple.omni, spec) if spec else None
     if matched and not _same(matched, triple):
         return matched
     before = release_before(triple.omni)

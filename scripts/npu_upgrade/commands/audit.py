@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.cache import cached_findings, content_digest
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.judge import NEW, Judged, judge
+from npu_upgrade.audit.outcome import Outcome, look
 from npu_upgrade.audit.report import as_data, as_text, counts
-from npu_upgrade.audit.run import check_names, run_checks
+from npu_upgrade.audit.run import check_names
 from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
 from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
@@ -82,10 +82,12 @@ def run(args: argparse.Namespace) -> Result:
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
-    found = _findings(World(asked.triple, old), names)
-    before = _findings(old, names) if old else None
-    judged = judge(found, before, asked.waivers, _version(asked.triple))
-    result = _result(asked, judged, [str(problem) for problem in problems], whole=bool(args.output))
+    found = _look(World(asked.triple, old), names)
+    before = _look(old, names) if old else Outcome()
+    faults = before.faults | found.faults
+    known = before.without([*faults]) if old else None
+    judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
+    result = _result(asked, judged, [str(problem) for problem in problems], faults, whole=bool(args.output))
     if asked.job:
         partly = names != check_names()
         return asked.job.finish(result, _pins(asked.triple), as_data(judged, whole=True), partly=partly)
@@ -135,21 +137,22 @@ def _waivers(path: Path | None, triple: Triple) -> Waivers:
     return read_waivers(tree.read(FILE), FILE) if tree.exists(FILE) else NO_WAIVERS
 
 
-def _findings(world: World, names: Sequence[str]) -> list[Finding]:
-    of = " + ".join(_label(tree) for tree in world.triple.trees().values())
-    say(f"auditing {of}")
-    return cached_findings(world, names, lambda: run_checks(world, names))
+def _look(world: World, names: Sequence[str]) -> Outcome:
+    say(f"auditing {' + '.join(_label(tree) for tree in world.triple.trees().values())}")
+    return look(world, names)
 
 
-def _result(asked: _Asked, judged: list[Judged], problems: list[str], *, whole: bool) -> Result:
-    compared = asked.old is not None
+def _result(
+    asked: _Asked, judged: list[Judged], problems: list[str], faults: dict[str, str], *, whole: bool
+) -> Result:
     found = counts(judged)
     unused = asked.waivers.unused(entry.finding.key for entry in judged)
-    verdict = Verdict.PASS if not found[NEW] else Verdict.FAIL if compared else Verdict.INCONCLUSIVE
     parts = ["these versions do not belong together"] if problems else []
     parts.append(", ".join(f"{number} {state.lower()}" for state, number in found.items()))
-    parts += [] if compared or not found[NEW] else ["no old pair to compare with, so old and new look alike"]
+    if found[NEW] and asked.old is None:
+        parts.append("no old pair to compare with, so old and new look alike")
     parts += [f"{len(unused)} waivers match nothing"] if unused else []
+    parts += [f"{', '.join(faults)} broke (a defect of the audit)"] if faults else []
     data: dict[str, Any] = {
         "label": "static",
         "belongs_together": not problems,
@@ -158,10 +161,19 @@ def _result(asked: _Asked, judged: list[Judged], problems: list[str], *, whole: 
         "baseline": asked.old and {name: tree.spec for name, tree in asked.old.trees().items()},
         "counts": found,
         "unused_waivers": unused,
+        "broken_checks": faults,
         "findings": as_data(judged, whole=whole),
     }
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
-    return Result(verdict, "; ".join(parts), data, f"{head}{_against(asked)}\n\n{as_text(judged)}")
+    text = f"{head}{_against(asked)}\n\n{as_text(judged)}"
+    return Result(_verdict(found[NEW], asked.old is not None, faults), "; ".join(parts), data, text)
+
+
+def _verdict(new: int, compared: bool, faults: dict[str, str]) -> Verdict:
+    """FAIL for what is certainly new; what could not be judged is neither FAIL nor PASS."""
+    if new and compared:
+        return Verdict.FAIL
+    return Verdict.INCONCLUSIVE if new or faults else Verdict.PASS
 
 
 def _against(asked: _Asked) -> str:
