@@ -6,7 +6,7 @@ import contextlib
 import gc
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
@@ -35,7 +35,7 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 @contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
+def _no_collector() -> Generator[None]:
     """Garbage collection waits: it would walk all the trees of all files again and again."""
     enabled = gc.isenabled()
     gc.disable()
