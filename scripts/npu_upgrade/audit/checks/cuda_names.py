@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.audit.counterpart import counterpart
 from npu_upgrade.audit.cuda import Use, cuda_uses, redirected
 from npu_upgrade.audit.effective import Effective
 from npu_upgrade.audit.finding import Finding, Side
@@ -24,7 +25,6 @@ ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-asc
 
 _ASCEND = "vllm-ascend"
 _CUDA = re.compile(r"cuda|nccl|flash_?attn|pynvml|nvtx", re.IGNORECASE)
-_NPU_WORDS = ("ACL", "Acl", "NPU", "Ascend")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WHY = {
     "call": "torch without CUDA raises here, or does nothing, and vllm-ascend does not redirect the name",
@@ -159,16 +159,6 @@ def _is_cudas(program: Program, name: str) -> bool:
     if not any(character.isupper() for character in name):
         return False
     return not exports(program, ASCEND).imports_binding(name)
-
-
-def counterpart(program: Program, name: str) -> str:
-    """vllm-ascend's class in place of one of vLLM's, as ``module.Class``; empty when there is none."""
-    for word in _NPU_WORDS:
-        wanted = re.sub(r"CUDA|Cuda|GPU", word, name)
-        places = exports(program, ASCEND).definitions(wanted) if wanted != name else []
-        if places:
-            return f"{places[0]}.{wanted}"
-    return ""
 
 
 def _name_finding(program: Program, file: File, bound: str, name: str) -> Finding:

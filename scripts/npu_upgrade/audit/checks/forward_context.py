@@ -1,0 +1,236 @@
+"""The rules for forward contexts, graph wrappers and buffers in NPU code, read from vllm-ascend's runner."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npu_upgrade.audit.contexts import calls_on_self, context_calls, last_name
+from npu_upgrade.audit.counterpart import replaced_in
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.program import ClassSymbol, File, Method
+from npu_upgrade.audit.world import World
+from npu_upgrade.upgrade.signatures import is_bound, misfit, signature
+
+NAME = "forward-context"
+ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
+
+_ASCEND = "vllm-ascend"
+_PLATFORM = "current_omni_platform"
+_BUFFER = "_make_buffer"
+_NO_CONTEXT = "the model's layers read the forward context and find none, or that of another pass"
+_KEYWORD = "vllm-ascend's layers read it from the context, and find the default instead"
+_OWN = "vllm-ascend's runner works with its own; vLLM's lacks what its layers and kernels read"
+_ARGUMENTS = "the call raises TypeError on an NPU"
+_BUFFERS = "what reads the buffer expects the other form"
+
+
+def check(world: World) -> Iterator[Finding]:
+    if not world.of_omni:
+        return
+    runners = _ascend_runners(world)
+    for file in world.worker_files:
+        yield from _upstream_names(file, runners)
+    for cls in world.classes:
+        for method in cls.methods.values():
+            if reference := _reference(cls, method.name):
+                yield from _outside(cls, method, reference)
+                yield from _keywords(cls, method, reference)
+        yield from _buffers(cls)
+    yield from _through_platform(world)
+
+
+def _ascend_runners(world: World) -> list[File]:
+    """The files of the vllm-ascend classes that NPU classes derive from."""
+    bases = {b.file.path: b.file for cls in world.classes for b in cls.mro if b.project == _ASCEND}
+    return list(bases.values())
+
+
+def _reference(cls: ClassSymbol, name: str) -> Method | None:
+    """vllm-ascend's method of this name among the bases."""
+    found = (base.methods[name] for base in cls.mro[1:] if base.project == _ASCEND and name in base.methods)
+    return next(found, None)
+
+
+def _upstream_names(file: File, runners: list[File]) -> Iterator[Finding]:
+    """Names of vLLM where vllm-ascend's runner takes its own."""
+    own = {plain: (name, runner) for runner in runners for plain, name in replaced_in(runner).items()}
+    for bound, items in (file.imports | file.local_imports).items():
+        for item in items:
+            if item.name not in own or item.module.partition(".")[0] != "vllm":
+                continue
+            used = [node for node in _instances(file) if node.id == bound]
+            name, runner = own[item.name]
+            if used:
+                yield _finding(
+                    "upstream-name",
+                    _scope(file, used[0]),
+                    item.name,
+                    f"{item.name} is vLLM's; vllm-ascend's runner works with {name}",
+                    Side(file.project, file.path, used[0].lineno, f"{item.module}.{item.name}"),
+                    Side(runner.project, runner.path, 0, name),
+                    _OWN,
+                    f"use {name}",
+                )
+
+
+def _instances(file: File) -> Iterator[ast.Name]:
+    """Names that are called, or asked for by ``isinstance``; methods taken from a class are meant so."""
+    for node in file.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        asks = isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+        yield from (name for name in (node.args[1:] if asks else [node.func]) if isinstance(name, ast.Name))
+
+
+def _outside(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[Finding]:
+    """Forward calls outside a context that vllm-ascend makes inside one."""
+    theirs = list(calls_on_self(reference.node))
+    inside = {one.name for one in theirs if one.inside} - {one.name for one in theirs if not one.inside}
+    for one in calls_on_self(method.node):
+        forward = "forward" in one.name or cls.lookup(one.name) is None
+        if one.name in inside and forward and not one.inside:
+            there = next(other for other in theirs if other.name == one.name)
+            yield _finding(
+                "no-context",
+                method.owner.name,
+                f"{method.name}: {one.name}",
+                f"{method.qualname} calls self.{one.name} outside a forward context",
+                _side(method, one.node, f"self.{one.name}(...)"),
+                _side(reference, there.node, "inside a forward context"),
+                _NO_CONTEXT,
+                "put the call inside the same with statement as vllm-ascend does",
+            )
+
+
+def _keywords(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[Finding]:
+    """Arguments that vllm-ascend gives its forward context and the copy does not."""
+    for theirs in context_calls(reference.node):
+        name = last_name(theirs.func)
+        ours = [call for call in context_calls(method.node) if last_name(call.func) == name]
+        given = {keyword.arg for call in ours for keyword in call.keywords}
+        if not ours or None in given:
+            continue
+        for keyword in theirs.keywords:
+            if keyword.arg and keyword.arg not in given and len(theirs.args) <= len(ours[0].args):
+                yield _finding(
+                    "context-argument",
+                    method.owner.name,
+                    f"{method.name}: {keyword.arg}",
+                    f"{method.qualname} gives {name} no {keyword.arg}, as {reference.qualname} does",
+                    _side(method, ours[0], f"{name}(...)"),
+                    _side(reference, keyword.value, f"{keyword.arg}={ast.unparse(keyword.value)}"),
+                    _KEYWORD,
+                    f"give {keyword.arg} as well",
+                )
+
+
+def _buffers(cls: ClassSymbol) -> Iterator[Finding]:
+    """Buffers that vllm-ascend makes in another form."""
+    for name, places in cls.assigned.items():
+        for method, node in places:
+            call = _buffer_call(node)
+            other = next((b for b in cls.mro[1:] if b.project == _ASCEND and name in b.assigned), None)
+            if call is None or other is None:
+                continue
+            theirs = [(m, c) for m, n in other.assigned[name] if (c := _buffer_call(n))]
+            if theirs and not any(_form(c) == _form(call) for _, c in theirs):
+                yield _finding(
+                    "buffer",
+                    cls.name,
+                    name,
+                    f"self.{name} is made with {_form(call)}, by vllm-ascend with {_form(theirs[0][1])}",
+                    _side(method, call, f"self.{name}"),
+                    _side(theirs[0][0], theirs[0][1], f"self.{name}"),
+                    _BUFFERS,
+                    "make it as vllm-ascend does",
+                )
+
+
+def _buffer_call(node: ast.stmt) -> ast.Call | None:
+    value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+    return value if isinstance(value, ast.Call) and last_name(value.func) == _BUFFER else None
+
+
+def _form(call: ast.Call) -> str:
+    """How many dimensions a buffer has, and its keywords."""
+    words = sorted(f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in call.keywords)
+    return ", ".join([f"{len(call.args)} dimensions", *words])
+
+
+def _through_platform(world: World) -> Iterator[Finding]:
+    """Calls that the platform object forwards, against the NPU platform and what it hands out."""
+    platform = _npu_platform(world)
+    if platform is None:
+        return
+    seen: set[int] = set()
+    for cls in world.concrete:
+        for base in cls.mro:
+            for method in base.methods.values() if base.project == "vllm-omni" else ():
+                if id(method.node) not in seen:
+                    seen.add(id(method.node))
+                    yield from _platform_calls(method, platform)
+
+
+def _npu_platform(world: World) -> ClassSymbol | None:
+    classes = [cls for file in world.files for cls in file.classes.values()]
+    return next((cls for cls in classes if cls.name.endswith("OmniPlatform")), None)
+
+
+def _platform_calls(method: Method, platform: ClassSymbol) -> Iterator[Finding]:
+    handed: dict[str, Method] = {}
+    for node in ast.walk(method.node):
+        if isinstance(node, ast.Assign) and (getter := _of_platform(node.value, platform)):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            handed |= {name: made for name in names if (made := _constructor(getter))}
+    for node in ast.walk(method.node):
+        if not isinstance(node, ast.Call):
+            continue
+        target = _of_platform(node, platform)
+        if target is None and isinstance(node.func, ast.Name):
+            target = handed.get(node.func.id)
+        reason = misfit(node, target.node, bound=is_bound(target.node)) if target else ""
+        if target and reason:
+            yield _finding(
+                "platform-call",
+                method.owner.name,
+                f"{method.name}: {target.qualname}",
+                f"{method.qualname} calls {target.qualname}, which {reason}",
+                _side(method, node, ast.unparse(node.func)),
+                _side(target, target.node, signature(target.node)),
+                _ARGUMENTS,
+                "make the call fit on every platform, or take the argument in the NPU platform",
+            )
+
+
+def _of_platform(node: ast.expr, platform: ClassSymbol) -> Method | None:
+    """The NPU platform's method that ``current_omni_platform.NAME(...)`` calls."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == _PLATFORM:
+        return platform.lookup(func.attr)
+    return None
+
+
+def _constructor(getter: Method) -> Method | None:
+    """The constructor of the class that a method returns."""
+    returned = [node.value for node in ast.walk(getter.node) if isinstance(node, ast.Return) and node.value]
+    classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
+    found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
+    return found[0].lookup("__init__") if len(found) == 1 else None
+
+
+def _side(method: Method, node: ast.expr | ast.stmt, text: str) -> Side:
+    return Side(method.owner.project, method.owner.file.path, node.lineno, text)
+
+
+def _scope(file: File, node: ast.Name) -> str:
+    for cls in file.classes.values():
+        if cls.node.lineno <= node.lineno <= (cls.node.end_lineno or 0):
+            return cls.name
+    return ""
+
+
+def _finding(
+    kind: str, owner: str, subject: str, what: str, here: Side, there: Side, why: str, todo: str
+) -> Finding:
+    return Finding(NAME, kind, owner, subject, what, here, there, "S", why, todo, "vllm-omni #6204")
