@@ -11,6 +11,7 @@ from npu_upgrade.audit.members import own_members
 from npu_upgrade.audit.mentions import Mentions
 from npu_upgrade.audit.program import ClassSymbol, Method
 from npu_upgrade.audit.read_jobs import all_typed_reads
+from npu_upgrade.audit.runners import nearest_common
 from npu_upgrade.audit.self_use import self_use
 from npu_upgrade.audit.type_terms import Tensor
 from npu_upgrade.audit.typed_reads import TypedRead
@@ -72,7 +73,7 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
 
 
 def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
-    owner = _common(runners, world)
+    owner = nearest_common(runners, world)
     kind = "no-parent" if read.by_super else "never-initialised" if read.hidden else "undefined"
     place = _side(
         read.method, read.node.lineno, f"super().{read.name}" if read.by_super else f"self.{read.name}"
@@ -140,13 +141,6 @@ def _lacking(read: TypedRead) -> Finding:
 def _text(read: TypedRead) -> str:
     text = ast.unparse(read.node)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _common(runners: list[ClassSymbol], world: World) -> ClassSymbol:
-    """The nearest class of the worker files that all these derive from."""
-    first = runners[0]
-    shared = (base for base in first.mro if base in world.classes and all(base in cls.mro for cls in runners))
-    return next(shared, first)
 
 
 def _side(method: Method, line: int, text: str) -> Side:
