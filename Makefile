@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay bench-audit bench-lineage docs
+.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage docs
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -24,13 +24,16 @@ lint: ## ruff (lint and format) and ty, changing nothing
 format: ## put the code into ruff's format, with the safe fixes of its linter
 	@$(call in_env,test) bin=$$(dirname "$$python") && "$$bin/ruff" check --fix . ; "$$bin/ruff" format .
 
-bench: bench-replay bench-audit ## all benchmarks
+bench: bench-replay bench-audit bench-port ## all benchmarks
 
 bench-replay: ## replay past upgrades and compare with what the maintainers did
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.replay $(BENCH_ARGS)
 
 bench-audit: ## incident cases, gaps of releases, precision and time of the audit (BENCH_ARGS="--case ID")
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.audit $(BENCH_ARGS)
+
+bench-port: ## measure the port list on past releases: BENCH_ARGS="--held-out --cases"
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.port $(BENCH_ARGS)
 
 bench-lineage: ## time base inference over a full clone: BENCH_ARGS="--ascend git:PATH"
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.lineage $(BENCH_ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import uses
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
-from npu_upgrade.pycode.names import unbound_names
+from npu_upgrade.pycode.names import names_in, unbound_names
 from npu_upgrade.pycode.statements import Statement, render, split_statements
 from npu_upgrade.upgrade.merge_method import merge_method
 
@@ -37,7 +38,7 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
     if merged.conflicts:
         return Placed(None, merged.conflicts[0].reason)
     result = [piece for piece in merged.pieces if isinstance(piece, Statement)]
-    reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, ours, result)
+    reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result)
     return Placed(None, reason) if reason else Placed(render(_without_pragmas(ours, result)))
 
 
@@ -55,9 +56,16 @@ def _missing(
     return ""
 
 
-def _undefined(hunks: Sequence[Hunk], ours: Sequence[Statement], result: Sequence[Statement]) -> str:
+def _undefined(
+    hunks: Sequence[Hunk], diff: UnitDiff, ours: Sequence[Statement], result: Sequence[Statement]
+) -> str:
+    """The names whose definition, or first value, goes while the NPU side alone still reads them."""
     before, after = (unbound_names(s.key for s in side) for side in (ours, result))
     lost = after - before - {name for hunk in hunks for name in uses(hunk).names}
+    # What a hunk only takes away, it takes because the GPU side has no reader for it any more.
+    dropped = [key for hunk in hunks if not hunk.added for key in hunk.removed]
+    needless = names_in(dropped, ast.Store) - names_in((s.key for s in diff.new), ast.Load)
+    lost |= needless & names_in((s.key for s in result), ast.Load)
     return f"the NPU side still reads {', '.join(sorted(lost))}, which this drops" if lost else ""
 
 

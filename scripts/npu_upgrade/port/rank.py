@@ -20,7 +20,7 @@ from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.port.standing import own_keys
 from npu_upgrade.upgrade.align import weight
 
-FOLLOWED = 0.4
+FOLLOWED = 0.3
 """From this share on, the NPU side counts as having taken over the code around a hunk."""
 
 _NEAR = 8  # statements of the GPU unit on each side of a hunk
