@@ -143,7 +143,8 @@ class Resolver:
 
     def _named(self, symbol: Symbol | None, func: ast.expr, scope: Scope) -> list[Callee]:
         if isinstance(symbol, FunctionSymbol):
-            return [Callee(node, symbol.file, None, False, "name") for node in _definitions(symbol)]
+            symbols = self._replaced(symbol)
+            return [Callee(node, s.file, None, False, "name") for s in symbols for node in _definitions(s)]
         if isinstance(symbol, ClassSymbol):
             init = constructor(symbol)
             return [Callee(init, symbol.file, symbol, True, "name", symbol)] if init else []
@@ -152,6 +153,15 @@ class Resolver:
             if isinstance(owner, ClassSymbol):
                 return self._of_class(owner, func.attr)
         return []
+
+    def _replaced(self, symbol: FunctionSymbol) -> list[FunctionSymbol]:
+        """What patches put in place of a function of vLLM; nothing where that is not one function."""
+        places = self.patched.get(("", symbol.node.name), []) if symbol.file.project == "vllm" else []
+        if not places:
+            return [symbol]
+        files = [(self.program.file(path), name) for path, name in places]
+        found = [file.functions.get(name) if file else None for file, name in files]
+        return [item for item in found if item] if all(found) else []
 
     def _of_class(self, owner: ClassSymbol, name: str) -> list[Callee]:
         """A method called on the class itself."""
@@ -213,7 +223,18 @@ class Resolver:
         if not isinstance(value, ast.Call):
             return []
         symbol = self.symbol(value.func, scope)
+        if isinstance(value.func, ast.Attribute) and scope.cls and self._is_self(value.func.value, scope):
+            symbol = self._class_field(scope.cls, value.func.attr)
         return [symbol] if isinstance(symbol, ClassSymbol) else []
+
+    def _class_field(self, cls: ClassSymbol, name: str) -> Symbol | None:
+        """The class that a class keeps in a field: ``runner_cls = Runner``."""
+        for owner in cls.mro:
+            if name in owner.fields:
+                node = owner.fields[name]
+                value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+                return owner.file.resolve(value) if isinstance(value, (ast.Name, ast.Attribute)) else UNKNOWN
+        return UNKNOWN
 
     def _is_self(self, expr: ast.expr, scope: Scope) -> bool:
         return isinstance(expr, ast.Name) and expr.id == scope.self_name
@@ -233,8 +254,8 @@ class Resolver:
         return file.resolve(text) if known and first not in file.values else UNKNOWN
 
     def _signature_known(self, callee: Callee) -> bool:
-        names = [cls.name for cls in callee.owner.mro] if callee.owner else [""]
-        if any((name, callee.node.name) in self.patched for name in [*names, ""]):
+        names = [cls.name for cls in callee.owner.mro] if callee.owner else []
+        if any((name, callee.node.name) in self.patched for name in [*names, *([""] if names else [])]):
             return False
         if callee.makes and ("", callee.makes.name) in self.patched:
             return False

@@ -28,8 +28,8 @@ class BadCall:
 
     @property
     def names(self) -> list[str]:
-        """The parameters that the reason is about."""
-        return self.reason.rpartition("parameter ")[2].split(", ") if "parameter " in self.reason else []
+        """The parameters that the reason is about; ``*`` for any, where it only counts them."""
+        return self.reason.rpartition("parameter ")[2].split(", ") if "parameter " in self.reason else ["*"]
 
 
 def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:

@@ -6,30 +6,36 @@ import re
 
 from npu_upgrade.audit.program import Program
 
-_SET = re.compile(r"^[ \t]*(?!self\.)([A-Za-z_][\w.]*)\.(\w+)\s*=(?!=)", re.MULTILINE)
+# A class (empty for a module or an object) and a name set on it -> files, and the name put there.
+Patched = dict[tuple[str, str], list[tuple[str, str]]]
+_SET = re.compile(r"^[ \t]*(?!self\.)([A-Za-z_][\w.]*)\.(\w+)\s*=(?!=)[ \t]*(\w*)[ \t]*(.*)$", re.MULTILINE)
 _SETATTR = re.compile(r"\bsetattr\(\s*([\w.]+)\s*,\s*[\"'](\w+)[\"']")
 _ALIAS = re.compile(r"^[ \t]*(\w+)\s*=\s*[\w.]+\.(\w+)[ \t]*$", re.MULTILINE)
 
 
-def patched_names(program: Program) -> frozenset[tuple[str, str]]:
-    """Pairs of a class and a name set on it; the class is empty for a module or an object.
+def patched_names(program: Program) -> Patched:
+    """What is put where, read as text from all files that have ``patch`` in their path.
 
-    Read as text from all files that have ``patch`` in their path.
+    The name put there is empty where it is anything but a plain name.
     """
-    found: set[tuple[str, str]] = set()
+    found: Patched = {}
     for package, tree in program.trees.items():
-        if package == "vllm":
-            continue
-        for path in tree.list(package):
+        paths = tree.list(package) if package != "vllm" else []
+        for path in paths:
             if "patch" in path and path.endswith(".py"):
-                found |= _patched_in(tree.read(path))
-    return frozenset(found)
+                for key, name in _patches_in(tree.read(path)):
+                    found.setdefault(key, []).append((path, name))
+    return found
 
 
-def _patched_in(text: str) -> set[tuple[str, str]]:
+def _patches_in(text: str) -> list[tuple[tuple[str, str], str]]:
     aliases = dict(_ALIAS.findall(text))
-    pairs = [*_SET.findall(text), *_SETATTR.findall(text)]
-    return {(_class_name(target, aliases), name) for target, name in pairs}
+    found = [
+        (target, name, "" if rest.partition("#")[0].strip() else value)
+        for target, name, value, rest in _SET.findall(text)
+    ]
+    found += [(target, name, "") for target, name in _SETATTR.findall(text)]
+    return [((_class_name(target, aliases), name), value) for target, name, value in found]
 
 
 def _class_name(target: str, aliases: dict[str, str]) -> str:
