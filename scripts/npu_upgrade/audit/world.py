@@ -70,9 +70,7 @@ class World:
     @cached_property
     def worker_files(self) -> list[File]:
         """Those of the audited files that hold model runners and workers, special devices' included."""
-        return [
-            file for file in self.files if any(part.startswith("worker") for part in file.path.split("/"))
-        ]
+        return [file for file in self.files if _of_workers(file.path)]
 
     @cached_property
     def classes(self) -> list[ClassSymbol]:
@@ -117,4 +115,4 @@ class World:
 
 
 def _of_workers(path: str) -> bool:
-    return any(part.startswith("worker") for part in path.split("/"))
+    return any(part.startswith(("worker", "model_runner")) for part in path.split("/"))
