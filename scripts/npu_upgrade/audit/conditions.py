@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -44,27 +45,40 @@ def text_of(node: Function) -> str:
 
 
 def guards(function: Function, node: ast.AST) -> list[str]:
-    """The parts of the conditions that a node of a function stands under."""
-    return [part for test in _tests_above(function, node) for part in _parts(test)]
+    """The parts of the conditions that a node of a function stands under, their ``else`` included."""
+    parents = _parents(function)
+    found: list[str] = []
+    below = node
+    while below is not function and id(below) in parents:
+        above = parents[id(below)]
+        if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
+            found += _parts(above.test)
+        below = above
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(node: Function) -> Counter[str]:
+    """How often each name, attribute and string stands in a function."""
+    found: Counter[str] = Counter()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute):
+            found[inner.attr] += 1
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+            found[inner.id] += 1
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            found[inner.value] += 1
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _parents(function: Function) -> dict[int, ast.AST]:
+    return {id(child): node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
 
 
 def is_telling(part: str) -> bool:
     """Whether a part speaks of more than local names, which may be called anything."""
     return "." in part or "(" in part
-
-
-def _tests_above(function: ast.AST, node: ast.AST) -> Iterator[ast.expr]:
-    """The tests on the way to a node, those whose ``else`` it stands in included."""
-    for child in ast.iter_child_nodes(function):
-        if _holds(child, node):
-            if isinstance(function, (ast.If, ast.IfExp)) and child is not function.test:
-                yield function.test
-            if child is not node:
-                yield from _tests_above(child, node)
-
-
-def _holds(outer: ast.AST, node: ast.AST) -> bool:
-    return any(inner is node for inner in ast.walk(outer))
 
 
 def _parts(node: ast.AST) -> Iterator[str]:

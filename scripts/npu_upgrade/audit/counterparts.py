@@ -24,6 +24,11 @@ class Both:
     gpu_side: Effective
     npu_side: Effective
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the NPU method calls the GPU side's too, as constructors do."""
+        return id(self.gpu.node) in self.npu_side.reach(self.npu)
+
 
 _found: WeakKeyDictionary[Program, list[Both]] = WeakKeyDictionary()
 
@@ -59,7 +64,11 @@ def _of_pair(pair: Pair, world: World) -> Iterator[Both]:
         other = npu.methods.get(method.name)
         if other is None and world.of_omni:
             yield from (Both(pair, method, caller, gpu, npu) for caller in _written_out(method, gpu, npu))
-        elif other and other.owner.project == theirs and id(method.node) not in npu.reach(other):
+        elif (
+            other
+            and other.owner.project == theirs
+            and (id(method.node) not in npu.reach(other) or method.name == "__init__")
+        ):
             yield Both(pair, method, other, gpu, npu)
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.conditions import Condition, conditions_of, guards, is_telling, text_of
+from npu_upgrade.audit.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.device import is_device_bound, is_replaced
 from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
@@ -30,6 +30,8 @@ def check(world: World) -> Iterator[Finding]:
         yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
     told = _told(world)
     for both in both_sides(world):
+        if both.goes_on:
+            continue
         side = _Sides(both, told, world.of_omni)
         yield from side.findings()
 
@@ -120,9 +122,7 @@ class _Sides:
     def _call_on_npu(self, fact: Fact) -> Fact | None:
         if not fact.call or fact.kind not in (METHOD, MODEL, FUNCTION, CLASS) or fact.name in self.upstream:
             return None
-        names = [node for node in ast.walk(self.both.gpu.node) if _named(node, fact.name)]
-        own = [node for node in ast.walk(self.both.npu.node) if _named(node, fact.name)]
-        if len(names) != 1 or len(own) != 1:
+        if any(names_in(method.node)[fact.name] != 1 for method in (self.both.gpu, self.both.npu)):
             return None
         return facts_of(self.both.npu.owner.file, self.both.npu.node).of.get(fact.key)
 
@@ -164,14 +164,6 @@ class _Sides:
             todo=PORT,
             like="vllm-omni #6654",
         )
-
-
-def _named(node: ast.AST, name: str) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr == name
-    if isinstance(node, ast.Constant):
-        return node.value == name
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
 def _switched(node: ast.stmt) -> str:

@@ -33,7 +33,7 @@ def check(world: World) -> Iterator[Finding]:
 
 def _of_vllm(both: Both) -> Iterator[Finding]:
     """Steps that vllm's method takes for their effect, and vllm-ascend's override does not."""
-    if both.gpu.name == "__init__" or not _COPYING.match(both.npu.owner.file.path):
+    if both.goes_on or not _COPYING.match(both.npu.owner.file.path):
         return
     for fact in facts_of(both.gpu.owner.file, both.gpu.node).of.values():
         bound = is_device_bound(fact.name) or is_replaced(fact.name)

@@ -33,9 +33,12 @@ def check(world: World) -> Iterator[Finding]:
             yield from _of_omni(both)
         else:
             yield from _of_constructors(both)
+            yield from _of_methods(both)
 
 
 def _of_omni(both: Both) -> Iterator[Finding]:
+    if both.goes_on:
+        return
     above = upstream_of(both.gpu_side, both.gpu.name)
     for name, calls in calls_in(both.gpu.node).items():
         if name.startswith(_LOCAL):
@@ -107,6 +110,17 @@ def _of_constructors(both: Both) -> Iterator[Finding]:
                 missing = [k for k in _missing(calls, there, taken, {}) if k in taken]
                 if missing:
                     yield _finding(both, name, missing, calls, there)
+
+
+def _of_methods(both: Both) -> Iterator[Finding]:
+    """Calls of methods that vllm-ascend inherits from vllm as they are."""
+    for name, calls in {} if both.goes_on else calls_in(both.gpu.node).items():
+        method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+        if method and method.owner.project == "vllm":
+            there = merged([both.npu.node], name)
+            missing = _missing(calls, there, _parameters(both, name), {})
+            if missing:
+                yield _finding(both, name, missing, calls, there)
 
 
 def _taken(cls: ClassSymbol) -> list[str]:
