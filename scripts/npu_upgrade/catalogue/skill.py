@@ -34,8 +34,6 @@ def _why_not(root: Path) -> str:
     """Why a folder is no source checkout, empty when it is one."""
     if root.parent.name == "skills" and any(part.startswith(".") for part in root.parts[:-2]):
         return "it lies in an agent's folder of skills"
-    if not (root / ".git").exists():
-        return "it has no .git of its own"
     try:
         repo = Repo(root)
         files = repo.files(repo.resolve("HEAD"))

@@ -130,7 +130,12 @@ def _check(args: argparse.Namespace) -> Result:
     if not differences:
         return Result(Verdict.PASS, f"{path.name} holds for {spec}", data)
     summary = f"{path.name} is stale for {spec}: {len(differences)} differences"
-    command = shlex.join(["upgrade.py", "blocks", "--update-references", "--omni", spec])
+    try:
+        reference_to_refresh()
+        what = ["--update-references"]
+    except BadInput:  # an installed skill is never written to
+        what = ["--out", "blocks"]
+    command = shlex.join(["upgrade.py", "blocks", "--omni", spec, *what])
     return Result(Verdict.FAIL, summary, data, "\n".join(differences), command)
 
 
