@@ -18,20 +18,19 @@ def may_run(method: Method, cls: ClassSymbol, mentions: Mentions, world: World) 
     if method.name.startswith("__"):
         return True
     defined = re.compile(rf"^\s*(?:async\s+)?def\s+{method.name}\b")
-    running = {id(found.node) for found in methods_on(cls)}
-    replaced = {id(base) for pair in world.pairs for base in pair.gpu.mro if base not in pair.npu.mro}
     lines = (mention for mention in mentions.of(method.name) if not defined.search(mention.text))
-    return any(_runs(mention, cls, running, replaced, world) for mention in lines)
+    return any(runs_on_npu(mention, cls, world) for mention in lines)
 
 
-def _runs(mention: Mention, cls: ClassSymbol, running: set[int], replaced: set[int], world: World) -> bool:
+def runs_on_npu(mention: Mention, cls: ClassSymbol, world: World) -> bool:
+    """Whether a line may run where objects of ``cls`` are in use."""
     file = world.program.file(mention.path)
     place = _method_at(file, mention.line) if file else None
     if place is None:
         return True
-    if id(place.owner) in replaced:
+    if any(place.owner in pair.gpu.mro and place.owner not in pair.npu.mro for pair in world.pairs):
         return False
-    return place.owner not in cls.mro or id(place.node) in running
+    return place.owner not in cls.mro or any(place.node is method.node for method in methods_on(cls))
 
 
 @functools.lru_cache(maxsize=4096)

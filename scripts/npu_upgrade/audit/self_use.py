@@ -64,7 +64,8 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
     return found
 
 
-def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> list[Method]:
+@functools.lru_cache(maxsize=1024)
+def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> tuple[Method, ...]:
     """The methods that calls on an object of the class reach, by name or on from there by ``super()``."""
     queue = [found for name in _names(cls) if (found := cls.lookup(name))]
     reached: dict[int, Method] = {}
@@ -73,7 +74,7 @@ def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> list[Method]:
         if id(method.node) not in reached:
             reached[id(method.node)] = method
             queue += _onward(cls, method, vllm)
-    return list(reached.values())
+    return tuple(reached.values())
 
 
 def _names(cls: ClassSymbol) -> dict[str, None]:
