@@ -14,7 +14,7 @@ from lineage_kit import UPSTREAM, commit_at, git_at
 from npu_upgrade import cli
 from npu_upgrade.upgrade.layout import RUNNERS
 
-COMMANDS = ["discover", "lineage", "merge", "plan", "audit", "deliver", "status", "next"]
+COMMANDS = ["discover", "lineage", "merge", "plan", "port", "audit", "deliver", "status", "next"]
 
 OLD = """import torch
 from vllm.config import VllmConfig

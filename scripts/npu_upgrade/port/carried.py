@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, statements
+from npu_upgrade.port.standing import is_ported
 from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.pycode.sequences import Change
 from npu_upgrade.pycode.statements import END, Statement, split_statements
@@ -15,7 +17,7 @@ from npu_upgrade.upgrade.layout import RUNNERS
 
 
 def carried(
-    entries: Mapping[str, Mapping[str, Any]], present: Sequence[Hunk], new: GpuSide
+    entries: Mapping[str, Mapping[str, Any]], present: Sequence[Hunk], npu: NpuSide, new: GpuSide
 ) -> dict[str, Hunk | None]:
     """The hunks of ledger entries that ``present`` does not list any more, by their ids.
 
@@ -23,18 +25,21 @@ def carried(
     """
     listed = {hunk.id for hunk in present}
     return {
-        name: _found(entry, present, new)
+        name: _found(entry, present, npu, new)
         for name, entry in entries.items()
         if name not in listed and entry["kind"] != "upstream"
     }
 
 
-def _found(entry: Mapping[str, Any], present: Iterable[Hunk], new: GpuSide) -> Hunk | None:
+def _found(entry: Mapping[str, Any], present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:
     runner = next((runner for runner in RUNNERS if runner.kind == entry["runner"]), None)
-    if runner is None or entry["kind"] != "change":
-        return None  # what a class lacks altogether is always listed while the GPU side has it
+    if runner is None:
+        return None
     old, after = (tuple(s for s in split_statements(entry[side]) if s.key != END) for side in ("old", "new"))
-    hunk = Hunk("change", runner, entry["unit"], old, after, after=entry["after"])
+    hunk = Hunk(entry["kind"], runner, entry["unit"], old, after, after=entry["after"])
+    if hunk.kind != "change":
+        # What a class lacks altogether is listed anew as long as it lacks it.
+        return hunk if is_ported(hunk, npu) else None
     side = statements(new.unit(runner.kind, hunk.unit))
     place = _place(hunk, side)
     if place is None or any(_includes(other, hunk) for other in present):

@@ -43,19 +43,17 @@ def read_gpu_side(tree: SourceTree, names: Mapping[str, str]) -> GpuSide:
 
     ``names`` are vLLM's names that vllm-ascend calls otherwise (see :func:`upstream_names`).
     """
-    missing = [runner.gpu_path for runner in RUNNERS if not tree.exists(runner.gpu_path)]
-    if missing:
-        raise BadInput(
-            f"{tree.spec} is not a vllm-omni tree with GPU runners: {missing[0]} is missing",
-            expected="the root of a vllm-omni checkout or release",
-            try_="pypi:vllm-omni==VERSION, git:PATH@REF or dir:PATH of vllm-omni itself",
-        )
+    _check_gpu(tree)
     modules = {r.kind: parse_module(translate(read_runner(tree, r.gpu_path).source, names)) for r in RUNNERS}
     return GpuSide(tree, modules)
 
 
 def vllm_base(tree: SourceTree) -> Import | None:
-    """Where the GPU base runner takes vLLM's runner class from, read from its imports."""
+    """Where the GPU base runner takes vLLM's runner class from, read from its imports.
+
+    Raises :class:`BadInput` when there is no GPU runner.
+    """
+    _check_gpu(tree)
     runner = RUNNERS[0]
     module = read_runner(tree, runner.gpu_path)
     node = module.class_def(runner.gpu_class)
@@ -92,3 +90,13 @@ def statements(unit: Unit | None) -> list[Statement]:
 
 def keys_of(found: Sequence[Statement]) -> Counter[str]:
     return Counter(statement.key for statement in found)
+
+
+def _check_gpu(tree: SourceTree) -> None:
+    missing = [runner.gpu_path for runner in RUNNERS if not tree.exists(runner.gpu_path)]
+    if missing:
+        raise BadInput(
+            f"{tree.spec} is not a vllm-omni tree with GPU runners: {missing[0]} is missing",
+            expected="the root of a vllm-omni checkout or release",
+            try_="pypi:vllm-omni==VERSION, git:PATH@REF or dir:PATH of vllm-omni itself",
+        )

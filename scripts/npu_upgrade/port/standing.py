@@ -37,9 +37,12 @@ def own_keys(hunk: Hunk, npu: NpuSide) -> Counter[str]:
 
 def is_ported(hunk: Hunk, npu: NpuSide) -> bool:
     """Whether the NPU side holds all of a hunk that says something, and nothing of what goes with it."""
+    if hunk.kind == "base":
+        name = hunk.new[0].key.rpartition(".")[2]
+        return any(cls.name == name for cls in npu.ancestors(hunk.runner))
     own = own_keys(hunk, npu)
-    if hunk.kind != "change":
-        return hunk.kind == "method" and bool(own)
+    if hunk.kind == "method":
+        return bool(own)
     left = [*lacking(hunk, own), *lingering(hunk, own)]
     telling = any(weight(key) > TELLING for key in (*hunk.added, *hunk.removed))
     return not [key for key in left if weight(key) > TELLING or not telling]

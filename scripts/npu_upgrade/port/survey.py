@@ -36,7 +36,7 @@ def survey(
 ) -> Survey:
     """Gather, sort out and rank; ``entries`` are those of the ledger that are open or waived."""
     hunks = gather(npu, since.side, new, upstream)
-    again = carried(entries, hunks, new)
+    again = carried(entries, hunks, npu, new)
     hunks += [hunk for hunk in again.values() if hunk is not None]
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}

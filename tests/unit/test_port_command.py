@@ -1,0 +1,294 @@
+"""The port command: what it lists, takes and refuses, and what it remembers."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lineage_kit import commit_at, git_at
+from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write
+
+from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.upgrade.layout import GPU_WORKER, NPU_WORKER
+
+AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
+GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortWorld:
+    made = PortWorld(tmp_path)
+    monkeypatch.chdir(made.workspace)
+    return made
+
+
+def ledger(world: PortWorld) -> dict[str, dict[str, Any]]:
+    return json.loads((world.workspace / ".npu-upgrade" / "port.json").read_text())["hunks"]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_list_holds_what_the_gpu_side_gained(world: PortWorld) -> None:
+    before = everything(world.omni)
+    code, data, _ = world.port()
+    found = {hunk["group"]: hunk["tier"] for hunk in data["hunks"]}
+    assert code == 0, data
+    assert found == {"ar.__init__": 1, "ar.run": 1, "ar.needs_payload": 1, "ar.pick": 3}
+    assert data["counts"] | {"tier 1": 3, "tier 2": 0, "tier 3": 1} == data["counts"]
+    assert data["next"].endswith("--top")
+    assert everything(world.omni) == before
+
+
+def test_what_only_follows_vllm_is_left_out(world: PortWorld) -> None:
+    _, data, _ = world.port()
+    assert not any("StepStats" in hunk["text"] for hunk in data["hunks"])
+
+
+def test_without_vllms_change_the_same_statement_is_omnis(tmp_path: Path) -> None:
+    world = PortWorld(tmp_path, vllm_new="class GPUModelRunner:\n    def run(self, batch):\n        pass\n")
+    assert any("StepStats" in hunk["text"] for hunk in world.port()[1]["hunks"])
+
+
+def test_a_hunk_comes_with_what_it_needs_and_its_imports(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.run"]
+    code, data, _ = world.port("--apply", hunk["id"])
+    text = world.ar.read_text()
+    assert code == 0, data
+    assert "            payload = flatten_payload(payload)\n        self.send(payload)\n" in text
+    assert "from vllm_omni.keys import flatten_payload\n" in text
+    assert "    def needs_payload(self, batch):\n" in text
+    assert "        self.downstream_cache = {}\n" in text
+    assert undefined_names(text) == set()
+    assert len(data["taken"]) == 3
+
+
+def test_everything_else_stays_byte_for_byte(world: PortWorld) -> None:
+    before = world.ar.read_text().split("\n")
+    world.port("--top")
+    after = world.ar.read_text().split("\n")
+    assert [line for line in after if line in before or not line] != []
+    left = iter(after)
+    assert all(line in left for line in before), "a line of ours went or moved"
+
+
+def test_what_was_taken_is_ported_in_the_next_list(world: PortWorld) -> None:
+    world.port("--top")
+    _, data, _ = world.port()
+    assert {hunk["group"] for hunk in data["hunks"]} == {"ar.pick"}
+    states = {entry["unit"].partition(".")[2]: entry["state"] for entry in ledger(world).values()}
+    assert states == {"__init__": "ported", "run": "ported", "needs_payload": "ported", "pick": "open"}
+
+
+def test_what_a_person_ported_is_seen(world: PortWorld) -> None:
+    world.port()
+    text = world.ar.read_text().replace("  # ours\n", "\n        self.downstream_cache = dict()\n")
+    tail = "\n    def needs_payload(self, batch):\n        return True\n"
+    world.ar.write_text(text.replace("= dict()", "= {}") + tail)
+    world.port()
+    states = {entry["unit"].partition(".")[2]: entry["state"] for entry in ledger(world).values()}
+    assert states == {"__init__": "ported", "run": "open", "needs_payload": "ported", "pick": "open"}
+
+
+def test_a_group_is_taken_together(world: PortWorld) -> None:
+    code, data, _ = world.port("--group", "ar.__init__")
+    assert (code, len(data["taken"])) == (0, 1)
+    assert "downstream_cache" in world.ar.read_text()
+
+
+def test_a_hunk_with_an_unknown_name_is_refused_with_its_text(world: PortWorld) -> None:
+    wanted = world.hunks()
+    before = everything(world.omni)
+    code, data, err = world.port("--apply", wanted["ar.pick"]["id"])
+    refused = data["refused"][0]
+    assert code == 1
+    assert "self.model" in refused["reason"]
+    assert "def pick" in refused["text"]
+    assert "def pick" in err
+    assert everything(world.omni) == before
+
+
+def test_the_rest_is_taken_when_one_is_refused(world: PortWorld) -> None:
+    hunks = world.hunks()
+    code, data, _ = world.port("--apply", hunks["ar.pick"]["id"], hunks["ar.__init__"]["id"])
+    assert code == 1
+    assert data["taken"] == [hunks["ar.__init__"]["id"]]
+    assert "downstream_cache" in world.ar.read_text()
+
+
+def test_a_hunk_without_a_place_is_refused(tmp_path: Path) -> None:
+    changed = GPU_AR_OLD.replace(
+        "payload = self.pack(states)", "payload = self.pack(states, self.stage_name)"
+    )
+    npu = NPU_AR.replace("payload = self.pack(states)", "payload = self.encode(states.cpu())")
+    world = PortWorld(tmp_path, omni_files(changed, npu))
+    hunk = world.hunks()["ar.run"]
+    code, data, _ = world.port("--apply", hunk["id"])
+    assert (hunk["tier"], code) == (3, 1)
+    assert data["refused"][0]["reason"]
+
+
+def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
+    before = everything(world.omni)
+    out = world.root / "out"
+    code, data, _ = world.port("--top", "--out", str(out))
+    assert code == 0, data
+    assert everything(world.omni) == before
+    assert [Path(path) for path in data["files"]] == [out / AR]
+    ast.parse((out / AR).read_text())
+    assert (
+        world.port("--group", "ar.__init__", "--out", str(out))[0] == 0
+    )  # what a port wrote may be replaced
+
+
+def test_a_file_edited_in_out_is_not_overwritten(world: PortWorld) -> None:
+    out = world.root / "out"
+    world.port("--top", "--out", str(out))
+    (out / AR).write_text((out / AR).read_text() + "# mine\n")
+    code, data, _ = world.port("--top", "--out", str(out))
+    assert (code, "edited" in data["error"]) == (2, True)
+    assert (out / AR).read_text().endswith("# mine\n")
+
+
+def test_a_checkout_that_is_not_at_the_ref_is_not_overwritten(world: PortWorld) -> None:
+    git_at(world.omni, "2026-02-01", "init", "-q", "-b", "main")
+    commit_at(world.omni, "2026-02-01", {"README.md": "omni\n"})
+    world.ar.write_text(world.ar.read_text() + "# mine\n")
+    code, data, _ = world.port("--top", omni=f"git:{world.omni}@main")
+    assert (code, "edited since" in data["error"]) == (2, True)
+    assert world.ar.read_text().endswith("# mine\n")
+
+
+def test_a_git_checkout_at_the_ref_is_changed_in_place(world: PortWorld) -> None:
+    git_at(world.omni, "2026-02-01", "init", "-q", "-b", "main")
+    commit_at(world.omni, "2026-02-01", {"README.md": "omni\n"})
+    assert world.port("--top", omni=f"git:{world.omni}@main")[0] == 0
+    assert git_at(world.omni, "2026-02-01", "status", "--porcelain") == f"M {AR}"
+
+
+def test_another_tree_can_be_the_gpu_side(world: PortWorld) -> None:
+    npu_only = write(world.root / "lagging", omni_files(GPU_AR_OLD))
+    assert world.port(omni=f"dir:{npu_only}")[1]["hunks"] == []
+    _, data, _ = world.port("--gpu", f"dir:{world.omni}", omni=f"dir:{npu_only}")
+    assert {hunk["group"] for hunk in data["hunks"]} >= {"ar.run", "ar.__init__"}
+
+
+# -- the ledger --
+
+
+def test_a_waived_hunk_is_not_listed_and_not_taken(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    code, data, _ = world.port("--waive", hunk["id"], "--note", "not on this device")
+    assert code == 0
+    assert "ar.__init__" not in {other["group"] for other in data["hunks"]}
+    assert (
+        ledger(world)[hunk["id"]] | {"state": "waived", "note": "not on this device"}
+        == ledger(world)[hunk["id"]]
+    )
+    assert "ar.__init__" not in world.hunks()
+
+
+def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    newer = GPU_AR_NEW.replace('{"hidden": states}', '{"hidden": states, "step": self.step}')
+    (world.omni / GPU_AR).write_text(newer)
+    between = write(world.root / "between", omni_files(GPU_AR_NEW))
+    code, data, _ = world.port(since=f"dir:{between}")
+    found = {other["group"]: other for other in data["hunks"]}
+    assert code == 0
+    assert found["ar.__init__"]["id"] == hunk["id"]
+    assert found["ar.__init__"]["carried"]
+    assert not found["ar.pack"]["carried"]
+    assert world.port("--apply", hunk["id"], since=f"dir:{between}")[0] == 0
+    assert "downstream_cache" in world.ar.read_text()
+
+
+def test_what_the_gpu_side_dropped_again_is_gone(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    (world.omni / GPU_AR).write_text(GPU_AR_NEW.replace("        self.downstream_cache = {}\n", ""))
+    assert "ar.__init__" not in world.hunks()
+    assert ledger(world)[hunk["id"]]["state"] == "gone"
+
+
+def test_a_broken_ledger_is_refused_and_kept(world: PortWorld) -> None:
+    path = world.workspace / ".npu-upgrade" / "port.json"
+    path.parent.mkdir()
+    path.write_text('{"schema": "else"}')
+    code, data, _ = world.port()
+    assert (code, "port.json" in data["error"]) == (2, True)
+    assert path.read_text() == '{"schema": "else"}'
+
+
+# -- bad input: exit 2, one message, nothing written --
+
+
+def refused(world: PortWorld, result: tuple[int, dict[str, Any], str], *words: str) -> None:
+    code, data, _ = result
+    assert code == 2, data
+    assert {"error", "expected", "try"} <= set(data)
+    text = " ".join((data["error"], data["expected"], data["try"]))
+    assert all(word in text for word in words), text
+    assert everything(world.workspace) == {}
+
+
+def test_not_a_vllm_omni_tree(world: PortWorld) -> None:
+    refused(world, world.port(omni=f"dir:{world.vllm}"), "not a vllm-omni tree")
+    refused(world, world.port("--gpu", f"dir:{world.vllm}"), "GPU runners", "is missing")
+
+
+def test_since_without_gpu_runners(world: PortWorld) -> None:
+    refused(world, world.port(since=f"dir:{world.vllm}"), "GPU runners", "is missing")
+
+
+def test_since_newer_than_the_gpu_side(world: PortWorld) -> None:
+    for folder, version in ((world.omni, "0.20.0"), (world.old, "0.22.0")):
+        (folder / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nVersion: {version}\n")
+    refused(world, world.port(), "newer than the GPU side")
+
+
+def test_an_unknown_id_names_the_nearest(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    code, data, _ = world.port("--apply", hunk["id"][:-1] + "x")
+    assert (code, data["try"]) == (2, hunk["id"])
+    code, data, _ = world.port("--group", "ar.__int__")
+    assert (code, data["try"]) == (2, "ar.__init__")
+
+
+def test_an_unfinished_merge(world: PortWorld) -> None:
+    world.ar.write_text("<<<<<<< mine\n=======\n>>>>>>> theirs\n" + world.ar.read_text())
+    refused(world, world.port(), "conflict markers")
+
+
+def test_a_runner_file_that_is_not_python(world: PortWorld) -> None:
+    (world.omni / GPU_AR).write_text("def broken(:\n")
+    refused(world, world.port(), GPU_AR, "not Python")
+
+
+def test_usage(world: PortWorld) -> None:
+    refused(world, world.port("--waive", "port-1"), "--note")
+    refused(world, world.port("--out", "out"), "--top")
+    refused(world, world.port("--top", omni="pypi:vllm-omni==0.20.0"), "--out DIR")
+
+
+def test_a_place_that_cannot_be_written(world: PortWorld) -> None:
+    (world.root / "file").write_text("in the way")
+    refused(world, world.port("--top", "--out", str(world.root / "file")), "is a file")
+    (world.root / "out").mkdir()
+    (world.root / "out" / "vllm_omni").write_text("in the way")
+    code, data, _ = world.port("--top", "--out", str(world.root / "out"))
+    assert (code, "vllm_omni" in data["error"]) == (2, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_locked_checkout(world: PortWorld) -> None:
+    world.ar.parent.chmod(0o500)
+    before = world.ar.read_text()
+    code, data, _ = world.port("--top")
+    world.ar.parent.chmod(0o700)
+    assert (code, "cannot write" in data["error"]) == (2, True)
+    assert world.ar.read_text() == before
