@@ -23,10 +23,14 @@ UPSTREAM = """class Up:
         self.finish(batch)
 
     def other(self):
-        pass
+        self.model = None
 """
 OMNI = """from up.worker import Up
 from vllm_omni.payload import flatten
+
+
+def loudly(batch):
+    return batch
 
 
 class Talker:
@@ -73,6 +77,10 @@ def test_imports_of_omni_at_the_top_and_in_the_method(tmp_path: Path) -> None:
     assert found(tmp_path, "from vllm_omni.audio import cut") == ["`vllm_omni.audio.cut`"]
 
 
+def test_helpers_of_the_same_file(tmp_path: Path) -> None:
+    assert found(tmp_path, "loudly(batch)", "batch.loudly(batch)") == ["`loudly` (same file)"]
+
+
 def test_hooks_of_the_model(tmp_path: Path) -> None:
     keys = ["if hasattr(self.model, 'speak'):", "self.model.listen(batch)"]
     assert found(tmp_path, *keys) == ["`model.listen`", "`model.speak`"]
@@ -93,6 +101,7 @@ def test_a_copy_is_told_from_an_override(tmp_path: Path) -> None:
     units = counterparts(trees(tmp_path), f"{WORKER}/runner.py", None, {"up": "1.0"})
     told = {one.unit.qualname: (one.upstream, one.version, one.base is not None) for one in units}
     assert told == {
+        "loudly": ("", "", False),
         "Talker.talk": ("", "", False),
         "Runner.run": ("up/base.py:Up.run", "1.0", True),
         "Runner.other": ("up/base.py:Up.other", "1.0", False),

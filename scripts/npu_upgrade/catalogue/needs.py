@@ -50,10 +50,12 @@ def omni_names(omni: SourceTree, folders: Iterable[str], upstream: Iterable[str]
 def needs(keys: Sequence[str], module: Module, path: str, names: OmniNames) -> tuple[str, ...]:
     """What statements of a file use of omni, sorted: modules, helpers and attributes, model attributes."""
     found: dict[str, None] = {}
-    items = _omni_imports(module, path)
+    items, own = _omni_imports(module, path), _definitions(module)
     for node in nodes(keys):
         if isinstance(node, ast.Name) and node.id in items:
             found[_imported(items[node.id])] = None
+        elif isinstance(node, ast.Name) and node.id in own:
+            found[f"`{node.id}` (same file)"] = None
         elif isinstance(node, ast.Attribute):
             _note_attribute(found, node, names)
         elif isinstance(node, ast.Call):
@@ -102,6 +104,12 @@ def _learn(names: OmniNames, node: ast.ClassDef) -> None:
 def _omni_imports(module: Module, path: str) -> dict[str, Import]:
     items = file_imports(module.source, path)
     return {item.bound: item for item in items if item.module.startswith("vllm_omni")}
+
+
+def _definitions(module: Module) -> set[str]:
+    """The functions and classes at the top level of a file."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in module.tree.body if isinstance(node, kinds)}
 
 
 def _imported_here(node: ast.Import | ast.ImportFrom, path: str) -> list[str]:
