@@ -60,12 +60,10 @@ class _File:
         self.live = list(live_statements(file.tree, vllm, self._works))
 
     @cached_property
-    def asked(self) -> set[str]:
-        return _asked_for(self.file)
-
-    @cached_property
-    def bound(self) -> set[str]:
-        return _bound_locally(self.file)
+    def places(self) -> dict[int, Live]:
+        """The statement of every node that has to work, by the identity of the node."""
+        lasting = (live for live in self.live if not live.typing_only)
+        return {id(node): live for live in lasting for node in live.expressions()}
 
     def imports(self) -> Iterator[Finding]:
         for live in self.live:
@@ -74,11 +72,11 @@ class _File:
 
     def findings(self) -> Iterator[Finding]:
         yield from self.imports()
-        for live in self.live:
-            if not live.typing_only:
-                nodes = list(live.expressions())
-                yield from self._attributes(nodes, live)
-                yield from self._paths(nodes, live)
+        for node in self.file.nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                yield from self._attribute(node)
+            elif _looks_like_path(node):
+                yield from self._path(node)
 
     def _works(self, node: ast.AST) -> bool:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -95,29 +93,30 @@ class _File:
                 kind = {"": "missing-import", "late": "missing-import-late", "typing": "missing-type"}[when]
                 yield self._finding(kind, live, alias.lineno, *missing, _WHEN[when], item.statement())
 
-    def _attributes(self, nodes: list[ast.AST], live: Live) -> Iterator[Finding]:
-        for node in nodes:
-            read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-            if read and (missing := self._missing_attribute(node)):
-                why = "the expression raises AttributeError when it is reached"
-                text = ast.unparse(node)
-                yield self._finding("missing-attribute", live, node.lineno, *missing, why, text)
+    def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
+        missing = self._missing_attribute(node)
+        if missing and (live := self.places.get(id(node))):
+            why = "the expression raises AttributeError when it is reached"
+            yield self._finding("missing-attribute", live, node.lineno, *missing, why, ast.unparse(node))
 
     def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
         """The module or class, and the name, when ``node`` reads a name that one of the trees lacks."""
-        root = _root(node.value)
-        if root is None or root in self.bound or node.attr in self.asked or node.attr.startswith("__"):
+        parts = _parts(node.value)
+        if not parts[0] or node.attr.startswith("__"):
             return None
-        items = [*self.file.imports.get(root, []), *self.file.local_imports.get(root, [])]
-        owners = [self._owner(item, node.value) for item in items]
+        items = [*self.file.imports.get(parts[0], []), *self.file.local_imports.get(parts[0], [])]
+        owners = [self._owner(item, parts[1:]) for item in items]
         if not owners or not all(owner and lacks(self.program, owner, node.attr) for owner in owners):
             return None
-        return str(owners[0]), node.attr
+        hidden = parts[0] in _bound_locally(self.file) or node.attr in _asked_for(self.file)
+        return None if hidden else (str(owners[0]), node.attr)
 
-    def _owner(self, item: Import, expr: ast.expr) -> str | None:
-        """The module or class of the trees that ``expr`` stands for, when ``item`` binds its root."""
+    def _owner(self, item: Import, rest: list[str]) -> str | None:
+        """The module or class of the trees that a dotted name stands for, whose root ``item`` binds."""
+        if not self.program.judges(item.module):
+            return None
         symbol = self.program.imported(item)
-        for part in _parts(expr)[1:]:
+        for part in rest:
             if not isinstance(symbol, ModuleSymbol):
                 return None
             symbol = self.program.lookup(symbol.name, part)
@@ -125,16 +124,15 @@ class _File:
             return f"{symbol.file.module}.{symbol.name}"
         return symbol.name if isinstance(symbol, ModuleSymbol) else None
 
-    def _paths(self, nodes: list[ast.AST], live: Live) -> Iterator[Finding]:
-        found = [node for node in nodes if _looks_like_path(node)]
+    def _path(self, node: ast.Constant) -> Iterator[Finding]:
+        missing = missing_path(self.program, str(node.value))
+        live = self.places.get(id(node)) if missing else None
         # A file that puts modules into sys.modules may make the one it names.
-        if not found or "sys.modules" in self.file.source:
+        if missing is None or live is None or "sys.modules" in self.file.source:
             return
-        ignored = {id(part) for node in nodes for part in _no_path(node)}
-        for node in found:
-            if id(node) not in ignored and (missing := missing_path(self.program, str(node.value))):
-                why = "whoever imports by this path fails"
-                yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
+        if id(node) not in {id(part) for other in live.expressions() for part in _no_path(other)}:
+            why = "whoever imports by this path fails"
+            yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
 
     def _finding(
         self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str
@@ -161,12 +159,6 @@ class _File:
 def _in_function(live: Live, file: File) -> bool:
     first, _, rest = live.scope.partition(".")
     return bool(rest) or (bool(first) and first not in file.classes)
-
-
-def _root(expr: ast.expr) -> str | None:
-    while isinstance(expr, ast.Attribute):
-        expr = expr.value
-    return expr.id if isinstance(expr, ast.Name) else None
 
 
 def _parts(expr: ast.expr) -> list[str]:
