@@ -115,7 +115,7 @@ def _cases_table(results: Sequence[Result]) -> str:
 
 
 def _expected(case: Case) -> str:
-    wanted = case.silent or case.expect
+    wanted = case.wanted
     return f"{'/'.join(wanted.checks)}: {wanted.subject}" if wanted else "-"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -13,6 +13,8 @@ from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import World
 from npu_upgrade.progress import say
 
+_BATCH = 8  # cases of one process: fewer read the same triple more often, more leave cores idle
+
 
 @dataclass(frozen=True)
 class Result:
@@ -21,7 +23,6 @@ class Result:
 
     case: Case
     found: tuple[Finding, ...]
-    new: int
 
     @property
     def passed(self) -> bool:
@@ -64,36 +65,58 @@ class Bench:
 
     def result(self, case: Case) -> Result:
         """Judge one case by the checks that its recipe names (a negative one by all)."""
-        wanted = case.silent if case.group == "negative" else case.expect
-        if wanted is None and case.group != "negative":
-            return Result(case, (), 0)
+        wanted = case.wanted
+        found = [item for item in self.run(case, self.names(case)) if wanted is None or wanted.fits(item)]
+        return Result(case, tuple(found))
+
+    @staticmethod
+    def names(case: Case) -> list[str]:
+        """The checks that a case is judged by."""
         there = check_names()
-        names = [name for name in (wanted.checks if wanted else there) if name in there]
-        new = self.run(case, names)
-        found = [finding for finding in new if wanted is None or wanted.fits(finding)]
-        return Result(case, tuple(found), len(new))
+        if case.wanted is None:
+            return there if case.group == "negative" else []
+        return [name for name in case.wanted.checks if name in there]
 
 
 def run_cases(cases: Sequence[Case], jobs: int | None = None) -> list[Result]:
-    """All results in the order of the cases; triples are spread over ``jobs`` processes."""
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(str(sorted((case.old or case.specs).items())), []).append(case)
-    ordered = sorted(groups.values(), key=len, reverse=True)
-    jobs = min(jobs or os.cpu_count() or 1, len(ordered))
-    if jobs <= 1:
-        done = [_group(group) for group in ordered]
-    else:
-        with ProcessPoolExecutor(jobs) as pool:
-            done = list(pool.map(_group, ordered))
-    by_id = {result.case.id: result for results in done for result in results}
+    """All results in the order of the cases, by ``jobs`` processes (default: one for each core)."""
+    batches = _batches(cases)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        by_id = {result.case.id: result for results in pool.map(_batch, batches) for result in results}
     return [by_id[case.id] for case in cases]
 
 
-def _group(cases: list[Case]) -> list[Result]:
+def _batches(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases of one triple together, a few at a time, the long batches first."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(str(sorted((case.old or case.specs).items())), []).append(case)
+    batches = [group[i : i + _BATCH] for group in groups.values() for i in range(0, len(group), _BATCH)]
+    return sorted(batches, key=len, reverse=True)
+
+
+def _batch(cases: list[Case]) -> list[Result]:
+    """The results of cases of one triple, which is read and judged once."""
     bench = Bench()
     results = []
     for case in cases:
-        results.append(bench.result(case))
+        if case.old:
+            bench.findings(case.old, bench.names(case))
+        results.append(_forked(bench, case) if case.edits else bench.result(case))
         say(f"{case.id}: {'as expected' if results[-1].passed else 'not as expected'}")
     return results
+
+
+def _forked(bench: Bench, case: Case) -> Result:
+    """The result from a process that starts with all that was read, and takes what it adds away."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(bench.result(case)))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        raise SystemExit(f"the audit of case {case.id} failed; see above") from None
+    finally:
+        process.join()

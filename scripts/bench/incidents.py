@@ -70,6 +70,11 @@ class Case:
         return self.group == "incident" and self.kind in COUNTED and not self.held_out
 
     @property
+    def wanted(self) -> Expect | None:
+        """The finding to look for: the expected one, or of a negative case the one to be silent of."""
+        return self.silent if self.group == "negative" else self.expect
+
+    @property
     def old(self) -> dict[str, str]:
         """The specs that findings are new against; empty where any finding counts."""
         return self.baseline or (self.specs if self.edits else {})
