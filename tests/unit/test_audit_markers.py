@@ -102,3 +102,25 @@ def test_a_condition_around_upstreams_code_is_omnis(tmp_path: Path) -> None:
     inner = [f"    {line}" for line in lines[1:4]]
     method = "\n".join([lines[0], f"    {FENCE}", "    if self.talker:", *inner, f"    {FENCE}", *lines[4:]])
     assert kinds(tmp_path, method) == []
+
+
+def test_a_marker_below_the_last_statement_belongs_to_the_method(tmp_path: Path) -> None:
+    closed = UPSTREAM.replace("    state =", f"    {FENCE}\n    state =") + f"    {FENCE}\n"
+    assert "unpaired" not in kinds(tmp_path, closed)
+
+
+def test_markers_around_whole_methods_pair_in_their_class(tmp_path: Path) -> None:
+    helper = f"{FENCE}\ndef helper(self):\n    return 1\n"
+    assert kinds(tmp_path / "closed", UPSTREAM + helper + f"{FENCE}\n") == []
+    found = seen(make_world(tmp_path / "open", worker(UPSTREAM + helper)), "markers")
+    assert found == [("unpaired", "", "NPUARModelRunner")]
+
+
+def test_a_method_that_is_no_copy_is_looked_at_too(tmp_path: Path) -> None:
+    own = f"def helper(self):\n    {FENCE}\n    return 1\n"
+    found = seen(make_world(tmp_path, worker(UPSTREAM + own)), "markers")
+    assert found == [("unpaired", "NPUARModelRunner", "helper")]
+
+
+def test_dashes_alone_are_no_marker(tmp_path: Path) -> None:
+    assert kinds(tmp_path, with_lines("tokens = ", "# ---------")) == []

@@ -19,17 +19,3 @@ def line_numbers(statements: Sequence[Statement], start: int) -> list[tuple[int,
         found.append((line + 1, line + len(statement.lines)))
         line += len(statement.lines)
     return found
-
-
-def comment_lines(statements: Sequence[Statement], start: int) -> list[list[int]]:
-    """The line (1-based) of each comment before each statement, as of :func:`line_numbers`."""
-    found: list[list[int]] = []
-    line = start
-    for statement in statements:
-        lines = []
-        for comment in statement.comments:
-            line += comment.blanks + 1
-            lines.append(line)
-        found.append(lines)
-        line += statement.blanks + len(statement.lines)
-    return found

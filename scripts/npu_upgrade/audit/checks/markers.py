@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from npu_upgrade.audit.copies import Copy
+from npu_upgrade.audit.fences import Fence, fences_in, odd_one
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.program import File
 from npu_upgrade.audit.world import World
-from npu_upgrade.pycode.positions import comment_lines, line_numbers
+from npu_upgrade.pycode.positions import line_numbers
 from npu_upgrade.pycode.statements import END
 from npu_upgrade.upgrade.align import align, weight
 from npu_upgrade.upgrade.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_statements
@@ -31,12 +33,15 @@ _VLLM = "vllm/v1/worker/gpu_model_runner.py"
 
 
 def check(world: World) -> Iterator[Finding]:
+    if not world.of_omni:
+        return
     words = _upstream_words(world)
+    for file in world.worker_files:
+        for scope, fences in fences_in(file).items():
+            yield from _unpaired(file, scope, fences)
     for copy in world.copies:
         yield from _outside(copy, words)
-        fences = _fences(copy)
-        yield from _unpaired(copy, fences)
-        yield from _inside(copy, fences)
+        yield from _inside(copy)
 
 
 def _upstream_words(world: World) -> set[str]:
@@ -92,45 +97,38 @@ def _runs(numbers: Iterable[int]) -> list[list[int]]:
     return runs
 
 
-def _fences(copy: Copy) -> list[tuple[int, int, int, bool]]:
-    """(statement, line, depth, whether it is a rule of dashes) of the markers and rules of a method."""
-    lines = comment_lines(copy.ours, copy.unit.start)
-    return [
-        (number, lines[number][place], comment.indent, not is_fence(comment.text))
-        for number, statement in enumerate(copy.ours)
-        for place, comment in enumerate(statement.comments)
-        if is_fence(comment.text) or is_rule(comment.text)
-    ]
-
-
-def _unpaired(copy: Copy, fences: Sequence[tuple[int, int, int, bool]]) -> Iterator[Finding]:
-    """An odd number of markers, or one that a mere line of dashes closes."""
-    markers = [fence for fence in fences if not fence[3]]
+def _unpaired(file: File, scope: str, fences: Sequence[Fence]) -> Iterator[Finding]:
+    """An odd number of markers in one method or class, or one that a mere line of dashes closes."""
+    markers = [fence for fence in fences if not fence.is_rule]
     if len(markers) % 2 == 0:
         return
-    rules = [fence for fence in fences if fence[3]]
+    rules = [fence for fence in fences if fence.is_rule and fence.line > markers[0].line]
+    place = scope or file.path.rpartition("/")[2]
     if rules:
-        line, kind = rules[0][1], "closed-by-dashes"
-        what = f"a line of dashes closes a marker of {copy.unit.qualname}"
+        line, kind = rules[0].line, "closed-by-dashes"
+        what = f"a line of dashes closes a marker of {place}"
     else:
-        line, kind = _odd_one(markers)[1], "unpaired"
-        what = f"{copy.unit.qualname} has {len(markers)} markers, so one of them opens or closes nothing"
-    yield _finding(
-        copy, kind, line, what, "pairs after it turn over, and tools take upstream's code for omni's",
-        "close each marker with the same marker",
-    )  # fmt: skip
+        line, kind = odd_one(markers).line, "unpaired"
+        count = f"{len(markers)} marker{'s' * (len(markers) > 1)}"
+        what = f"{place} has {count}, so one of them opens or closes nothing"
+    owner, _, name = scope.rpartition(".")
+    why = "pairs after it turn over, and tools take upstream's code for omni's"
+    here = Side("vllm-omni", file.path, line, "marker without its pair")
+    yield Finding(
+        NAME, kind, owner, name, what, here, None, "", why, "close each marker with the same marker"
+    )
 
 
-def _odd_one(markers: Sequence[tuple[int, int, int, bool]]) -> tuple[int, int, int, bool]:
-    """The first marker that has no second one at its depth."""
-    depths = [marker[2] for marker in markers]
-    return next((m for m in markers if depths.count(m[2]) % 2), markers[-1])
-
-
-def _inside(copy: Copy, fences: Sequence[tuple[int, int, int, bool]]) -> Iterator[Finding]:
+def _inside(copy: Copy) -> Iterator[Finding]:
     """Pairs that hold upstream's own code, more of it than of omni's."""
-    markers = [fence for fence in fences if not fence[3]]
-    if len(markers) != len(fences) or len(markers) % 2:
+    every = [
+        (number, comment)
+        for number, statement in enumerate(copy.ours)
+        for comment in statement.comments
+        if is_fence(comment.text) or is_rule(comment.text)
+    ]
+    markers = [(number, comment.indent) for number, comment in every if is_fence(comment.text)]
+    if len(markers) != len(every) or len(markers) % 2:
         return
     same = {
         number for i, number in align(copy.base, copy.ours) if copy.base[i].indent == copy.ours[number].indent
@@ -139,7 +137,7 @@ def _inside(copy: Copy, fences: Sequence[tuple[int, int, int, bool]]) -> Iterato
     for opening, closing in zip(markers[::2], markers[1::2], strict=True):
         between = [n for n in range(opening[0], closing[0]) if copy.ours[n].key != END]
         theirs = [n for n in between if n in same and weight(copy.ours[n].key) > 1]
-        if opening[2] == closing[2] and len(theirs) >= FEWEST and 2 * len(theirs) > len(between):
+        if opening[1] == closing[1] and len(theirs) >= FEWEST and 2 * len(theirs) > len(between):
             held += theirs
     if not held:
         return
