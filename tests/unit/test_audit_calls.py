@@ -1,0 +1,253 @@
+"""The check for calls that do not fit what they reach."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from tests.unit.audit_kit import ASCEND, BASE, make_world, seen
+
+from npu_upgrade.audit.constructors import constructor, record_fields
+from npu_upgrade.upgrade.signatures import signature
+
+CAP = "vllm/captions.py"
+CAPTIONS = """
+    class Caption:
+        def __init__(self, text, size=1):
+            pass
+
+    def draw(at, *, colour=0):
+        pass
+"""
+
+
+def calls_of(folder: Path, body: str) -> list[tuple[str, str, str]]:
+    """The findings on a method of the NPU base runner with this body, ``vllm.captions`` being given."""
+    lines = "\n".join(f"        {line}" for line in body.strip().split("\n"))
+    runner = (
+        "import vllm.captions as captions\n"
+        "from vllm.captions import Caption, draw\n"
+        "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n"
+        f"\n\nclass OmniNPUModelRunner(NPUModelRunner):\n    def step(self, xs):\n{lines}\n"
+    )
+    return seen(make_world(folder, {BASE: runner, CAP: CAPTIONS}), "calls")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("draw()", "needs at"),
+        ("draw(1, 2)", "takes 1 positional arguments, gets 2"),
+        ("captions.draw(1, shade=2)", "has no parameter shade"),
+        ("Caption('a', 1, 2)", "takes 2 positional arguments, gets 3"),
+        ("from vllm.captions import draw as paint\npaint()", "needs at"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_found(tmp_path: Path, body: str, reason: str) -> None:
+    ((_, owner, subject),) = calls_of(tmp_path, body)
+    assert owner == "OmniNPUModelRunner.step" and subject.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "draw(1)",
+        "draw(at=1, colour=2)",
+        "Caption('a')",
+        "draw(*xs)",
+        "draw(1, **self.options)",
+        "draw = xs\ndraw(1, 2, 3)",
+        "for draw in xs:\n    draw(1, 2, 3)",
+        "try:\n    draw()\nexcept TypeError:\n    draw(1)",
+    ],
+)
+def test_what_fits_or_cannot_be_told_is_left_alone(tmp_path: Path, body: str) -> None:
+    assert calls_of(tmp_path, body) == []
+
+
+def test_a_branch_for_another_vllm_is_left_alone(tmp_path: Path) -> None:
+    version = {"vllm/_version.py": "__version__ = '0.30.0'\n", CAP: "def draw(at):\n    pass\n"}
+    runner = """
+        from vllm.captions import draw
+        from vllm_ascend.utils import vllm_version_is
+
+        def old():
+            if vllm_version_is("0.28.0"):
+                draw(1, 2)
+            else:
+                draw()
+    """
+    world = make_world(tmp_path, version | {BASE: runner})
+    assert seen(world, "calls") == [("call", "old", "draw: needs at")]
+
+
+def test_methods_are_found_by_self_super_and_attribute(tmp_path: Path) -> None:
+    files = {
+        CAP: "class Table:\n    def fill(self, rows):\n        pass\n",
+        ASCEND: """
+            from vllm.captions import Table
+
+            class NPUModelRunner:
+                def __init__(self):
+                    self.table = Table()
+
+                def plan(self, size):
+                    pass
+        """,
+        BASE: """
+            from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+            class OmniNPUModelRunner(NPUModelRunner):
+                def step(self):
+                    self.table.fill()
+                    self.plan(1, 2)
+
+                def plan(self, size):
+                    super().plan()
+        """,
+    }
+    assert {subject for _, _, subject in seen(make_world(tmp_path, files), "calls")} == {
+        "self.table.fill: needs rows",
+        "self.plan: takes 1 positional arguments, gets 2",
+        "super().plan: needs size",
+    }
+
+
+def test_a_call_is_judged_on_every_class_it_runs_on(tmp_path: Path) -> None:
+    files = {
+        BASE: """
+            class OmniNPUModelRunner:
+                def step(self):
+                    self.plan(size=1)
+
+                def plan(self, size):
+                    pass
+
+            class Narrow(OmniNPUModelRunner):
+                def plan(self):
+                    pass
+        """
+    }
+    ((kind, owner, subject),) = seen(make_world(tmp_path, files), "calls")
+    assert (kind, owner) == ("call", "OmniNPUModelRunner.step") and "size" in subject
+
+
+def test_a_patched_function_counts_as_what_was_put_in_its_place(tmp_path: Path) -> None:
+    patch = "import vllm.captions\n\ndef drawn(at, to):\n    pass\n\nvllm.captions.draw = drawn\n"
+    files = {
+        CAP: "def draw(at):\n    pass\n",
+        "vllm_ascend/patch/patch_captions.py": patch,
+        BASE: "from vllm.captions import draw\n\ndef go():\n    draw(1, 2)\n\ndef stay():\n    draw(1)\n",
+    }
+    assert seen(make_world(tmp_path, files), "calls") == [("call", "stay", "draw: needs to")]
+
+
+RECORDS = """
+    from dataclasses import KW_ONLY, dataclass, field
+    from typing import ClassVar, NamedTuple
+
+    class Pair(NamedTuple):
+        left: int
+        right: int = 0
+
+    @dataclass
+    class Shape:
+        name: str
+        kind: ClassVar[str] = "shape"
+        size: int = field(default=1)
+        cache: dict = field(init=False)
+
+    @dataclass(kw_only=True)
+    class Solid(Shape):
+        depth: int
+
+    @dataclass
+    class Marked(Shape):
+        _: KW_ONLY
+        mark: str
+
+    class Plain(Shape):
+        pass
+
+    @dataclass
+    class Own:
+        size: int
+
+        def __init__(self, sizes):
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Pair", "__init__(self, left, right=...)"),
+        ("Shape", "__init__(self, name, size=...)"),
+        ("Solid", "__init__(self, name, size=..., *, depth)"),
+        ("Marked", "__init__(self, name, size=..., *, mark)"),
+        ("Plain", "__init__(self, name, size=...)"),
+        ("Own", "__init__(self, sizes)"),
+    ],
+)
+def test_generated_constructors_are_as_python_makes_them(tmp_path: Path, name: str, expected: str) -> None:
+    made: dict = {}
+    exec(compile(dedent(RECORDS), "records", "exec", dont_inherit=True), made)
+    cls = make_world(tmp_path, {CAP: RECORDS}).program.find_class(CAP, name)
+    assert cls is not None
+    node = constructor(cls)
+    assert node is not None and signature(node) == expected
+    if name != "Own":
+        parameters = [item for item in record_fields(cls) if item.init]
+        assert sorted(p.name for p in parameters) == sorted(inspect.signature(made[name]).parameters)
+
+
+@pytest.mark.parametrize("base", ["torch.nn.Module", "Struct", "Enum"])
+def test_a_constructor_from_outside_the_trees_is_not_known(tmp_path: Path, base: str) -> None:
+    world = make_world(tmp_path, {CAP: f"class Thing({base}):\n    size: int\n"})
+    cls = world.program.find_class(CAP, "Thing")
+    assert cls is not None and constructor(cls) is None
+
+
+def test_a_class_named_by_the_platform_is_made_as_upstream_makes_it(tmp_path: Path) -> None:
+    files = {
+        "vllm/platforms/interface.py": "class Platform:\n    pass\n",
+        "vllm/links.py": """
+            class Group:
+                def __init__(self):
+                    link_cls = resolve_obj_by_qualname(current_platform.get_link_cls())
+                    self.link = link_cls(group=self, wide=True)
+        """,
+        "vllm_ascend/platform.py": """
+            from vllm.platforms.interface import Platform
+
+            class NPUPlatform(Platform):
+                def get_link_cls(self):
+                    return "vllm_ascend.link.NPULink"
+        """,
+        "vllm_ascend/link.py": "class NPULink:\n    def __init__(self, group):\n        pass\n",
+    }
+    world = make_world(tmp_path, files, omni=False)
+    assert ("handed-over", "NPULink", "__init__: has no parameter wide") in seen(world, "calls")
+    files["vllm_ascend/link.py"] = "class NPULink:\n    def __init__(self, group, **kwargs):\n        pass\n"
+    assert seen(make_world(tmp_path, files, omni=False), "calls") == []
+
+
+def test_a_registered_class_takes_what_upstreams_own_takes(tmp_path: Path) -> None:
+    files = {
+        "vllm/ops.py": "class Norm:\n    def __init__(self, size, scale=1):\n        pass\n",
+        "vllm_ascend/ops.py": """
+            from vllm.ops import Norm
+
+            class NPUNorm(Norm):
+                def __init__(self, size):
+                    pass
+
+            def register():
+                for name, cls in {"Norm": NPUNorm}.items():
+                    Norm.register_oot(cls, name=name)
+        """,
+    }
+    world = make_world(tmp_path, files, omni=False)
+    assert seen(world, "calls") == [("handed-over", "NPUNorm", "__init__: does not take scale")]
