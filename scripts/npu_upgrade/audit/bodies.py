@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from npu_upgrade.audit.program import File
+from npu_upgrade.audit.conditions import text_of
+from npu_upgrade.audit.facts import FUNCTION, Fact, facts_of
+from npu_upgrade.audit.program import File, Method
 from npu_upgrade.port.dialect import translate
 from npu_upgrade.pycode.statements import END, Statement, split_statements
 from npu_upgrade.upgrade.align import weight
@@ -31,3 +35,34 @@ def share_within(file: File, node: Function, others: Iterable[tuple[File, Functi
     own = {s.key for s in statements_of(file, node) if weight(s.key) >= _TELLING}
     there = {s.key for other in others for s in statements_of(*other)}
     return len(own & there) / len(own) if own else 0.0
+
+
+def is_written_out(fact: Fact, gpu: Method, npu: Iterable[Method]) -> bool:
+    """Whether a function of one expression stands in the NPU methods as that expression.
+
+    ``fact`` is its call in the method ``gpu``.
+    """
+    calls = [n for n in ast.walk(gpu.node) if isinstance(n, ast.Call) and n is fact.node]
+    symbols = facts_of(gpu.owner.file, gpu.node).symbols
+    found = [symbol for symbol in symbols if fact.kind == FUNCTION and symbol.node.name == fact.name]
+    if not calls or not found or not isinstance(last := found[0].node.body[-1], ast.Return):
+        return False
+    statements = [n for n in found[0].node.body if not isinstance(n, ast.Expr)]
+    if len(statements) != 1 or last.value is None:
+        return False
+    names = [arg.arg for arg in found[0].node.args.args]
+    given = dict(zip(names, calls[0].args, strict=False)) | {
+        k.arg: k.value for k in calls[0].keywords if k.arg
+    }
+    text = ast.unparse(_Replace(given).visit(copy.deepcopy(last.value)))
+    return any(text in text_of(method.node) for method in npu)
+
+
+class _Replace(ast.NodeTransformer):
+    """Puts expressions in the place of names."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.given.get(node.id, node)

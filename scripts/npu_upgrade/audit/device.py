@@ -7,6 +7,7 @@ import re
 _CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa", re.IGNORECASE)
 # Features that vllm-ascend has its own version of, under other names.
 _REPLACED = re.compile(r"eplb|triton|deep_?gemm")
+_KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
 
 
 def is_device_bound(text: str) -> bool:
@@ -17,3 +18,8 @@ def is_device_bound(text: str) -> bool:
 def is_replaced(text: str) -> bool:
     """Whether it belongs to what vllm-ascend does in its own way."""
     return bool(_REPLACED.search(text))
+
+
+def speaks_of_kernels(text: str) -> bool:
+    """Whether a function, its docstring included, is about Triton or CUDA kernels."""
+    return bool(_KERNELS.search(text))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.bodies import share_within
-from npu_upgrade.audit.device import is_device_bound
+from npu_upgrade.audit.bodies import is_written_out, share_within
+from npu_upgrade.audit.conditions import text_of
+from npu_upgrade.audit.device import is_device_bound, speaks_of_kernels
 from npu_upgrade.audit.effective import Effective, Key
 from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fact, Facts, facts_of
 from npu_upgrade.audit.mixins import missing_bases
@@ -130,7 +131,7 @@ class Parity:
         known |= {fact.key for fact in lacking}
         if new or (lacking and npu is not None) or self._is_used(gpu, callers):
             yield Gap("method", self.pair, gpu, npu, lacking, where)
-        elif npu is None and written < _OWN_WAY and self._asks_model(gpu):
+        elif npu is None and not lacking and written < _OWN_WAY and self._asks_model(gpu):
             yield Gap("own-way", self.pair, gpu, npu, tuple(self._asks_model(gpu)), where)
 
     def _callers(self, gpu: Method) -> list[Method | None]:
@@ -186,6 +187,8 @@ class Parity:
     def _is_lacking(self, fact: Fact, gpu: Method, places: Sequence[Method | None]) -> bool:
         if self._is_absent(fact):
             return True
+        if is_written_out(fact, gpu, [place for place in places if place]):
+            return False
         return not any(self._has(place, fact.key, gpu) for place in places)
 
     def _is_absent(self, fact: Fact) -> bool:
@@ -202,10 +205,18 @@ class Parity:
         for key, fact in facts.of.items():
             # What vllm and vllm-ascend both do, the NPU copy has lost; what vllm alone does is its own.
             mine = fact.effect and key in beside.of if key in above.of else self._matters(fact, gpu)
-            if mine and not is_device_bound(fact.name) and id(fact.node) not in elsewhere:
+            if mine and not self._is_for_device(fact) and id(fact.node) not in elsewhere:
                 yield fact
         if any(kind == METHOD and name in self._flag_readers for kind, name in facts.of):
             yield from (fact for fact in facts.named if fact.key not in facts.of)
+
+    def _is_for_device(self, fact: Fact) -> bool:
+        """Whether it is for CUDA, or does nothing but call functions that are."""
+        if is_device_bound(fact.name):
+            return True
+        method = self.gpu.own.get(fact.name) if fact.kind == METHOD else None
+        symbols = facts_of(method.owner.file, method.node).symbols if method else ()
+        return bool(symbols) and all(speaks_of_kernels(text_of(symbol.node)) for symbol in symbols)
 
     def _matters(self, fact: Fact, gpu: Method) -> bool:
         if fact.kind == METHOD:

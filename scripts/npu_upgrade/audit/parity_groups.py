@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.facts import Fact
+from npu_upgrade.audit.facts import MEMBER, Fact
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,22 @@ def grouped(method: ast.stmt, lacking: Sequence[Fact]) -> Iterator[Group]:
             inside = [fact for fact in left if fact in asks or id(fact.node) in body]
             left = [fact for fact in left if fact not in inside]
             yield Group(inside, _is_one_of_several(method, branch))
-    yield from (Group([fact], False) for fact in left)
+    # One statement is one step, and so is all that is done with one member.
+    places = {id(fact): _statement(method, fact.node) for fact in left}
+    members = {places[id(f)]: f.name.partition(".")[0] for f in left if f.kind == MEMBER}
+    together: dict[object, list[Fact]] = {}
+    for fact in left:
+        place = places[id(fact)]
+        together.setdefault(members.get(place, place), []).append(fact)
+    yield from (Group(facts, False) for facts in together.values())
+
+
+def _statement(method: ast.stmt, node: ast.expr) -> int:
+    """The line where the simple statement around a node begins."""
+    simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+    around = (n for n in ast.walk(method) if isinstance(n, simple))
+    lines = [n.lineno for n in around if n.lineno <= node.lineno <= (n.end_lineno or n.lineno)]
+    return max(lines, default=node.lineno)
 
 
 def _ids(node: ast.AST) -> set[int]:

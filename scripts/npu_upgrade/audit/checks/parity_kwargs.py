@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from npu_upgrade.audit.call_keywords import (
     Calls,
@@ -39,18 +39,42 @@ def check(world: World) -> Iterator[Finding]:
 def _of_omni(both: Both) -> Iterator[Finding]:
     if both.goes_on:
         return
-    above = upstream_of(both.gpu_side, both.gpu.name)
     for name, calls in calls_in(both.gpu.node).items():
         if name.startswith(_LOCAL):
             continue
         nodes = _npu_nodes(both)
         there = merged(nodes, name)
-        upstream = calls_in(above.node).get(name) if above else None
+        upstream = _of_upstream(both, name)
         missing = _missing(calls, there, _parameters(both, name), renamed(name))
-        missing = [k for k in missing if upstream is None or k not in upstream.keywords]
-        missing = [k for k in missing if not _set_otherwise(nodes, k)]
+        missing = [k for k in missing if k not in upstream and not _set_otherwise(nodes, k)]
+        missing = [k for k in missing if not _is_handed_on(both, calls.keywords[k])]
         if missing:
             yield _finding(both, name, missing, calls, there)
+
+
+def _of_upstream(both: Both, name: str) -> set[str]:
+    """What vllm passes to the same callee, or the class above it, and vllm-ascend does not pass either."""
+    made = both.gpu.owner.file.resolve(name) if not name.startswith("self.") else None
+    names = {name} | ({cls.name for cls in made.mro} if isinstance(made, ClassSymbol) else set())
+    passed = {project: set[str]() for project in ("vllm", "vllm-ascend")}
+    for project, side in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
+        # A helper split off from upstream's method is compared with that one.
+        for method in {both.gpu.name, both.npu.name}:
+            above = upstream_of(side, method, project)
+            for calls in (calls_in(above.node).get(n) for n in names) if above else ():
+                passed[project] |= set(calls.keywords) if calls else set()
+    same_method = name.startswith("self.")
+    return passed["vllm"] if same_method else passed["vllm"] - passed["vllm-ascend"]
+
+
+def _is_handed_on(both: Both, value: ast.expr) -> bool:
+    """Whether a helper that the NPU side has written out only hands on what it was given."""
+    if both.gpu.name == both.npu.name or not isinstance(value, ast.Name):
+        return False
+    arguments = both.gpu.node.args
+    given = {arg.arg for arg in [*arguments.args, *arguments.kwonlyargs]}
+    names = (n for n in ast.walk(both.gpu.node) if isinstance(n, ast.Name) and n.id == value.id)
+    return value.id in given and not any(isinstance(name.ctx, ast.Store) for name in names)
 
 
 def _npu_nodes(both: Both) -> list[Function]:
@@ -74,10 +98,16 @@ def _missing(gpu: Calls, npu: Calls, parameters: list[str], words: dict[str, str
     by_place = given_by_place(npu.positional, parameters)
     if len(npu.positional) > len(gpu.positional) and not parameters and not by_place - {""}:
         return []
-    passed = set(npu.keywords) | by_place
+    return _not_passed(gpu.keywords, npu, parameters, words)
+
+
+def _not_passed(
+    gpu: Mapping[str, ast.expr], npu: Calls, parameters: list[str], words: Mapping[str, str]
+) -> list[str]:
+    passed = set(npu.keywords) | given_by_place(npu.positional, parameters)
     return [
         keyword
-        for keyword, value in gpu.keywords.items()
+        for keyword, value in gpu.items()
         if words.get(keyword, keyword) not in passed
         and not isinstance(value, ast.Constant)
         and not is_device_bound(f"{keyword} {ast.unparse(value)}")
@@ -116,9 +146,11 @@ def _of_methods(both: Both) -> Iterator[Finding]:
     """Calls of methods that vllm-ascend inherits from vllm as they are."""
     for name, calls in {} if both.goes_on else calls_in(both.gpu.node).items():
         method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
-        if method and method.owner.project == "vllm":
-            there = merged([both.npu.node], name)
-            missing = _missing(calls, there, _parameters(both, name), {})
+        there = merged([both.npu.node], name)
+        if method and method.owner.project == "vllm" and there.calls and not there.spread:
+            parameters = _parameters(both, name)
+            passed = calls.keywords | dict(zip(parameters, calls.positional, strict=False))
+            missing = _not_passed(passed, there, parameters, {})
             if missing:
                 yield _finding(both, name, missing, calls, there)
 
