@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tests.unit.audit_kit import ASCEND, BASE, make_world, seen
+from audit_kit import ASCEND, BASE, make_world, seen
 
 from npu_upgrade.audit.constructors import constructor, record_fields
 from npu_upgrade.upgrade.signatures import signature
@@ -47,7 +47,8 @@ def calls_of(folder: Path, body: str) -> list[tuple[str, str, str]]:
 )
 def test_a_call_that_does_not_fit_is_found(tmp_path: Path, body: str, reason: str) -> None:
     ((_, owner, subject),) = calls_of(tmp_path, body)
-    assert owner == "OmniNPUModelRunner.step" and subject.endswith(reason)
+    assert owner == "OmniNPUModelRunner.step"
+    assert subject.endswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,8 @@ def test_a_call_is_judged_on_every_class_it_runs_on(tmp_path: Path) -> None:
         """
     }
     ((kind, owner, subject),) = seen(make_world(tmp_path, files), "calls")
-    assert (kind, owner) == ("call", "OmniNPUModelRunner.step") and "size" in subject
+    assert (kind, owner) == ("call", "OmniNPUModelRunner.step")
+    assert "size" in subject
 
 
 def test_a_patched_function_counts_as_what_was_put_in_its_place(tmp_path: Path) -> None:
@@ -197,7 +199,8 @@ def test_generated_constructors_are_as_python_makes_them(tmp_path: Path, name: s
     cls = make_world(tmp_path, {CAP: RECORDS}).program.find_class(CAP, name)
     assert cls is not None
     node = constructor(cls)
-    assert node is not None and signature(node) == expected
+    assert node is not None
+    assert signature(node) == expected
     if name != "Own":
         parameters = [item for item in record_fields(cls) if item.init]
         assert sorted(p.name for p in parameters) == sorted(inspect.signature(made[name]).parameters)
@@ -207,7 +210,8 @@ def test_generated_constructors_are_as_python_makes_them(tmp_path: Path, name: s
 def test_a_constructor_from_outside_the_trees_is_not_known(tmp_path: Path, base: str) -> None:
     world = make_world(tmp_path, {CAP: f"class Thing({base}):\n    size: int\n"})
     cls = world.program.find_class(CAP, "Thing")
-    assert cls is not None and constructor(cls) is None
+    assert cls is not None
+    assert constructor(cls) is None
 
 
 def test_a_class_named_by_the_platform_is_made_as_upstream_makes_it(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ class _Reader:
             self.visit(node.value, nested)
             return True
         for target in node.targets:
-            if isinstance(target, (ast.Tuple, ast.List)):
+            fixed = isinstance(target, (ast.Tuple, ast.List))
+            if fixed and not any(isinstance(item, ast.Starred) for item in target.elts):
                 self.body.unpacked.append((target, node.value))
         return False
 

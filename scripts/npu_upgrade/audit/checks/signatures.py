@@ -77,6 +77,8 @@ def _misfits(own: Function, parent: Function) -> list[str]:
     """
     takes = {arg.arg for arg in [*own.args.args, *own.args.kwonlyargs]}
     names = [name for name in not_taken(own, parent) if name not in takes]
+    if own.args.kwarg:
+        names = [name for name in names if " " in name]
     if own.args.vararg:
         places = {arg.arg for arg in [*parent.args.posonlyargs, *parent.args.args]}
         names = [name for name in names if name not in places]
