@@ -124,7 +124,6 @@ def test_attributes_of_modules_and_classes(tmp_path: Path) -> None:
         "from vllm import shapes\n\ndef run(shapes):\n    shapes.volume\n",
         "from vllm import shapes\n\ndef run():\n    if hasattr(shapes, 'volume'):\n        shapes.volume\n",
         "from vllm import shapes\n\ntry:\n    shapes.volume\nexcept AttributeError:\n    pass\n",
-        "from vllm import shapes\n\nshapes.volume = 1\n",
     ],
 )
 def test_attributes_that_are_asked_for_hidden_or_set(tmp_path: Path, text: str) -> None:
@@ -207,3 +206,27 @@ def test_what_the_worker_files_import_has_to_import_too(tmp_path: Path) -> None:
     files = VLLM | {FILE: "from vllm_ascend.helper import help\n", "vllm_ascend/helper.py": helper}
     (found,) = findings(make_world(tmp_path, files), "imports")
     assert (found.here.path, found.subject) == ("vllm_ascend/helper.py", "vllm.shapes.Line")
+
+
+def test_a_patch_of_something_that_is_gone(tmp_path: Path) -> None:
+    patch = """
+        import vllm.shapes
+        from vllm.shapes import Circle
+
+        vllm.shapes.area = len
+        vllm.shapes.volume = len
+        Circle.RADIUS = 2
+        setattr(Circle, "WIDTH", 3)
+    """
+    gone = [("dead-patch", "", "vllm.shapes.volume"), ("dead-patch", "", "vllm.shapes.Circle.WIDTH")]
+    assert kinds(tmp_path / "now", patch) == gone
+    without = make_world(tmp_path / "old", VLLM)
+    assert seen(make_world(tmp_path / "a", VLLM | {FILE: patch}, old=without), "imports") == []
+    had = VLLM | {"vllm/shapes.py": VLLM["vllm/shapes.py"] + "\n\ndef volume():\n    pass\n"}
+    with_it = make_world(tmp_path / "with", had)
+    assert seen(make_world(tmp_path / "b", VLLM | {FILE: patch}, old=with_it), "imports") == gone[:1]
+
+
+def test_a_path_to_a_method(tmp_path: Path) -> None:
+    text = "PATHS = ['vllm.shapes.Circle.RADIUS', 'vllm.shapes.Circle.grow']\n"
+    assert kinds(tmp_path, text) == [("missing-path", "", "vllm.shapes.Circle.grow")]

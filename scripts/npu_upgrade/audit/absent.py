@@ -28,7 +28,7 @@ def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
 
 
 def missing_path(program: Program, text: str) -> tuple[str, str] | None:
-    """The module and name that a dotted path asks for in vain; a path below a class is not followed."""
+    """The module and name that a dotted path asks for in vain; or the class and the attribute."""
     parts = text.replace(":", ".").split(".")
     module = parts[0]
     for place, part in enumerate(parts[1:], 1):
@@ -36,6 +36,9 @@ def missing_path(program: Program, text: str) -> tuple[str, str] | None:
         if symbol is None:
             gone = (".".join([module, *parts[place:-1]]), parts[-1])
             return None if is_made_later(program, f"{module}.{part}") else gone
+        if isinstance(symbol, ClassSymbol) and (rest := parts[place + 1 :]):
+            gone = class_lacks(symbol, rest[0]) and not is_put_in(program, module, rest[0])
+            return (f"{module}.{part}", rest[0]) if gone else None
         if not isinstance(symbol, ModuleSymbol):
             return None
         module = symbol.name
@@ -43,13 +46,15 @@ def missing_path(program: Program, text: str) -> tuple[str, str] | None:
 
 
 def lacks(program: Program, owner: str, name: str) -> bool:
-    """Whether a module or class of the trees (by its dotted name) has no ``name``."""
-    module, _, last = owner.rpartition(".")
-    file = program.module(module) if module else None
-    cls = file.classes.get(last) if file else None
-    if cls is not None:
-        return class_lacks(cls, name) and not is_put_in(program, module, name)
-    return program.lookup(owner, name) is None and not is_put_in(program, owner, name)
+    """Whether a module or class of the trees (by its dotted name) has no ``name``, patches included."""
+    cls = _class(program, owner)
+    return never_had(program, owner, name) and not is_put_in(program, cls.file.module if cls else owner, name)
+
+
+def never_had(program: Program, owner: str, name: str) -> bool:
+    """Whether a module or class defines no ``name`` itself, whatever patches set on it."""
+    cls = _class(program, owner)
+    return class_lacks(cls, name) if cls else program.lookup(owner, name) is None
 
 
 def class_lacks(cls: ClassSymbol, name: str) -> bool:
@@ -67,6 +72,12 @@ def class_lacks(cls: ClassSymbol, name: str) -> bool:
         return False
     has = any(name in one.methods or name in one.fields or "__getattr__" in one.methods for one in cls.mro)
     return not has and not any(name in one.assigned for one in cls.mro)
+
+
+def _class(program: Program, owner: str) -> ClassSymbol | None:
+    module, _, last = owner.rpartition(".")
+    file = program.module(module) if module else None
+    return file.classes.get(last) if file else None
 
 
 def _is_plain(base: ast.expr) -> bool:

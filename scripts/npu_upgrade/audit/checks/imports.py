@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeGuard
 
-from npu_upgrade.audit.absent import lacks, missing_import, missing_path
+from npu_upgrade.audit.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.live import Live, live_statements
 from npu_upgrade.audit.moved import advice
+from npu_upgrade.audit.name_uses import (
+    asked_for,
+    bound_locally,
+    dotted_parts,
+    is_dotted_path,
+    no_paths,
+    patch_target,
+)
 from npu_upgrade.audit.program import ClassSymbol, File, ModuleSymbol
 from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import World
@@ -21,9 +27,6 @@ from npu_upgrade.pycode.names import Import, imports_in
 NAME = "imports"
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
-_PATH = re.compile(r"(vllm|vllm_ascend|vllm_omni)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
-_NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswith", "endswith"}
-_ASKING = {"hasattr", "getattr"}
 _WHEN = {
     "": "the file cannot be imported, and neither can what imports it",
     "late": "the call fails when it is reached",
@@ -55,7 +58,7 @@ class _File:
     """One file's findings."""
 
     def __init__(self, file: File, world: World) -> None:
-        self.file, self.program = file, world.program
+        self.file, self.program, self.world = file, world.program, world
         vllm = version_of(world.triple.vllm.version)
         self.live = list(live_statements(file.tree, vllm, self._works))
 
@@ -64,6 +67,14 @@ class _File:
         """The statement of every node that has to work, by the identity of the node."""
         lasting = (live for live in self.live if not live.typing_only)
         return {id(node): live for live in lasting for node in live.expressions()}
+
+    @cached_property
+    def bound(self) -> set[str]:
+        return bound_locally(self.file)
+
+    @cached_property
+    def asked(self) -> set[str]:
+        return asked_for(self.file)
 
     def imports(self) -> Iterator[Finding]:
         for live in self.live:
@@ -75,8 +86,10 @@ class _File:
         for node in self.file.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 yield from self._attribute(node)
-            elif _looks_like_path(node):
+            elif is_dotted_path(node):
                 yield from self._path(node)
+            elif isinstance(node, ast.expr) and (target := patch_target(node)):
+                yield from self._patch(node, *target)
 
     def _works(self, node: ast.AST) -> bool:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -99,17 +112,36 @@ class _File:
             why = "the expression raises AttributeError when it is reached"
             yield self._finding("missing-attribute", live, node.lineno, *missing, why, ast.unparse(node))
 
+    def _patch(self, node: ast.expr, target: ast.expr, name: str) -> Iterator[Finding]:
+        """Setting a name that is not there replaces nothing; it may also be meant to add one."""
+        owners = self._owners(target, name)
+        if not owners or not all(never_had(self.program, owner, name) for owner in owners):
+            return
+        old = self.world.old
+        was_there = old is not None and not any(never_had(old.program, owner, name) for owner in owners)
+        live = self.places.get(id(node))
+        if live and (was_there or (old is None and self.world.of_omni)):
+            why = "nothing reads the name any more, so that the patch is silently without effect"
+            yield self._finding("dead-patch", live, node.lineno, owners[0], name, why, ast.unparse(target))
+
     def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
         """The module or class, and the name, when ``node`` reads a name that one of the trees lacks."""
-        parts = _parts(node.value)
-        if not parts[0] or node.attr.startswith("__"):
+        owners = self._owners(node.value, node.attr)
+        if not owners or not all(lacks(self.program, owner, node.attr) for owner in owners):
             return None
+        return owners[0], node.attr
+
+    def _owners(self, expr: ast.expr, name: str) -> list[str]:
+        """The modules or classes of the trees that ``expr`` stands for; none when that is not sure."""
+        parts = dotted_parts(expr)
+        if not parts[0] or name.startswith("__"):
+            return []
         items = [*self.file.imports.get(parts[0], []), *self.file.local_imports.get(parts[0], [])]
         owners = [self._owner(item, parts[1:]) for item in items]
-        if not owners or not all(owner and lacks(self.program, owner, node.attr) for owner in owners):
-            return None
-        hidden = parts[0] in _bound_locally(self.file) or node.attr in _asked_for(self.file)
-        return None if hidden else (str(owners[0]), node.attr)
+        known = [owner for owner in owners if owner]
+        if len(known) < len(owners) or not known:
+            return []
+        return [] if parts[0] in self.bound or name in self.asked else known
 
     def _owner(self, item: Import, rest: list[str]) -> str | None:
         """The module or class of the trees that a dotted name stands for, whose root ``item`` binds."""
@@ -130,7 +162,7 @@ class _File:
         # A file that puts modules into sys.modules may make the one it names.
         if missing is None or live is None or "sys.modules" in self.file.source:
             return
-        if id(node) not in {id(part) for other in live.expressions() for part in _no_path(other)}:
+        if id(node) not in {id(part) for other in live.expressions() for part in no_paths(other)}:
             why = "whoever imports by this path fails"
             yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
 
@@ -159,44 +191,3 @@ class _File:
 def _in_function(live: Live, file: File) -> bool:
     first, _, rest = live.scope.partition(".")
     return bool(rest) or (bool(first) and first not in file.classes)
-
-
-def _parts(expr: ast.expr) -> list[str]:
-    """The parts of a dotted expression, the root first."""
-    parts: list[str] = []
-    while isinstance(expr, ast.Attribute):
-        parts.insert(0, expr.attr)
-        expr = expr.value
-    return [expr.id if isinstance(expr, ast.Name) else "", *parts]
-
-
-def _asked_for(file: File) -> set[str]:
-    """Attributes that a file looks for before it uses them."""
-    calls = [node for node in file.nodes if isinstance(node, ast.Call) and len(node.args) > 1]
-    asking = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in _ASKING]
-    return {str(node.args[1].value) for node in asking if isinstance(node.args[1], ast.Constant)}
-
-
-def _bound_locally(file: File) -> set[str]:
-    """Names that some function of a file takes or assigns, which may hide an import."""
-    found = {node.arg for node in file.nodes if isinstance(node, ast.arg)}
-    stored = (node for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    return found | {node.id for node in stored}
-
-
-def _looks_like_path(node: ast.AST) -> TypeGuard[ast.Constant]:
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and _PATH.fullmatch(text) is not None
-
-
-def _no_path(node: ast.AST) -> list[ast.expr]:
-    """Strings that only look like import paths: names of loggers, parts of text, what is compared."""
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.JoinedStr):
-        return node.values
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _NOT_PATHS:
-        return [*node.args, *(keyword.value for keyword in node.keywords)]
-    return []
