@@ -73,9 +73,16 @@ def test_an_override_that_fits(tmp_path: Path, parent: str, own: str) -> None:
     assert both(tmp_path, parent, own) == []
 
 
+RUN = """
+from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+class OmniNPUModelRunner(NPUModelRunner):
+    def run(self, size):
+        return size
+"""
 UPSTREAM = """
     class GPUModelRunner:
-        def run(self, size):
+        def run(self, size, eager=False):
             return size
 
         def warm(self):
@@ -84,11 +91,7 @@ UPSTREAM = """
 
 
 def test_a_call_above_that_reaches_the_override(tmp_path: Path) -> None:
-    own = HEAD.replace("vllm.types import Base, Derived, Other", "typing import Any") + (
-        "    def run(self, size):\n        return size\n"
-    )
-    upstream = UPSTREAM.replace("def run(self, size)", "def run(self, size, eager=False)")
-    (found,) = findings(make_world(tmp_path, {VLLM: upstream, BASE: own}), "signatures")
+    (found,) = findings(make_world(tmp_path, {VLLM: UPSTREAM, BASE: RUN}), "signatures")
     assert (found.kind, found.owner, found.subject) == (
         "call-site",
         "OmniNPUModelRunner",
@@ -100,18 +103,12 @@ def test_a_call_above_that_reaches_the_override(tmp_path: Path) -> None:
 
 
 def test_a_call_that_a_hidden_method_makes_does_not_count(tmp_path: Path) -> None:
-    own = HEAD.replace("vllm.types import Base, Derived, Other", "typing import Any") + (
-        "    def run(self, size):\n        return size\n\n    def warm(self):\n        self.run(1)\n"
-    )
-    upstream = UPSTREAM.replace("def run(self, size)", "def run(self, size, eager=False)")
-    found = seen(make_world(tmp_path, {VLLM: upstream, BASE: own}), "signatures")
+    own = RUN + "\n    def warm(self):\n        self.run(1)\n"
+    found = seen(make_world(tmp_path, {VLLM: UPSTREAM, BASE: own}), "signatures")
     assert found == [("not-taken", "OmniNPUModelRunner", "run(eager)")]
 
 
 def test_what_vllm_ascend_does_not_take_either_is_not_omnis(tmp_path: Path) -> None:
-    own = HEAD.replace("vllm.types import Base, Derived, Other", "typing import Any") + (
-        "    def run(self, size):\n        return size\n"
-    )
     ascend = """
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
@@ -119,8 +116,7 @@ def test_what_vllm_ascend_does_not_take_either_is_not_omnis(tmp_path: Path) -> N
             def run(self, size):
                 return size
     """
-    upstream = UPSTREAM.replace("def run(self, size)", "def run(self, size, eager=False)")
-    files = {VLLM: upstream, ASCEND: ascend, BASE: own}
+    files = {VLLM: UPSTREAM, ASCEND: ascend, BASE: RUN}
     assert seen(make_world(tmp_path / "omni", files), "signatures") == []
     found = seen(make_world(tmp_path / "ascend", files, omni=False), "signatures")
     assert ("call-site", "NPUModelRunner", "run: has no parameter eager") in found
@@ -143,9 +139,6 @@ def test_a_worker_or_an_engine_calls_the_runner(tmp_path: Path, made: str, aroun
             def run(self, size, eager=False):
                 pass
     """
-    own = HEAD.replace("vllm.types import Base, Derived, Other", "typing import Any") + (
-        "    def run(self, size):\n        return size\n"
-    )
     above = """
         class NPUWorker:
             def warm(self):
@@ -161,7 +154,7 @@ def test_a_worker_or_an_engine_calls_the_runner(tmp_path: Path, made: str, aroun
             def init_device(self):
                 {made}
     """
-    files = {ASCEND: ascend, BASE: own, WORKER: worker, "vllm_ascend/worker/worker.py": above} | around
+    files = {ASCEND: ascend, BASE: RUN, WORKER: worker, "vllm_ascend/worker/worker.py": above} | around
     found = seen(make_world(tmp_path, files), "signatures")
     assert found == [("call-site", "OmniNPUModelRunner", "run: has no parameter eager")]
 
@@ -178,7 +171,11 @@ def test_a_worker_or_an_engine_calls_the_runner(tmp_path: Path, made: str, aroun
 )
 def test_what_the_engine_sends_to_all_workers(tmp_path: Path, sent: str, wrong: bool) -> None:
     files = {
-        "vllm/v1/worker/worker_base.py": "class WorkerBase:\n    def sleep(self, level=1, tags=None):\n        pass\n",
+        "vllm/v1/worker/worker_base.py": """
+            class WorkerBase:
+                def sleep(self, level=1, tags=None):
+                    pass
+        """,
         "vllm/v1/executor/abstract.py": f"def go(executor, given):\n    executor.collective_rpc({sent})\n",
         WORKER: """
             from vllm.v1.worker.worker_base import WorkerBase
