@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from audit_kit import make_triple
-from lineage_kit import UPSTREAM, body, commit_at, omni_files, steps, upstream_source, write_tree
+from lineage_kit import UPSTREAM, body, commit_at, omni_files, publish, steps, upstream_source, write_tree
+from sources_kit import clean_machine, server  # noqa: F401
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.sources.tree import open_source
+
+DATE = datetime(2025, 12, 1, tzinfo=UTC)
 
 
 def findings(folder: Path, ours: list[str], *versions: list[str]) -> list[Finding]:
@@ -70,3 +75,19 @@ def test_what_both_sides_replaced_counts_as_missed(tmp_path: Path) -> None:
 def test_what_omni_dropped_stays_dropped_when_upstream_changes_it(tmp_path: Path) -> None:
     ours = ["own" if step == "step_5" else step for step in steps(14) if step != "step_6"]
     assert findings(tmp_path, ours, steps(14), steps(14, _6="changed")) == []
+
+
+def _release(number: int) -> dict[str, list[str]]:
+    """``run`` changes a little with every release; ``profile`` was rewritten after the third."""
+    old = steps(10) if number <= 3 else [f"warm_{step}" for step in range(10)]
+    return {"run": [f"first_{number}", *steps(12)], "profile": old}
+
+
+def test_a_copy_older_than_the_versions_lineage_looks_at(server, tmp_path: Path) -> None:  # noqa: F811
+    releases = {f"0.{n}.0": (f"2025-{n:02}-01", upstream_source(_release(n))) for n in range(1, 12)}
+    publish(server, releases)
+    ours = "\n\n".join([body("run", [*_release(10)["run"], "talk"]), body("profile", steps(10))])
+    omni = replace(open_source(f"dir:{write_tree(tmp_path / 'o', omni_files(ar=ours))}"), date=DATE)
+    ascend = open_source("pypi:vllm-ascend==0.11.0")
+    found = run_checks(World(Triple(omni, ascend, make_triple(tmp_path / "r", {}).vllm)), ["stale-copies"])
+    assert ("profile", "0.3.0") in {(f.subject, f.here.text.rpartition(" ")[2]) for f in found}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.progress import say
@@ -12,10 +12,15 @@ from npu_upgrade.pycode.statements import Statement, split_statements
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.bases import Bases
 from npu_upgrade.upgrade.definitions import read_module
-from npu_upgrade.upgrade.history import History, Version, upstream_unit
+from npu_upgrade.upgrade.history import History, Version, keys_of, upstream_unit
 from npu_upgrade.upgrade.history_sources import open_history
 from npu_upgrade.upgrade.layout import RUNNERS, Upstream, find_upstream, read_runner
-from npu_upgrade.upgrade.lineage import infer
+from npu_upgrade.upgrade.lineage import FEWEST_STATEMENTS, infer, is_copy
+from npu_upgrade.upgrade.lineage_records import Lineage, MethodLineage
+from npu_upgrade.upgrade.scores import Scores, rank
+
+DEEPER = 3
+"""So many releases before those that lineage looks at are looked at for copies never synced."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ def find_copies(omni: SourceTree | None, ascend: SourceTree) -> list[Copy]:
         return []
     try:
         upstream = find_upstream(omni)
-        bases = Bases(infer(omni, _history(ascend, upstream)))
+        bases = Bases(_with_older(omni, infer(omni, _history(ascend, upstream))))
     except BadInput:  # runners that do not build on vllm-ascend, or older than all its versions
         return []
     return list(_copies(omni, ascend, upstream, bases))
@@ -81,6 +86,27 @@ def _copies(omni: SourceTree, ascend: SourceTree, upstream: Upstream, bases: Bas
                 origin=frozenset(origin),
                 known=frozenset(origin.union(*texts)),
             )
+
+
+def _with_older(omni: SourceTree, lineage: Lineage) -> Lineage:
+    """``lineage`` with the methods that were copied before the versions it looked at, and never synced."""
+    history = lineage.history
+    place = history.versions.index(lineage.considered[0])
+    older = [version for version in history.versions[max(0, place - DEEPER) : place] if not version.yanked]
+    if not older:
+        return lineage
+    return replace(lineage, methods=tuple(_older(omni, entry, history, older) for entry in lineage.methods))
+
+
+def _older(
+    omni: SourceTree, entry: MethodLineage, history: History, versions: Sequence[Version]
+) -> MethodLineage:
+    """The entry as a copy of one of some older versions, when it is one of none that were looked at."""
+    if entry.copied or entry.statements < FEWEST_STATEMENTS:
+        return entry
+    unit = Scores(history, entry.upstream, keys_of(read_runner(omni, entry.path).units[entry.name].source))
+    best = rank([unit], versions).best[0]
+    return replace(entry, copied=True, best=best) if is_copy(unit, best) else entry
 
 
 def _texts(bases: Bases, name: str, version: Version) -> list[list[str]]:
