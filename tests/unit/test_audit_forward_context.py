@@ -126,6 +126,13 @@ def test_vllms_own_context_and_wrapper(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_that_vllm_ascends_runner_takes_from_vllm_too(tmp_path: Path) -> None:
+    body = "def step(self, batch):\n    return set_forward_context(batch, self.config)\n"
+    runner = "from vllm.contexts import set_forward_context\n" + dedent(RUNNER).lstrip()
+    assert seen(world_with(tmp_path, body, {ASCEND: runner}), "forward-context") == []
+    assert kinds(tmp_path / "b", body) == [("upstream-name", "OmniNPUModelRunner", "set_forward_context")]
+
+
 @pytest.mark.parametrize("change", ["numpy=False, dtype=int", "8, 8, dtype=int", "8, dtype=float"])
 def test_a_buffer_in_another_form(tmp_path: Path, change: str) -> None:
     call = change if change[0].isdigit() else f"8, {change}"

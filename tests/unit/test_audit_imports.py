@@ -130,6 +130,18 @@ def test_attributes_that_are_asked_for_hidden_or_set(tmp_path: Path, text: str) 
     assert kinds(tmp_path, text) == []
 
 
+def test_a_class_whose_bases_are_unknown_may_have_anything(tmp_path: Path) -> None:
+    net = "import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\nclass Plain:\n    pass\n"
+    text = "from vllm.net import Net, Plain\n\nNet.depth, Plain.depth\n"
+    assert kinds(tmp_path, text, vllm__net=net) == [("missing-attribute", "", "vllm.net.Plain.depth")]
+
+
+def test_a_class_counts_more_than_an_assignment_of_its_name(tmp_path: Path) -> None:
+    stub = {"vllm/a/stub.py": "Square = object\n", FILE: "from vllm.shapes import Square\n"}
+    (found,) = findings(make_world(tmp_path, VLLM | stub), "imports")
+    assert found.todo == "take Square from vllm.new.rounds"
+
+
 def test_what_a_patch_puts_in_is_there(tmp_path: Path) -> None:
     text = "from vllm import shapes\nfrom vllm.shapes import volume\n\nshapes.volume\n"
     patch = "import vllm.shapes\n\nvllm.shapes.volume = lambda shape: 1\n"
@@ -194,11 +206,11 @@ def test_conditions_come_to_what_python_makes_of_them(text: str) -> None:
 
 
 def test_the_names_a_module_makes_are_unknown_when_they_are_not_written_down() -> None:
-    module = ast.parse("table = build()\ndef __getattr__(name):\n    return table[name]\n")
+    module = ast.parse("table = build()\ndef __getattr__(name):\n    return table[name] or 'c'\n")
     getter = module.body[1]
     assert isinstance(getter, ast.FunctionDef)
     assert lazy_names(getter, {"table": module.body[0]}) is None
-    assert lazy_names(getter, {"table": ast.parse("table = {'a': 1, 'b': 2}").body[0]}) == {"a", "b"}
+    assert lazy_names(getter, {"table": ast.parse("table = {'a': 1, 'b': 2}").body[0]}) == {"a", "b", "c"}
 
 
 def test_what_the_worker_files_import_has_to_import_too(tmp_path: Path) -> None:
