@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from npu_upgrade.catalogue.block import WHOLE, Block, Catalogue, Method
 from npu_upgrade.catalogue.dialects import counted
 from npu_upgrade.catalogue.reference import Row
 from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.tables import table
 from npu_upgrade.upgrade.layout import RUNNERS
 
 _NEUTRAL = {r.gpu_path: r.path for r in RUNNERS}
@@ -74,6 +75,31 @@ def beside(
     halves = [_halves(*which, side, crossed) for which, side in zip((a, b), sides, strict=True)]
     places = list(dict.fromkeys([*halves[0], *halves[1]]))
     return [Beside(*place, halves[0].get(place), halves[1].get(place)) for place in places]
+
+
+def beside_text(found: Sequence[Beside]) -> str:
+    """A table of the methods, and what a search for markers misses in each."""
+    head = ("method", "markers a", "blocks a", "missed a", "markers b", "blocks b", "missed b", "in both")
+    lines = [table(head, (_diff_row(one) for one in found)), ""]
+    for one in found:
+        for label, half in (("a", one.a), ("b", one.b)):
+            lines += [
+                f"{one.name} {label} {block.first}-{block.last}: {block.kind}, {block.marker}: "
+                + (block.purpose or block.made_of)
+                for block in (half.missed if half else [])
+            ]
+    return "\n".join(lines)
+
+
+def _diff_row(one: Beside) -> tuple[str, ...]:
+    cells: list[str] = []
+    for half in (one.a, one.b):
+        if half is None:
+            cells += ["-", "-", "-"]
+        else:
+            markers = ", ".join(f"{name} {count}" for name, count in half.markers.items())
+            cells += [markers or "none", str(len(half.blocks)), str(len(half.missed))]
+    return (one.name, *cells, str(one.common))
 
 
 def changed(old: Iterable[Row], new: Iterable[Row]) -> list[str]:

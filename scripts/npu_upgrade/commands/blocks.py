@@ -14,7 +14,7 @@ from typing import Any
 
 from npu_upgrade.catalogue.block import Catalogue
 from npu_upgrade.catalogue.build import Sources, build
-from npu_upgrade.catalogue.compare import Beside, beside, changed
+from npu_upgrade.catalogue.compare import beside, beside_text, changed
 from npu_upgrade.catalogue.purposes import with_purposes
 from npu_upgrade.catalogue.reference import NAME, Row, render, rows, specs_in
 from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
@@ -102,7 +102,7 @@ def _diff(args: argparse.Namespace) -> Result:
         f"{len(found)} methods with omni code; a search for markers misses {missed[0]} blocks of "
         f"{args.diff[0]} and {missed[1]} of {args.diff[1]}"
     )
-    return Result(Verdict.PASS, summary, {"methods": [one.as_json() for one in found]}, _diff_text(found))
+    return Result(Verdict.PASS, summary, {"methods": [one.as_json() for one in found]}, beside_text(found))
 
 
 def _check(args: argparse.Namespace) -> Result:
@@ -184,27 +184,3 @@ def _result(catalogue: Catalogue, places: dict[str, str]) -> Result:
     )
     data: dict[str, Any] = places | {"versions": catalogue.versions, "counts": counts}
     return Result(Verdict.PASS, summary, data, text)
-
-
-def _diff_text(found: list[Beside]) -> str:
-    head = ("method", "markers a", "blocks a", "missed a", "markers b", "blocks b", "missed b", "in both")
-    lines = [table(head, (_diff_row(one) for one in found)), ""]
-    for one in found:
-        for label, half in (("a", one.a), ("b", one.b)):
-            lines += [
-                f"{one.name} {label} {block.first}-{block.last}: {block.kind}, {block.marker}: "
-                + (block.purpose or block.made_of)
-                for block in (half.missed if half else [])
-            ]
-    return "\n".join(lines)
-
-
-def _diff_row(one: Beside) -> tuple[str, ...]:
-    cells: list[str] = []
-    for half in (one.a, one.b):
-        if half is None:
-            cells += ["-", "-", "-"]
-        else:
-            markers = ", ".join(f"{name} {count}" for name, count in half.markers.items())
-            cells += [markers or "none", str(len(half.blocks)), str(len(half.missed))]
-    return (one.name, *cells, str(one.common))
