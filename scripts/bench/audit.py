@@ -48,7 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         items = reviewed()
         print("\n" + _precision_table(items))
         _list_unreviewed(items, args.write_unreviewed)
-        figures |= {"precision": f"{precision(items):.3f}"} | _times(time_audit(specs_of(max(RELEASES))))
+        triple = specs_of(max(RELEASES))
+        print(f"with the release before: {_times(time_audit(triple))}")
+        figures |= {"precision": f"{precision(items):.3f}"}
+        figures |= _times(time_audit(triple, "--baseline", "none"))
     missed = short_of_goals(figures, results)
     print("\nbench-audit: " + " ".join(f"{key}={value}" for key, value in figures.items()))
     print("\n".join(f"not reached: {text}" for text in missed), file=sys.stderr)
@@ -94,7 +97,7 @@ def _times(timing: Timing) -> dict[str, str]:
 
 def _cases_table(results: Sequence[Result]) -> str:
     rows = [
-        (r.case.id, r.case.kind, _expected(r.case), _found(r), _state(r))
+        (r.case.id, r.case.kind, _expected(r.case), _found(r), r.state)
         for r in sorted(results, key=lambda r: (r.case.held_out, r.case.group, r.case.id))
     ]
     parts = [table(("case", "class", "expected", "found by", ""), rows)]
@@ -124,16 +127,6 @@ def _found(result: Result) -> str:
     return items[0] + (f" (+{len(items) - 1})" if len(items) > 1 else "") if items else "-"
 
 
-def _state(result: Result) -> str:
-    case = result.case
-    if case.group == "negative":
-        return "silent" if result.passed else "NOT SILENT"
-    if case.expect is None:
-        return "for the dry run"
-    against = "new" if case.old else "standing"
-    return against if result.passed else "MISSED" if case.kind in COUNTED else "not found (not counted)"
-
-
 def _precision_table(items: Sequence[Reviewed]) -> str:
     rows = []
     for name in [*RELEASES, *sorted({item.finding.check for item in items})]:
@@ -160,7 +153,7 @@ def _show(cases: Sequence[Case]) -> int:
     for case in cases:
         result = bench.result(case)
         passed = passed and result.passed
-        print(f"{case.id}: {_state(result)}; expected {_expected(case)}")
+        print(f"{case.id}: {result.state}; expected {_expected(case)}")
         for finding in bench.run(case, check_names()):
             print(f"  {'*' if finding in result.found else ' '} {_line(finding)}")
     return 0 if passed else 1

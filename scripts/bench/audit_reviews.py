@@ -8,10 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from bench.audit_runs import Bench
-from bench.incidents import FOLDER
+from bench.incidents import FOLDER, Trees
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import check_names
+from npu_upgrade.audit.run import run_checks
+from npu_upgrade.audit.triples import old_triple
+from npu_upgrade.audit.world import World
 
 # vllm-omni with the vllm-ascend and vllm that belong with it
 RELEASES = {
@@ -31,11 +32,13 @@ class Reviewed:
 
 
 def reviewed(releases: Sequence[str] = tuple(RELEASES)) -> list[Reviewed]:
-    """All findings on the releases with their verdicts."""
+    """All findings on the releases, seen beside the release before as the command does, with verdicts."""
     verdicts = load_reviews()
     found = []
     for release in releases:
-        findings = Bench().findings(specs_of(release), check_names())
+        triple = Trees().triple(specs_of(release))
+        before = old_triple(triple)
+        findings = run_checks(World(triple, World(before) if before else None))
         found += [Reviewed(release, item, verdicts.get((release, item.key))) for item in findings]
     return found
 

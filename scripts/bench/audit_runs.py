@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from bench.incidents import Case, Trees
+from bench.incidents import COUNTED, Case, Trees
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import World
@@ -28,6 +28,17 @@ class Result:
     def passed(self) -> bool:
         """Whether the expected finding is there, or the negative case stayed silent."""
         return not self.found if self.case.group == "negative" else bool(self.found)
+
+    @property
+    def state(self) -> str:
+        """The outcome in words, in capitals what counts against the audit."""
+        if self.case.group == "negative":
+            return "silent" if self.passed else "NOT SILENT"
+        if self.case.expect is None:
+            return "for the dry run"
+        if not self.passed:
+            return "MISSED" if self.case.kind in COUNTED else "not found (not counted)"
+        return "new" if self.case.old else "standing"
 
 
 @dataclass
@@ -103,7 +114,7 @@ def _batch(cases: list[Case]) -> list[Result]:
         if case.old:
             bench.findings(case.old, bench.names(case))
         results.append(_forked(bench, case) if case.edits else bench.result(case))
-        say(f"{case.id}: {'as expected' if results[-1].passed else 'not as expected'}")
+        say(f"{case.id}: {results[-1].state}")
     return results
 
 

@@ -26,7 +26,7 @@ class Timing:
     memory: float
 
 
-def time_audit(specs: dict[str, str]) -> Timing:
+def time_audit(specs: dict[str, str], *options: str) -> Timing:
     """Run ``upgrade.py audit`` twice with a cache folder of its own, archives unpacked before."""
     for spec in specs.values():
         open_source(spec)
@@ -36,15 +36,16 @@ def time_audit(specs: dict[str, str]) -> Timing:
         for part in ("archives", "index", "envs"):
             if (cache_root() / part).exists():
                 (cache / part).symlink_to(cache_root() / part)
-        (cold, first), (warm, second) = (_run(specs, folder) for _ in range(2))
+        (cold, first), (warm, second) = (_run(specs, options, folder) for _ in range(2))
     return Timing(cold, warm, max(first, second))
 
 
-def _run(specs: dict[str, str], cache: str) -> tuple[float, float]:
+def _run(specs: dict[str, str], options: tuple[str, ...], cache: str) -> tuple[float, float]:
     """Seconds and MiB of one command."""
     command = [sys.executable, str(SCRIPT), "audit"]
     for part, spec in specs.items():
         command += [f"--{part}", spec]
+    command += options
     begun = time.monotonic()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(

@@ -88,13 +88,16 @@ class Trees:
 
     def triple(self, specs: dict[str, str], edits: Iterable[Edit] = ()) -> Triple:
         """The triple of specs, each tree with the edits that are for it."""
-        trees: dict[str, SourceTree] = {}
-        for part, spec in specs.items():
-            if spec not in self.opened:
-                self.opened[spec] = open_source(spec)
-            own = [edit for edit in edits if edit["in"] == part]
-            trees[part] = edited(self.opened[spec], own) if own else self.opened[spec]
+        trees = {part: self.tree(specs, part, edits) for part in specs}
         return Triple(trees.get("omni"), trees["ascend"], trees["vllm"])
+
+    def tree(self, specs: dict[str, str], part: str, edits: Iterable[Edit] = ()) -> SourceTree:
+        """One tree of a triple, with the edits that are for it."""
+        spec = specs[part]
+        if spec not in self.opened:
+            self.opened[spec] = open_source(spec)
+        own = [edit for edit in edits if edit["in"] == part]
+        return edited(self.opened[spec], own) if own else self.opened[spec]
 
 
 def load_cases(folder: Path = FOLDER / "cases") -> list[Case]:
