@@ -1,0 +1,280 @@
+"""Keywords, conditions and same-named helpers of the GPU and the NPU side."""
+
+from __future__ import annotations
+
+import pytest
+from audit_kit import make_world
+from parity_kit import runners, told
+
+OUTPUT = {
+    "vllm_omni/worker/output.py": """
+        class Output:
+            def __init__(self, ids, pooled=None, payload=None):
+                self.ids = ids
+    """
+}
+HEAD = "from vllm_omni.worker.output import Output"
+
+
+def _outputs(folder, npu: str):
+    gpu = "def step(self, ids, payload):\n    return Output(ids=ids, payload=payload)\n"
+    return runners(folder, head=HEAD, npu_head=HEAD, gpu=gpu, npu=npu, more=OUTPUT)
+
+
+def test_a_keyword_that_the_npu_side_does_not_pass(tmp_path):
+    npu = "def step(self, ids, payload):\n    return Output(ids=ids, pooled=payload)\n"
+    assert told(_outputs(tmp_path, npu), "parity-kwargs") == [
+        ("NPUARModelRunner", "Output(payload=) in step")
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return Output(ids=ids, payload=payload)",
+        "out = Output(ids=ids)\n    out.payload = payload\n    return out",
+        "return Output(**self.fields(ids, payload))",
+        "fields = {'payload': payload}\n    return Output(ids=ids, **fields)",
+    ],
+)
+def test_a_keyword_that_is_set_in_another_way(tmp_path, body):
+    npu = f"def step(self, ids, payload):\n    {body}\n"
+    assert told(_outputs(tmp_path, npu), "parity-kwargs") == []
+
+
+def test_a_keyword_that_repeats_a_default_is_not_missed(tmp_path):
+    gpu = "def step(self, ids):\n    return Output(ids=ids, pooled=None)\n"
+    npu = "def step(self, ids):\n    return Output(ids=ids)\n"
+    world = runners(tmp_path, head=HEAD, npu_head=HEAD, gpu=gpu, npu=npu, more=OUTPUT)
+    assert told(world, "parity-kwargs") == []
+
+
+def test_a_key_of_a_dict_that_is_passed_on(tmp_path):
+    gpu = """
+        def step(self, x, request):
+            extra = {"heat": self.heat}
+            if request.source is not None:
+                extra["source"] = request.source
+            return self.talk(x, **extra)
+    """
+    npu = """
+        def step(self, x, request):
+            extra = {"heat": self.heat, "seed": request.seed}
+            return self.talk(x, **extra)
+    """
+    world = runners(tmp_path, gpu=gpu, npu=npu)
+    assert told(world, "parity-kwargs") == [("NPUARModelRunner", "talk(source=) in step")]
+
+
+def test_what_vllm_itself_passes_is_vllms_business(tmp_path):
+    gpu = "def step(self, x):\n    return self.forward(x, slots=self.slots)\n"
+    npu = "def step(self, x):\n    return self.forward(x)\n"
+    world = runners(tmp_path, vllm=gpu, gpu=gpu, npu=npu)
+    assert told(world, "parity-kwargs") == []
+
+
+def test_a_class_of_vllm_ascends_own_is_made_like_vllms(tmp_path):
+    vllm = """
+        class Batch:
+            def __init__(self, size, keep=False):
+                self.size = size
+
+        class GPUModelRunner:
+            def __init__(self, config):
+                self.batch = Batch(size=config.size, keep=config.keep)
+    """
+    ascend = """
+        from vllm.v1.worker.gpu_model_runner import Batch, GPUModelRunner
+
+        class NPUBatch(Batch):
+            pass
+
+        class NPUModelRunner(GPUModelRunner):
+            def __init__(self, config):
+                super().__init__(config)
+                self.batch = NPUBatch(size=config.size)
+    """
+    files = {"vllm/v1/worker/gpu_model_runner.py": vllm, "vllm_ascend/worker/model_runner_v1.py": ascend}
+    world = make_world(tmp_path, files, omni=False)
+    assert told(world, "parity-kwargs") == [("NPUModelRunner", "Batch(keep=) in __init__")]
+
+
+def test_an_argument_by_place_to_an_inherited_method(tmp_path):
+    vllm = """
+        class GPUModelRunner:
+            def warm(self, size, adapters=0):
+                pass
+
+            def step(self, size, adapters):
+                self.warm(size, adapters)
+    """
+    ascend = """
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        class NPUModelRunner(GPUModelRunner):
+            def step(self, size, adapters):
+                self.warm(size)
+    """
+    files = {"vllm/v1/worker/gpu_model_runner.py": vllm, "vllm_ascend/worker/model_runner_v1.py": ascend}
+    world = make_world(tmp_path, files, omni=False)
+    assert told(world, "parity-kwargs") == [("NPUModelRunner", "warm(adapters=) in step")]
+
+
+CACHE = """
+def _reads(self):
+    if not self.cache.full() and not self.cache.has_hits():
+        return None
+    return self.cache.read()
+"""
+
+
+def test_a_condition_of_which_the_npu_side_has_a_part(tmp_path):
+    npu = CACHE.replace(" and not self.cache.has_hits()", "")
+    world = runners(tmp_path, gpu=CACHE, npu=npu)
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", "self.cache.has_hits() in _reads")]
+
+
+def test_a_condition_said_the_other_way_round_is_the_same(tmp_path):
+    npu = CACHE.replace("not self.cache.full() and not self.cache.has_hits()", "HOLE").replace(
+        "HOLE", "not (self.cache.full() or self.cache.has_hits())"
+    )
+    assert told(runners(tmp_path, gpu=CACHE, npu=npu), "parity-conditions") == []
+
+
+GUARDED = """
+def step(self, out):
+    if self.is_pooler:
+        payload = None
+    else:
+        payload = self._extract(out)
+    return payload
+"""
+EXTRACT = "def _extract(self, out):\n    return out.payload\n"
+
+
+def test_a_guard_around_a_call_that_both_make(tmp_path):
+    npu = """
+        def step(self, out):
+            payload = self._extract(out)
+            return payload if not self.is_pooler else 0
+    """
+    world = runners(tmp_path, gpu_base=EXTRACT, gpu=GUARDED, npu=npu)
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", "self.is_pooler in step")]
+
+
+def test_the_same_guard_is_no_finding(tmp_path):
+    npu = "def step(self, out):\n    return None if self.is_pooler else self._extract(out)\n"
+    assert told(runners(tmp_path, gpu_base=EXTRACT, gpu=GUARDED, npu=npu), "parity-conditions") == []
+
+
+def test_a_check_that_only_the_gpu_side_makes(tmp_path):
+    gpu = """
+        def step(self, outs):
+            if len(outs) != self.count:
+                raise ValueError("one for each")
+            return outs
+    """
+    world = runners(tmp_path, gpu=gpu, npu="def step(self, outs):\n    return outs\n")
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", "len(outs) != self.count in step")]
+
+
+def test_a_branch_for_an_attribute_of_the_model(tmp_path):
+    gpu = """
+        def step(self, x):
+            if self.has_images:
+                y = 1
+            elif getattr(self.model, "has_own_input", False):
+                y = 2
+            else:
+                y = 3
+            return y
+    """
+    npu = (
+        "def step(self, x):\n    if self.has_images:\n        y = 1\n    else:\n        y = 3\n    return y\n"
+    )
+    world = runners(tmp_path, gpu=gpu, npu=npu)
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", "has_own_input in step")]
+    assert told(world, "parity-model-attributes") == []
+
+
+def test_a_switch_that_the_gpu_side_turns_off(tmp_path):
+    vllm = "def run(self):\n    return self.new_way\n"
+    gpu = "def prepare(self):\n    if self.new_way:\n        self.new_way = False\n    self.ready = True\n"
+    npu = "def prepare(self):\n    self.ready = True\n"
+    world = runners(tmp_path, vllm=vllm, gpu=gpu, npu=npu)
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", "self.new_way in prepare")]
+
+
+def test_vllm_ascend_asks_something_else_than_vllm(tmp_path):
+    vllm = """
+        class GPUModelRunner:
+            def warm(self):
+                if self.takes_images and not self.config.two_towers:
+                    self.embed()
+    """
+    ascend = """
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        class NPUModelRunner(GPUModelRunner):
+            def warm(self):
+                if self.has_images and not self.config.two_towers:
+                    self.embed()
+    """
+    files = {"vllm/v1/worker/gpu_model_runner.py": vllm, "vllm_ascend/worker/model_runner_v1.py": ascend}
+    world = make_world(tmp_path, files, omni=False)
+    assert told(world, "parity-conditions") == [("NPUModelRunner", "self.takes_images in warm")]
+
+
+HELPER = """
+def _needs(self, rid):
+    known = self.known.get(rid)
+    if known is not None:
+        return known
+    stage = self._stage(rid)
+    if stage is None:
+        return True
+    self.known[rid] = stage > 0
+    return stage > 0
+"""
+
+
+def test_a_helper_that_no_longer_does_the_same(tmp_path):
+    npu = HELPER.replace("    if stage is None:\n        return True\n", "")
+    npu = npu.replace("stage > 0", "stage is None or stage > 0")
+    world = runners(tmp_path, gpu=HELPER, npu=npu)
+    assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("self.known[rid] = stage > 0", "self.known[rid] = stage > 0  # kept"),
+        ("stage = self._stage(rid)", 'logger.debug("asked")\n    stage = self._stage(rid)'),
+        ("self._stage(rid)", "self._stage(rid, eager=True)"),
+        ("if stage is None:", "assert rid\n    if stage is None:"),
+    ],
+)
+def test_a_helper_that_says_more_or_the_same(tmp_path, change):
+    world = runners(tmp_path, gpu=HELPER, npu=HELPER.replace(*change))
+    assert told(world, "parity-helpers") == []
+
+
+def test_copies_of_upstream_methods_differ_by_nature(tmp_path):
+    npu = HELPER.replace("    if stage is None:\n        return True\n", "")
+    assert told(runners(tmp_path, vllm=HELPER, gpu=HELPER, npu=npu), "parity-helpers") == []
+
+
+def test_module_functions_and_functions_inside_are_helpers_too(tmp_path):
+    inner = "def step(self, x):\n    def pick(v):\n        {}\n        return v.last\n    return pick(x)\n"
+    gpu = inner.format("if not v:\n            return v.nothing")
+    npu = inner.format("v = v")
+    vllm = "def step(self, x):\n    return x\n"
+    world = runners(
+        tmp_path,
+        vllm=vllm,
+        gpu=gpu,
+        npu=npu,
+        head="def flat(x):\n    return x.keys or x.names\n",
+        npu_head="def flat(x):\n    return x.names\n",
+    )
+    assert sorted(told(world, "parity-helpers")) == [("", "flat"), ("NPUARModelRunner.step", "pick")]

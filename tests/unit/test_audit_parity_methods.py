@@ -1,0 +1,247 @@
+"""Bases, overrides, hooks and model attributes: what the GPU side has and the NPU side lacks."""
+
+from __future__ import annotations
+
+from audit_kit import AR, GPU_AR, GPU_BASE, make_world
+from parity_kit import runners, told
+
+MIXIN = """
+class WireMixin:
+    def open_wire(self):
+        pass
+"""
+PICK = """
+def _pick(self, scores):
+    if getattr(self.model, "picks_itself", False):
+        return self.model.pick(scores)
+    return super()._pick(scores)
+"""
+PLAIN_PICK = "def _pick(self, scores):\n    return scores.max()\n"
+
+
+def _with_mixin(folder, npu_bases: str):
+    return make_world(
+        folder,
+        {
+            "vllm_omni/worker/wire.py": MIXIN,
+            GPU_AR: """
+                from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner
+                from vllm_omni.worker.wire import WireMixin
+
+                class GPUARModelRunner(OmniGPUModelRunner, WireMixin):
+                    def step(self):
+                        self.open_wire()
+            """,
+            AR: f"""
+                from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner
+                from vllm_omni.worker.wire import WireMixin
+
+                class NPUARModelRunner({npu_bases}):
+                    def step(self):
+                        if hasattr(self, "open_wire"):
+                            self.open_wire()
+            """,
+        },
+    )
+
+
+def test_a_mixin_that_the_npu_class_lacks_is_told_once_as_a_base(tmp_path):
+    world = _with_mixin(tmp_path, "OmniNPUModelRunner")
+    assert told(world, "parity-bases") == [("NPUARModelRunner", "WireMixin")]
+    assert told(world, "parity-overrides") == []
+
+
+def test_a_mixin_that_comes_in_any_way_is_no_finding(tmp_path):
+    assert told(_with_mixin(tmp_path, "OmniNPUModelRunner, WireMixin"), "parity-bases") == []
+
+
+def test_an_override_that_asks_the_model_is_missed_where_vllm_ascends_own_runs(tmp_path):
+    world = runners(tmp_path, gpu=PICK, vllm=PLAIN_PICK, ascend=PLAIN_PICK)
+    assert told(world, "parity-overrides") == [("NPUARModelRunner", "_pick")]
+
+
+def test_the_same_override_on_the_npu_side_is_no_finding(tmp_path):
+    world = runners(tmp_path, gpu=PICK, npu=PICK, vllm=PLAIN_PICK, ascend=PLAIN_PICK)
+    assert told(world, "parity-overrides") == []
+
+
+def test_an_override_for_the_device_alone_is_vllm_ascends_business(tmp_path):
+    tools = {"vllm_omni/worker/memory.py": "def left(pool):\n    return pool.left() * 2\n"}
+    head = "from vllm_omni.worker.memory import left"
+    gpu = "def free_memory(self):\n    return left(self.pool)\n"
+    own = "def free_memory(self):\n    return self.pool.left()\n"
+    world = runners(tmp_path / "a", head=head, gpu=gpu, vllm=own, ascend=own, more=tools)
+    assert told(world, "parity-overrides") == []
+    plain = runners(tmp_path / "b", head=head, gpu=gpu, vllm=own, more=tools)
+    assert told(plain, "parity-overrides") == [("NPUARModelRunner", "free_memory")]
+
+
+def test_a_helper_for_a_hook_of_the_model_is_missed(tmp_path):
+    gpu = """
+        def step(self, out):
+            return self._after(out)
+
+        def _after(self, out):
+            hook = getattr(self.model, "after_step", None)
+            return hook(out) if callable(hook) else out
+    """
+    world = runners(tmp_path, gpu=gpu, npu="def step(self, out):\n    return out\n")
+    assert told(world, "parity-overrides") == [("NPUARModelRunner", "_after")]
+    assert told(world, "parity-model-attributes") == []
+
+
+def test_a_helper_written_out_in_its_caller_is_no_finding(tmp_path):
+    gpu = """
+        def step(self, out):
+            return self._after(out)
+
+        def _after(self, out):
+            hook = getattr(self.model, "after_step", None)
+            return hook(out) if callable(hook) else out
+    """
+    npu = """
+        def step(self, out):
+            hook = getattr(self.model, "after_step", None)
+            return hook(out) if callable(hook) else out
+    """
+    world = runners(tmp_path, gpu=gpu, npu=npu)
+    assert told(world, "parity-overrides") == []
+
+
+def test_a_helper_that_nothing_needs_is_no_finding(tmp_path):
+    gpu = 'def _old(self):\n    return getattr(self.model, "old_way", None)\n'
+    assert told(runners(tmp_path, gpu=gpu), "parity-overrides") == []
+
+
+def test_what_the_npu_side_calls_itself_must_be_there(tmp_path):
+    gpu = "def step(self):\n    self._note()\n\ndef _note(self):\n    self.count += 1\n"
+    world = runners(tmp_path, gpu=gpu, npu="def step(self):\n    self._note()\n")
+    assert told(world, "parity-overrides") == [("NPUARModelRunner", "_note")]
+
+
+def test_a_call_of_an_omni_helper_is_missed(tmp_path):
+    base = "def _report(self):\n    self.reported = True\n"
+    world = runners(
+        tmp_path,
+        gpu_base=base,
+        gpu="def step(self):\n    self._report()\n    return 1\n",
+        npu="def step(self):\n    return 1\n",
+    )
+    assert told(world, "parity-hooks") == [("NPUARModelRunner", "_report in step")]
+
+
+def test_a_call_made_by_something_the_npu_method_calls_counts(tmp_path):
+    base = "def _report(self):\n    self.reported = True\n"
+    npu = "def step(self):\n    self._own()\n    return 1\n\ndef _own(self):\n    self._report()\n"
+    gpu = "def step(self):\n    self._report()\n    return 1\n"
+    assert told(runners(tmp_path, gpu_base=base, gpu=gpu, npu=npu), "parity-hooks") == []
+
+
+def test_a_call_made_by_what_both_sides_share_counts(tmp_path):
+    base = "def _common(self):\n    self._report()\n\ndef _report(self):\n    self.reported = True\n"
+    gpu = "def step(self):\n    self._report()\n    return 1\n"
+    npu = "def step(self):\n    self._common()\n    return 1\n"
+    assert told(runners(tmp_path, gpu_base=base, gpu=gpu, npu=npu), "parity-hooks") == []
+
+
+def test_what_a_helper_written_out_in_part_lacks_is_told_in_its_caller(tmp_path):
+    tools = {"vllm_omni/worker/route.py": "def route(rows):\n    rows = list(rows)\n    return rows\n"}
+    gpu = """
+        def step(self, rows):
+            return self._build(rows)
+
+        def _build(self, rows):
+            rows = route(rows)
+            names = [row.name for row in rows]
+            sizes = {row.name: row.size for row in rows}
+            return self.pack(names, sizes)
+    """
+    npu = """
+        def step(self, rows):
+            names = [row.name for row in rows]
+            sizes = {row.name: row.size for row in rows}
+            return self.pack(names, sizes)
+    """
+    head = "from vllm_omni.worker.route import route"
+    world = runners(tmp_path, head=head, gpu=gpu, npu=npu, more=tools)
+    assert told(world, "parity-overrides") == []
+    assert told(world, "parity-hooks") == [("NPUARModelRunner", "route in _build")]
+
+
+def test_a_step_of_vllm_alone_is_vllms_business(tmp_path):
+    vllm = "def step(self):\n    self.seen.clear()\n\ndef balance(self):\n    pass\n"
+    gpu = "def step(self):\n    self.seen.clear()\n"
+    world = runners(tmp_path, vllm=vllm, gpu=gpu, npu="def step(self):\n    pass\n")
+    assert told(world, "parity-hooks") == []
+
+
+def test_a_step_that_vllm_and_vllm_ascend_both_take_is_missed_in_the_npu_copy(tmp_path):
+    text = "def step(self):\n    self.seen.clear()\n"
+    world = runners(tmp_path, vllm=text, ascend=text, gpu=text, npu="def step(self):\n    pass\n")
+    assert told(world, "parity-hooks") == [("NPUARModelRunner", "seen.clear in step")]
+
+
+def test_a_function_of_one_expression_may_stand_written_out(tmp_path):
+    tools = {"vllm_omni/worker/tools.py": "def cut(values, most):\n    return values.clip(max=most)\n"}
+    head = "from vllm_omni.worker.tools import cut"
+    gpu = "def step(self, x):\n    return cut(x, self.most)\n"
+    same = "def step(self, x):\n    return x.clip(max=self.most)\n"
+    other = "def step(self, x):\n    return x.clip(max=self.most - 1)\n"
+    there = runners(tmp_path / "a", head=head, gpu=gpu, npu=same, more=tools)
+    assert told(there, "parity-hooks") == []
+    gone = runners(tmp_path / "b", head=head, gpu=gpu, npu=other, more=tools)
+    assert told(gone, "parity-hooks") == [("NPUARModelRunner", "cut in step")]
+
+
+def test_an_attribute_of_the_model_is_missed_with_what_stands_under_it(tmp_path):
+    gpu = """
+        def step(self, ids):
+            kwargs = {}
+            if getattr(self.model, "wants_ids", False):
+                kwargs["ids"] = self.model.sorted_ids(ids)
+            return kwargs
+    """
+    world = runners(tmp_path, gpu=gpu, npu="def step(self, ids):\n    kwargs = {}\n    return kwargs\n")
+    subjects = told(world, "parity-model-attributes")
+    assert [owner for owner, _ in subjects] == ["NPUARModelRunner"]
+    assert told(world, "parity-hooks") == []
+
+
+def test_an_attribute_read_through_a_name_for_the_model_counts(tmp_path):
+    gpu = 'def step(self):\n    return getattr(self.model, "wants_ids", False)\n'
+    npu = 'def step(self):\n    net = self.model\n    return hasattr(net, "wants_ids")\n'
+    assert told(runners(tmp_path, gpu=gpu, npu=npu), "parity-model-attributes") == []
+
+
+def test_a_step_for_kernels_of_cuda_is_no_finding(tmp_path):
+    tools = {"vllm_omni/worker/fast.py": 'def warm(x):\n    """Warms the Triton kernels."""\n    x.go()\n'}
+    base = "def _warm(self):\n    from vllm_omni.worker.fast import warm\n    warm(self.x)\n"
+    gpu = "def step(self):\n    self._warm()\n"
+    world = runners(tmp_path, gpu_base=base, gpu=gpu, npu="def step(self):\n    pass\n", more=tools)
+    assert told(world, "parity-hooks") == []
+
+
+def test_vllm_ascend_itself_is_held_against_vllm(tmp_path):
+    vllm = """
+        class GPUModelRunner:
+            def sample(self):
+                self.batch.note_tokens()
+                self.drain()
+
+            def drain(self):
+                self.batch.drain()
+    """
+    ascend = """
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        class NPUModelRunner(GPUModelRunner):
+            def sample(self):
+                return self.batch.size
+    """
+    files = {"vllm/v1/worker/gpu_model_runner.py": vllm, "vllm_ascend/worker/model_runner_v1.py": ascend}
+    world = make_world(tmp_path, files, omni=False)
+    assert told(world, "parity-hooks") == [
+        ("NPUModelRunner", "batch.note_tokens in sample"),
+        ("NPUModelRunner", "drain in sample"),
+    ]
+    assert GPU_BASE not in {file.path for file in world.files}
