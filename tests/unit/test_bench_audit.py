@@ -1,0 +1,123 @@
+"""How the bench judges the audit: what counts as found, silent and reviewed, and when goals are missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.audit import case_figures, short_of_goals
+from bench.audit_reviews import Reviewed, load_reviews, precision
+from bench.audit_runs import Bench, Result
+from bench.incidents import Case, Expect, read_case
+from npu_upgrade.audit import run
+from npu_upgrade.audit.finding import Finding, Side
+
+
+def finding(check: str = "imports", owner: str = "Worker.lift", subject: str = "harbour.Crane") -> Finding:
+    here = Side("vllm-omni", "vllm_omni/platforms/npu/worker/crane.py", 3, "")
+    return Finding(check, "gone", owner, subject, "", here, None, "A", "", "")
+
+
+def case(**data: Any) -> Case:
+    plain = {"id": "one", "incident": "#1", "class": "A", "triple": {}, "edits": [], "note": ""}
+    return read_case(plain | data)
+
+
+def wanted(check: str | list[str] = "imports", subject: str = "Crane", **more: str) -> Expect:
+    expect = case(expect={"check": check, "subject": subject, **more}).expect
+    assert expect
+    return expect
+
+
+@pytest.mark.parametrize(
+    ("expect", "fits"),
+    [
+        (wanted(), True),
+        (wanted(subject="harbour.Crane"), True),
+        (wanted(subject="Hook|Crane"), True),
+        (wanted(subject="Cran"), False),
+        (wanted(subject="lift"), True),
+        (wanted("calls"), False),
+        (wanted(["calls", "imports"]), True),
+        (wanted(owner="Worker"), True),
+        (wanted(owner="Base"), False),
+        (wanted(owner="Base|Worker"), True),
+        (wanted(kind="gone"), True),
+        (wanted(kind="moved"), False),
+    ],
+)
+def test_the_expected_finding_is_known_by_check_and_whole_words(expect: Expect, fits: bool) -> None:
+    assert expect.fits(finding()) is fits
+
+
+def test_an_edited_case_is_new_against_its_own_release() -> None:
+    assert case(triple={"vllm": "x"}).old == {}
+    assert case(triple={"vllm": "x"}, edits=[{"do": "insert"}]).old == {"vllm": "x"}
+    assert case(triple={"vllm": "x"}, baseline={"vllm": "w"}).old == {"vllm": "w"}
+
+
+def test_only_incidents_that_source_shows_count() -> None:
+    assert case().counted
+    assert not case(**{"class": "D"}).counted
+    assert not case(held_out=True).counted
+    assert not case(group="gap").counted
+
+
+def results(found: int, missed: int, **data: Any) -> list[Result]:
+    some = case(expect={"check": "imports", "subject": "Crane"}, **data)
+    return [Result(some, (finding(),))] * found + [Result(some, ())] * missed
+
+
+def test_the_figures_count_what_was_found() -> None:
+    done = [
+        *results(37, 3), *results(1, 1, held_out=True), *results(0, 2, **{"class": "D"}),
+        *results(7, 4, group="gap"), *results(0, 5, group="negative"),
+    ]  # fmt: skip
+    figures = case_figures(done)
+    assert figures == {
+        "cases": "42",
+        "recall": "0.925",
+        "negatives": "5/5",
+        "gaps": "7/11",
+        "held_out": "1/2",
+    }
+    assert short_of_goals(figures, done) == ["gaps=7/11, goal 8"]
+
+
+def test_every_goal_can_be_missed() -> None:
+    done = [*results(5, 1), *results(1, 0, group="negative"), *results(0, 1, id="omni-3517")]
+    figures = case_figures(done) | {
+        "precision": "0.79", "cold_s": "10.0", "warm_s": "2.9", "memory_mib": "1025",
+    }  # fmt: skip
+    assert short_of_goals(figures, done) == [
+        "recall=0.714, goal 0.9",
+        "gaps=0/0, goal 8",
+        "precision=0.79, goal 0.8",
+        "cold_s=10.0, below 10.0",
+        "memory_mib=1025, below 1024.0",
+        "7 cases, at least 40",
+        "negatives=0/1",
+        "omni-3517 did not come out right",
+    ]
+
+
+def test_a_finding_that_nobody_reviewed_is_not_true() -> None:
+    items = [Reviewed("1", finding(), verdict) for verdict in (True, True, False, None)]
+    assert precision(items) == 0.5
+    assert precision([]) == 0.0
+
+
+def test_reviews_are_read_from_all_files(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text('- {release: "0.22.0", key: imports-1, verdict: true, note: ""}\n')
+    (tmp_path / "b.yaml").write_text("- {release: 0.26.0, key: calls-2, verdict: false}\n")
+    (tmp_path / "none.yaml").write_text("# nothing\n")
+    assert load_reviews(tmp_path) == {("0.22.0", "imports-1"): True, ("0.26.0", "calls-2"): False}
+
+
+def test_a_check_that_is_not_there_finds_nothing() -> None:
+    some = case(expect={"check": ["imports", "no-such-check"], "subject": "x"})
+    assert Bench.names(some) == ["imports"]
+    assert Bench.names(case(group="negative")) == run.check_names()
+    assert Bench.names(case()) == []
