@@ -138,7 +138,9 @@ class Parity:
         """NPU counterparts of the methods that use ``gpu``; [None] for one that is called from outside."""
         using = [caller for caller in self.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
         if not using:
-            return [None] if gpu.name in _calls_by_others(self.world) else []
+            others = _text_of_others(self.world)
+            named = f'"{gpu.name}"' in others or f".{gpu.name}(" in others
+            return [None] if named else []
         found = [(caller, self.npu.methods.get(caller.name)) for caller in using]
         return [
             other
@@ -258,8 +260,9 @@ class Parity:
             if key in place.facts:
                 # What the GPU side does both here and in a method called from here is due in both.
                 beside = self.gpu.methods.get(place.name) if gpu and place.owner else None
-                due = gpu and beside and beside is not gpu and place.name != npu.name and _does(beside, key)
-                if not due:
+                if gpu is None or beside is None or place.name == npu.name:
+                    return True
+                if not (_does(beside, key) and id(beside.node) in self.gpu.reach(gpu)):
                     return True
         return False
 
@@ -283,7 +286,7 @@ def _upstream(side: Effective, name: str, project: str) -> Facts:
 _others: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
 
 
-def _calls_by_others(world: World) -> str:
+def _text_of_others(world: World) -> str:
     """The text of vllm-omni outside its workers, where methods of workers are called by name."""
     if world.program not in _others:
         omni = world.triple.omni
