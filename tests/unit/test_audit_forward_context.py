@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from audit_kit import ASCEND, BASE, GPU_BASE, findings, make_world, seen
+from audit_kit import ASCEND, BASE, GPU_BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,6 +138,19 @@ def test_a_buffer_in_another_form(tmp_path: Path, change: str) -> None:
     call = change if change[0].isdigit() else f"8, {change}"
     body = f"def __init__(self):\n    self.ids = self._make_buffer({call})\n"
     assert kinds(tmp_path, body) == [("buffer", "OmniNPUModelRunner", "ids")]
+
+
+def test_a_buffer_that_vllm_makes_in_another_form(tmp_path: Path) -> None:
+    body = """
+        def __init__(self):
+            self.far = self._make_buffer(9, numpy=True)
+            self.own = self._make_buffer(1)
+    """
+    plain = dedent(body).replace("True", "False").replace("self.own", "other").replace("\n", "\n    ")
+    plain = f"class GPUModelRunner:\n{plain}"
+    assert seen(world_with(tmp_path, body, {VLLM: plain}), "forward-context") == [
+        ("buffer", "OmniNPUModelRunner", "far")
+    ]
 
 
 def test_calls_that_go_through_the_platform(tmp_path: Path) -> None:

@@ -8,16 +8,23 @@ from collections.abc import Iterator
 from npu_upgrade.audit.contexts import calls_on_self, context_calls, last_name
 from npu_upgrade.audit.counterpart import replaced_in
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.platform_calls import platform_misfits
 from npu_upgrade.audit.program import ClassSymbol, File, Method
 from npu_upgrade.audit.world import World
-from npu_upgrade.upgrade.signatures import is_bound, misfit, signature
+from npu_upgrade.upgrade.signatures import signature
 
 NAME = "forward-context"
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
 
 _ASCEND = "vllm-ascend"
-_PLATFORM = "current_omni_platform"
 _BUFFER = "_make_buffer"
+_INCIDENTS = {
+    "upstream-name": ("A", "vllm-omni #4310"),
+    "no-context": ("S", "vllm-omni #1114"),
+    "context-argument": ("S", "vllm-omni #1114"),
+    "buffer": ("S", "vllm-omni #2823"),
+    "platform-call": ("S", "vllm-omni #6204"),
+}
 _NO_CONTEXT = "the model's layers read the forward context and find none, or that of another pass"
 _KEYWORD = "vllm-ascend's layers read it from the context, and find the default instead"
 _OWN = "vllm-ascend's runner works with its own; vLLM's lacks what its layers and kernels read"
@@ -126,25 +133,30 @@ def _keywords(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[F
 
 
 def _buffers(cls: ClassSymbol) -> Iterator[Finding]:
-    """Buffers that vllm-ascend makes in another form."""
+    """Buffers that vllm-ascend, or vLLM below it, makes in another form."""
     for name, places in cls.assigned.items():
         for method, node in places:
             call = _buffer_call(node)
-            other = next((b for b in cls.mro[1:] if b.project == _ASCEND and name in b.assigned), None)
-            if call is None or other is None:
-                continue
-            theirs = [(m, c) for m, n in other.assigned[name] if (c := _buffer_call(n))]
-            if theirs and not any(_form(c) == _form(call) for _, c in theirs):
+            theirs = _upstream_buffers(cls, name) if call else []
+            if call and theirs and not any(_form(other) == _form(call) for _, other in theirs):
+                maker, other = theirs[0]
                 yield _finding(
                     "buffer",
                     cls.name,
                     name,
-                    f"self.{name} is made with {_form(call)}, by vllm-ascend with {_form(theirs[0][1])}",
+                    f"self.{name} is made with {_form(call)}, by {maker.owner.name} with {_form(other)}",
                     _side(method, call, f"self.{name}"),
-                    _side(theirs[0][0], theirs[0][1], f"self.{name}"),
+                    _side(maker, other, f"self.{name}"),
                     _BUFFERS,
-                    "make it as vllm-ascend does",
+                    f"make it as {maker.owner.name} does",
                 )
+
+
+def _upstream_buffers(cls: ClassSymbol, name: str) -> list[tuple[Method, ast.Call]]:
+    """How the first class below vllm-omni that sets an attribute makes it, where it makes a buffer."""
+    owner = next((b for b in cls.mro[1:] if b.project != "vllm-omni" and name in b.assigned), None)
+    places = owner.assigned[name] if owner else []
+    return [(method, call) for method, node in places if (call := _buffer_call(node))]
 
 
 def _buffer_call(node: ast.stmt) -> ast.Call | None:
@@ -160,63 +172,18 @@ def _form(call: ast.Call) -> str:
 
 def _through_platform(world: World) -> Iterator[Finding]:
     """Calls that the platform object forwards, against the NPU platform and what it hands out."""
-    platform = _npu_platform(world)
-    if platform is None:
-        return
-    seen: set[int] = set()
-    for cls in world.concrete:
-        for base in cls.mro:
-            for method in base.methods.values() if base.project == "vllm-omni" else ():
-                if id(method.node) not in seen:
-                    seen.add(id(method.node))
-                    yield from _platform_calls(method, platform)
-
-
-def _npu_platform(world: World) -> ClassSymbol | None:
-    classes = [cls for file in world.files for cls in file.classes.values()]
-    return next((cls for cls in classes if cls.name.endswith("OmniPlatform")), None)
-
-
-def _platform_calls(method: Method, platform: ClassSymbol) -> Iterator[Finding]:
-    handed: dict[str, Method] = {}
-    for node in ast.walk(method.node):
-        if isinstance(node, ast.Assign) and (getter := _of_platform(node.value, platform)):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            handed |= {name: made for name in names if (made := _constructor(getter))}
-    for node in ast.walk(method.node):
-        if not isinstance(node, ast.Call):
-            continue
-        target = _of_platform(node, platform)
-        if target is None and isinstance(node.func, ast.Name):
-            target = handed.get(node.func.id)
-        reason = misfit(node, target.node, bound=is_bound(target.node)) if target else ""
-        if target and reason:
-            yield _finding(
-                "platform-call",
-                method.owner.name,
-                f"{method.name}: {target.qualname}",
-                f"{method.qualname} calls {target.qualname}, which {reason}",
-                _side(method, node, ast.unparse(node.func)),
-                _side(target, target.node, signature(target.node)),
-                _ARGUMENTS,
-                "make the call fit on every platform, or take the argument in the NPU platform",
-            )
-
-
-def _of_platform(node: ast.expr, platform: ClassSymbol) -> Method | None:
-    """The NPU platform's method that ``current_omni_platform.NAME(...)`` calls."""
-    func = node.func if isinstance(node, ast.Call) else None
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == _PLATFORM:
-        return platform.lookup(func.attr)
-    return None
-
-
-def _constructor(getter: Method) -> Method | None:
-    """The constructor of the class that a method returns."""
-    returned = [node.value for node in ast.walk(getter.node) if isinstance(node, ast.Return) and node.value]
-    classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
-    found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
-    return found[0].lookup("__init__") if len(found) == 1 else None
+    for call in platform_misfits(world):
+        name, target = call.method.qualname, call.target
+        yield _finding(
+            "platform-call",
+            call.method.owner.name,
+            f"{call.method.name}: {target.qualname}",
+            f"{name} calls {target.qualname}, which {call.reason}",
+            _side(call.method, call.node, ast.unparse(call.node.func)),
+            _side(target, target.node, signature(target.node)),
+            _ARGUMENTS,
+            "make the call fit on every platform, or take the argument in the NPU platform",
+        )
 
 
 def _side(method: Method, node: ast.expr | ast.stmt, text: str) -> Side:
@@ -233,4 +200,5 @@ def _scope(file: File, node: ast.Name) -> str:
 def _finding(
     kind: str, owner: str, subject: str, what: str, here: Side, there: Side, why: str, todo: str
 ) -> Finding:
-    return Finding(NAME, kind, owner, subject, what, here, there, "S", why, todo, "vllm-omni #6204")
+    incident, like = _INCIDENTS[kind]
+    return Finding(NAME, kind, owner, subject, what, here, there, incident, why, todo, like)
