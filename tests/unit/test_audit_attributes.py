@@ -115,7 +115,6 @@ class TestOnSelf:
             ["try:", "    return self.other", "except AttributeError:", "    return None"],
             ["return self.budget, self.crate, self.__class__"],
             ["class Inner:", "    def go(self):", "        return self.other"],
-            ["self.rows.other = 1", "return self.rows.other"],
         ],
     )
     def test_what_is_set_or_asked_for_is_not(self, tmp_path: Path, lines: list[str]) -> None:
@@ -124,6 +123,16 @@ class TestOnSelf:
     def test_what_others_assign_on_the_runner_is_not(self, tmp_path: Path) -> None:
         other = "def attach(runner):\n    runner.other = 1\n"
         assert on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other) == []
+
+    def test_what_a_patch_sets_on_its_self_is_not(self, tmp_path: Path) -> None:
+        other = "def fill(self):\n    self.other = 1\n"
+        assert on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other) == []
+
+    def test_what_others_assign_on_something_else_does_not_help(self, tmp_path: Path) -> None:
+        other = (
+            "def attach(batch):\n    batch.other = 1\n\nclass A:\n    def go(self):\n        self.other = 1\n"
+        )
+        assert len(on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other)) == 1
 
     def test_a_comparison_elsewhere_is_no_assignment(self, tmp_path: Path) -> None:
         other = "def look(runner):\n    return runner.other == 1\n"
@@ -205,6 +214,8 @@ class TestOnKnownObjects:
             ["return self.crate.lid.weight"],
             ["return self.columns.abs()"],
             ["return self.crate.lid.handles"],  # an heir has it
+            ["self.crate.colour = 1", "return self.crate.colour"],
+            ["box = self.crate", "box.colour = 1", "return box.colour"],
             ["if isinstance(self.crate, HeavyLid):", "    return self.crate.depth"],
             ["return self.crate.depth if hasattr(self.crate, 'depth') else 0"],
             ["crate = unknown() or self.crate", "return crate.depth"],

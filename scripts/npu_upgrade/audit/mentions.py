@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.program import File, Program
+from npu_upgrade.audit.program import ClassSymbol, File, Program
 from npu_upgrade.errors import BadInput
+
+# Names that tell nothing about an object.
+_ANYTHING = {"obj", "cls", "instance", "target", "owner", "this", "parent", "new", "copy", "result"}
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,29 @@ class Mentions:
             if file := self.program.file(path):
                 yield file
 
-    def is_set_elsewhere(self, name: str) -> bool:
-        """Whether something assigns the attribute on another object than ``self``, or by ``setattr``."""
-        stored = re.compile(
-            rf"(?<!\bself)\.{name}\s*(?::[^=]+|,[^=]*)?=(?!=)|setattr\(.*[\"']{name}[\"']|^\s*[\"']{name}[\"'],?\s*$"
-        )
-        return any(stored.search(mention.text) for mention in self.of(name))
+    def is_set_on(self, name: str, cls: ClassSymbol, called: str = "") -> bool:
+        """Whether something assigns the attribute on what may be an object of ``cls``.
+
+        Judged by what that is called: as the value in question is, or ``runner.x = 1`` for a
+        ModelRunner. A function with a ``self`` of its own may be put into any class.
+        """
+        kinds = {_words(base.name)[-1] for base in cls.mro} | _ANYTHING
+        target = re.compile(rf"^\s*(?:[\w.\[\]]+\s*,\s*)*([\w.\[\]()]+)\.{name}\s*(?:,[^=(]*|:[^=]+)?=(?!=)")
+        named = re.compile(rf"\bsetattr\(\s*([\w.\[\]()]+)\s*,\s*[\"']{name}[\"']")
+        for mention in self.of(name):
+            found = target.search(mention.text) or named.search(mention.text)
+            if found and found[1] == "self":
+                if self._outside_classes(mention):
+                    return True
+            elif found and (_kind(found[1]) in kinds or _last(found[1]) == called):
+                return True
+        return False
+
+    def _outside_classes(self, mention: Mention) -> bool:
+        file = self.program.file(mention.path)
+        classes = file.classes.values() if file else ()
+        spans = ((cls.node.lineno, cls.node.end_lineno or 0) for cls in classes)
+        return not any(start <= mention.line <= end for start, end in spans)
 
     def _search(self) -> None:
         one_of = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(self._found))) + r")\b")
@@ -71,3 +91,17 @@ def _text(program: Program, path: str) -> str:
         return program.trees[path.partition("/")[0]].read(path)
     except BadInput:
         return ""
+
+
+def _kind(target: str) -> str:
+    """The last word of what something is called: ``runner`` of ``self.model_runner``."""
+    return _words(_last(target))[-1]
+
+
+def _last(target: str) -> str:
+    """The last name in an expression."""
+    return (re.findall(r"\w+", target) or [""])[-1]
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name)] or [name]

@@ -97,7 +97,7 @@ class _Walker(ast.NodeVisitor):
 
     def __init__(self, first: str, found: SelfUse, vllm: Version | None) -> None:
         self.first, self.found, self.vllm, self.caught = first, found, vllm, 0
-        self.holds: list[str] = []
+        self.tests: list[ast.expr] = []
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if self._is_self(node.value):
@@ -175,16 +175,19 @@ class _Walker(ast.NodeVisitor):
         """A condition with what depends on it, less what it or a condition around it rules out."""
         test = node.test
         body, orelse = branches(node, self.vllm)
-        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        texts = [ast.dump(part) for part in parts]
         self.visit(test)
-        if not all(text in self.holds for text in texts):
+        if not (isinstance(node, ast.IfExp) and self._holds(test)):
             for inner in orelse:
                 self.visit(inner)
-        self.holds += texts
+        self.tests.append(test)
         for inner in body:
             self.visit(inner)
-        del self.holds[len(self.holds) - len(texts) :]
+        self.tests.pop()
+
+    def _holds(self, test: ast.expr) -> bool:
+        """Whether a condition around it says the same."""
+        around = [part for outer in self.tests for part in _conjuncts(outer)]
+        return ast.dump(test) in {ast.dump(part) for part in around}
 
     def _by_name(self, function: str, node: ast.Call) -> None:
         """``hasattr``, ``getattr`` and ``setattr``."""
@@ -221,6 +224,10 @@ def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
     same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
     for place, part in enumerate(target.elts):
         yield part, value.elts[place] if same and isinstance(value, (ast.Tuple, ast.List)) else None
+
+
+def _conjuncts(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _is_super(node: ast.expr) -> bool:

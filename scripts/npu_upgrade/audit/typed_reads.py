@@ -55,7 +55,9 @@ def typed_reads(frame: Frame, types: Types, only: frozenset[str] | None = None) 
         if name in frame.locals.asked or (name.startswith("__") and name.endswith("__")):
             continue
         if owner := _lacking(types.of(node.value, frame), name):
-            if isinstance(owner, Tensor) and name not in _of_buffers(frame.cls, types):
+            # A parameter annotated as a tensor is often given the buffer around one.
+            on_self = bool(_on_self(node.value, frame))
+            if isinstance(owner, Tensor) and not (on_self and name in _of_buffers(frame.cls, types)):
                 continue
             if only is not None and not _parents_had(node, name, frame, types):
                 continue

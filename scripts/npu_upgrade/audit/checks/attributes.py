@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from npu_upgrade.audit.alive import may_run
+from npu_upgrade.audit.bindings import dotted
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.members import own_members
 from npu_upgrade.audit.mentions import Mentions
@@ -55,7 +56,7 @@ def _same(one: Read, other: Read) -> bool:
 
 def _stands(read: Read, mentions: Mentions, world: World) -> bool:
     """Whether nothing else provides the attribute, and the method that reads it may run."""
-    provided = not read.by_super and mentions.is_set_elsewhere(read.name)
+    provided = not read.by_super and mentions.is_set_on(read.name, read.cls)
     return not provided and may_run(read.method, read.cls, mentions, world)
 
 
@@ -63,7 +64,7 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
     """Whether something sets the attribute from outside, or an heir of the class has it."""
     if isinstance(read.owner, Tensor):
         return False
-    if mentions.is_set_elsewhere(read.name):
+    if mentions.is_set_on(read.name, read.owner, dotted(read.node.value).rpartition(".")[2]):
         return True
     return any(
         read.owner in cls.mro and read.name in own_members(cls)
