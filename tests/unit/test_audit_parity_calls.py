@@ -278,3 +278,21 @@ def test_module_functions_and_functions_inside_are_helpers_too(tmp_path):
         npu_head="def flat(x):\n    return x.names\n",
     )
     assert sorted(told(world, "parity-helpers")) == [("", "flat"), ("NPUARModelRunner.step", "pick")]
+
+
+def test_a_switch_that_the_class_below_turns_off_itself(tmp_path):
+    ascend = "def __init__(self):\n    self.new_way = False\n\ndef run(self):\n    return self.new_way\n"
+    gpu = "def prepare(self):\n    if self.new_way:\n        self.new_way = False\n    self.ready = True\n"
+    npu = "def prepare(self):\n    self.ready = True\n"
+    assert told(runners(tmp_path, ascend=ascend, gpu=gpu, npu=npu), "parity-conditions") == []
+
+
+def test_a_keyword_that_the_npu_callee_does_not_take_is_the_callees_business(tmp_path):
+    gpu = (
+        "def step(self, x):\n    self._keep(x, staged=self.staged)\n\ndef _keep(self, x, staged):\n    pass\n"
+    )
+    npu = "def step(self, x):\n    self._keep(x)\n\ndef _keep(self, x):\n    pass\n"
+    assert told(runners(tmp_path / "a", gpu=gpu, npu=npu), "parity-kwargs") == []
+    open_npu = npu.replace("_keep(self, x)", "_keep(self, x, **more)")
+    world = runners(tmp_path / "b", gpu=gpu, npu=open_npu)
+    assert told(world, "parity-kwargs") == [("NPUARModelRunner", "_keep(staged=) in step")]

@@ -48,6 +48,7 @@ def _of_omni(both: Both) -> Iterator[Finding]:
         missing = _missing(calls, there, _parameters(both, name), renamed(name))
         missing = [k for k in missing if k not in upstream and not _set_otherwise(nodes, k)]
         missing = [k for k in missing if not _is_handed_on(both, calls.keywords[k])]
+        missing = [k for k in missing if not _is_no_parameter(both, name, k)]
         if missing:
             yield _finding(both, name, missing, calls, there)
 
@@ -65,6 +66,16 @@ def _of_upstream(both: Both, name: str) -> set[str]:
                 passed[project] |= set(calls.keywords) if calls else set()
     same_method = name.startswith("self.")
     return passed["vllm"] if same_method else passed["vllm"] - passed["vllm-ascend"]
+
+
+def _is_no_parameter(both: Both, name: str, keyword: str) -> bool:
+    """Whether the NPU side's own version of the callee does not take it: the callee is what differs."""
+    method = both.npu_side.methods.get(name.removeprefix("self."))
+    if method is None or not method.owner.file.path.startswith(NPU_PLATFORM):
+        return False
+    args = method.node.args
+    taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
+    return args.kwarg is None and keyword not in taken
 
 
 def _is_handed_on(both: Both, value: ast.expr) -> bool:
