@@ -139,10 +139,11 @@ class _Sides:
         npu = self.both.npu_side
         if any(name in cls.assigned for cls in npu.cls.mro if cls.project == "vllm-omni"):
             return False
-        below = (
-            method for cls in npu.cls.mro if cls.project != "vllm-omni" for method in cls.methods.values()
-        )
-        return any((METHOD, name) in facts_of(method.owner.file, method.node) for method in below)
+        below = [cls for cls in npu.cls.mro if cls.project != "vllm-omni"]
+        if any(_switched(node) == name for cls in below for _, node in cls.assigned.get(name, [])):
+            return False
+        methods = (method for cls in below for method in cls.methods.values())
+        return any((METHOD, name) in facts_of(method.owner.file, method.node) for method in methods)
 
     def _finding(
         self, kind: str, missing: list[str], gpu: ast.expr, npu: ast.expr | None, what: str = ""
