@@ -242,3 +242,16 @@ def test_a_patch_of_something_that_is_gone(tmp_path: Path) -> None:
 def test_a_path_to_a_method(tmp_path: Path) -> None:
     text = "PATHS = ['vllm.shapes.Circle.RADIUS', 'vllm.shapes.Circle.grow']\n"
     assert kinds(tmp_path, text) == [("missing-path", "", "vllm.shapes.Circle.grow")]
+
+
+def test_the_packages_around_the_worker_files_have_to_import_too(tmp_path: Path) -> None:
+    files = VLLM | {
+        "vllm_omni/platforms/__init__.py": "from vllm.shapes import Line\nfrom vllm_omni.start import run\n",
+        "vllm_omni/start.py": "import vllm.gone\n\ndef run():\n    import vllm.gone\n",
+        "vllm_omni/elsewhere.py": "import vllm.gone\n",
+    }
+    found = findings(make_world(tmp_path, files), "imports")
+    assert [(one.here.path, one.subject) for one in found] == [
+        ("vllm_omni/platforms/__init__.py", "vllm.shapes.Line"),
+        ("vllm_omni/start.py", "vllm.gone"),
+    ]

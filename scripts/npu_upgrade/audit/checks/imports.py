@@ -43,15 +43,29 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _needed(world: World) -> list[File]:
-    """The files of vllm-omni and vllm-ascend that the worker files import, or derive classes from."""
-    audited = {file.path for file in world.files}
+    """The files of vllm-omni and vllm-ascend that run when the worker files are imported, one step deep.
+
+    Those are the packages they lie in, what they and these packages import, and the classes' bases.
+    """
     found = {base.file.path: base.file for cls in world.classes for base in cls.mro}
-    for file in world.worker_files:
+    packages = {file.path: file for file in _packages(world)}
+    for file in [*world.worker_files, *packages.values()]:
         for item in (item for items in file.imports.values() for item in items):
             for name in (item.module, f"{item.module}.{item.name}"):
                 if world.program.judges(name) and (other := world.program.module(name)):
                     found[other.path] = other
-    return [file for path, file in sorted(found.items()) if path not in audited and file.project != "vllm"]
+    audited = {file.path for file in world.files}
+    needed = sorted((found | packages).items())
+    return [file for path, file in needed if path not in audited and file.project != "vllm"]
+
+
+def _packages(world: World) -> Iterator[File]:
+    """The ``__init__`` files of the packages that the worker files lie in."""
+    for file in world.worker_files:
+        parts = file.path.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            if package := world.program.file("/".join([*parts[:count], "__init__.py"])):
+                yield package
 
 
 class _File:
