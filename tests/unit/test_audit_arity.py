@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_upgrade.audit.arities import ArityReader
-from npu_upgrade.audit.callees import Scope, resolver_of
+from npu_upgrade.audit.callees import resolver_of
 from npu_upgrade.audit.program import Program
+from npu_upgrade.audit.scope import Scope
 from npu_upgrade.sources.tree import SourceTree
 
 TAKES = """
@@ -214,3 +215,11 @@ def _one_file(text: str) -> Program:
         "dir:/", "dir:/", _has=lambda path: path == "vllm/one.py", _bytes=lambda path: text.encode()
     )
     return Program({"vllm": tree})
+
+
+def test_an_override_whose_own_callers_know_it_is_left_alone(tmp_path: Path) -> None:
+    files = {
+        ASCEND: "class NPUModelRunner:\n    def prepare(self):\n        return 1, 2, 3\n",
+        BASE: TAKES + "\n        def prepare(self):\n            return 1, 2\n",
+    }
+    assert seen(make_world(tmp_path, files), "arity") == []

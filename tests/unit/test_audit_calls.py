@@ -255,3 +255,19 @@ def test_a_registered_class_takes_what_upstreams_own_takes(tmp_path: Path) -> No
     }
     world = make_world(tmp_path, files, omni=False)
     assert seen(world, "calls") == [("handed-over", "NPUNorm", "__init__: does not take scale")]
+
+
+def test_a_class_that_makes_objects_of_another_is_left_alone(tmp_path: Path) -> None:
+    files = {
+        CAP: """
+            class Op:
+                def __new__(cls, *args, **kwargs):
+                    return registered(cls)
+
+            class Norm(Op):
+                def __init__(self, size):
+                    pass
+        """,
+        BASE: "from vllm.captions import Norm\n\ndef go():\n    Norm(1, scale=2)\n",
+    }
+    assert seen(make_world(tmp_path, files), "calls") == []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from npu_upgrade.audit.callees import Callee, Resolver, Scope, is_context_manager
+from npu_upgrade.audit.callees import Resolver, is_context_manager
 from npu_upgrade.audit.constructors import is_named_tuple, record_fields
 from npu_upgrade.audit.overrides import is_stub
 from npu_upgrade.audit.program import ClassSymbol, Method
+from npu_upgrade.audit.scope import Callee, Scope
 from npu_upgrade.audit.type_hints import tuple_arities
 
 Arities = frozenset[int]

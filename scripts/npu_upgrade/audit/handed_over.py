@@ -10,11 +10,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.callees import Resolver, Scope, dotted
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.constructors import constructor
 from npu_upgrade.audit.overrides import audited_classes, is_stub
 from npu_upgrade.audit.program import ClassSymbol, File
 from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.scope import Scope, dotted
 from npu_upgrade.audit.world import World
 from npu_upgrade.upgrade.signatures import Function, misfit, not_taken
 

@@ -10,9 +10,10 @@ import ast
 import re
 from collections.abc import Iterator, Set
 
-from npu_upgrade.audit.callees import Callee, Resolver, Scope, dotted
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.override_calls import BadCall
 from npu_upgrade.audit.program import File, Method
+from npu_upgrade.audit.scope import Callee, Scope, dotted
 from npu_upgrade.audit.world import World
 from npu_upgrade.upgrade.signatures import is_bound, misfit
 

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.callees import Callee, Resolver, Scope
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.overrides import audited_classes
 from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.scope import Callee, Scope
 from npu_upgrade.audit.world import World
 from npu_upgrade.upgrade.signatures import misfit
 

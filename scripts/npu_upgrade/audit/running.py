@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.callees import Resolver, Scope
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.program import ClassSymbol, Method
+from npu_upgrade.audit.scope import Scope
 
 
 def running_methods(cls: ClassSymbol, resolver: Resolver) -> Iterator[Method]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.callees import Resolver, Scope
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.overrides import audited_classes
 from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.scope import Scope
 from npu_upgrade.audit.world import World
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.arities import ArityReader
-from npu_upgrade.audit.callees import Resolver, Scope
+from npu_upgrade.audit.callees import Resolver
 from npu_upgrade.audit.constructors import is_named_tuple, record_fields
 from npu_upgrade.audit.finding import Side
 from npu_upgrade.audit.program import ClassSymbol
 from npu_upgrade.audit.running import running_methods, scope_of
+from npu_upgrade.audit.scope import Scope
 from npu_upgrade.audit.world import World
 
 

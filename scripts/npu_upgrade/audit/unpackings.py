@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.arities import Arities, ArityReader
-from npu_upgrade.audit.callees import Callee, Scope
+from npu_upgrade.audit.scope import Callee, Scope
 from npu_upgrade.audit.scopes import audited_scopes, inherited_scopes
 from npu_upgrade.audit.world import World
 
@@ -30,14 +30,17 @@ class Unpacking:
     inherited: bool = False
 
 
-def wrong_unpackings(world: World, reader: ArityReader) -> Iterator[Unpacking]:
-    """The places whose number of elements is none of those the value may have."""
+def wrong_unpackings(world: World, reader: ArityReader, fitting: set[int]) -> Iterator[Unpacking]:
+    """The places whose number of elements is none of those the value may have.
+
+    Functions whose results are taken apart as they should be are added to ``fitting``, by identity.
+    """
     resolver = reader.resolver
     audited = {id(file) for file in world.files}
     seen: set[tuple[int, int]] = set()
     for inherited, scopes in ((False, audited_scopes), (True, inherited_scopes)):
         for scope in scopes(world, resolver):
-            for found in _in_scope(scope, reader, inherited):
+            for found in _in_scope(scope, reader, inherited, fitting):
                 source = found.source
                 mine = source is not None and id(source.file) in audited
                 key = (id(found.value), id(source.node) if source else 0)
@@ -46,7 +49,7 @@ def wrong_unpackings(world: World, reader: ArityReader) -> Iterator[Unpacking]:
                     yield found
 
 
-def _in_scope(scope: Scope, reader: ArityReader, inherited: bool) -> Iterator[Unpacking]:
+def _in_scope(scope: Scope, reader: ArityReader, inherited: bool, fitting: set[int]) -> Iterator[Unpacking]:
     body = reader.resolver.body(scope.node)
     for target, value in body.unpacked:
         if found := _judged(scope, value, reader):
@@ -55,6 +58,8 @@ def _in_scope(scope: Scope, reader: ArityReader, inherited: bool) -> Iterator[Un
                 yield Unpacking(
                     scope, target.lineno, len(target.elts), value, arities, source, inherited=inherited
                 )
+            elif source:
+                fitting.add(id(source.node))
     for node in body.indexed:
         place = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(place, int) and isinstance(node.value, (ast.Call, ast.Name)):

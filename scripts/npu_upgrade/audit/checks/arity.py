@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.arities import Arities, ArityReader, method_arities
-from npu_upgrade.audit.callees import Scope, resolver_of
+from npu_upgrade.audit.callees import resolver_of
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.overrides import overriding
 from npu_upgrade.audit.program import Method
+from npu_upgrade.audit.scope import Scope
 from npu_upgrade.audit.state_use import StateProblem, state_problems
 from npu_upgrade.audit.unpackings import Unpacking, wrong_unpackings
 from npu_upgrade.audit.world import World
@@ -21,8 +22,8 @@ _LONG = 120
 
 def check(world: World) -> Iterator[Finding]:
     reader = ArityReader(resolver_of(world.program))
-    told: set[int] = set()
-    for wrong in wrong_unpackings(world, reader):
+    told: set[int] = set()  # what a place that takes it apart has judged already
+    for wrong in wrong_unpackings(world, reader, told):
         told.add(id(wrong.source.node) if wrong.source else 0)
         yield _unpacked(wrong)
     for cls in world.classes:

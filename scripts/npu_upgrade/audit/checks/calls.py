@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from npu_upgrade.audit.callees import Callee, Scope, resolver_of
+from npu_upgrade.audit.callees import Resolver, resolver_of
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.handed_over import BadConstructor, bad_constructors
 from npu_upgrade.audit.program import File
+from npu_upgrade.audit.scope import Callee, Scope
 from npu_upgrade.audit.scopes import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.upgrade.signatures import misfit, signature
@@ -18,21 +20,44 @@ ABOUT = "calls that do not fit the signature of what they reach"
 _LONG = 120
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A call with what it reaches on one class; the reason is empty where it fits."""
+
+    call: ast.Call
+    scope: Scope
+    callee: Callee
+    reason: str
+
+
 def check(world: World) -> Iterator[Finding]:
     resolver = resolver_of(world.program)
-    seen: set[tuple[int, int]] = set()
-    for scope in audited_scopes(world, resolver):
-        for call in resolver.body(scope.node).calls:
-            found = resolver.callees(call, scope)
-            reasons = [misfit(call, callee.node, bound=callee.bound) for callee in found]
-            if found and all(reasons) and (id(call), id(found[0].node)) not in seen:
-                seen.add((id(call), id(found[0].node)))
-                yield _finding(call, scope, found[0], reasons[0])
+    audited = {id(file) for file in world.files}
+    for judged in _judged(world, resolver).values():
+        wrong = {id(item.callee.node): item for item in judged if item.reason}
+        everywhere = all(item.reason for item in judged)
+        for item in wrong.values():
+            # What a class does not have to override is upstream's on those for which it is not meant.
+            if everywhere or id(item.callee.file) in audited:
+                yield _finding(item)
     for bad in bad_constructors(world, resolver):
         yield _handed_over(bad)
 
 
-def _finding(call: ast.Call, scope: Scope, callee: Callee, reason: str) -> Finding:
+def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
+    """The calls of the audited files by identity, each on all classes on whose objects it runs."""
+    found: dict[int, list[_Judged]] = {}
+    for scope in audited_scopes(world, resolver):
+        for call in resolver.body(scope.node).calls:
+            if callees := resolver.callees(call, scope):
+                reasons = [misfit(call, callee.node, bound=callee.bound) for callee in callees]
+                reason = reasons[0] if all(reasons) else ""
+                found.setdefault(id(call), []).append(_Judged(call, scope, callees[0], reason))
+    return found
+
+
+def _finding(judged: _Judged) -> Finding:
+    call, scope, callee, reason = judged.call, judged.scope, judged.callee, judged.reason
     text = ast.unparse(call.func)
     return Finding(
         check=NAME,
