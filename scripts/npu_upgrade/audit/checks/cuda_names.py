@@ -68,24 +68,24 @@ def check(world: World) -> Iterator[Finding]:
 def _redirected(world: World) -> set[str]:
     """The names below ``torch.cuda`` that the given vllm-ascend replaces; ``*`` for all."""
     found: set[str] = set()
-    for file in _replacing(world):
-        if re.search(r"^\s*(from|import)\s.*\btransfer_to_npu\b", file.source, re.MULTILINE):
+    for path in _replacing(world):
+        text = world.triple.ascend.read(path)
+        if re.search(r"^\s*(from|import)\s.*\btransfer_to_npu\b", text, re.MULTILINE):
             return {"*"}
-        if "torch.cuda." in file.source:
+        if "torch.cuda." in text and (file := world.program.file(path)):
             found |= set(redirected(file.tree))
     return found
 
 
-def _replacing(world: World) -> list[File]:
+def _replacing(world: World) -> set[str]:
     """The files of vllm-ascend that run with the audited classes: their bases, what those import, patches."""
-    bases = {
-        base.file.path: base.file for cls in world.classes for base in cls.mro if base.project == _ASCEND
-    }
+    tree = world.triple.ascend
+    bases = {b.file.path: b.file for cls in world.classes for b in cls.mro if b.project == _ASCEND}
     modules = {item.module for file in bases.values() for items in file.imports.values() for item in items}
-    imported = [
-        file for name in sorted(modules) if name.startswith(ASCEND) and (file := world.program.module(name))
-    ]
-    return [*bases.values(), *imported, *world.program.files(f"{ASCEND}/patch")]
+    folders = [module.replace(".", "/") for module in modules if module.startswith(ASCEND)]
+    imported = [path for name in folders for path in (f"{name}.py", f"{name}/__init__.py")]
+    patches = [path for path in tree.list(f"{ASCEND}/patch") if path.endswith(".py")]
+    return {*bases, *(path for path in imported if tree.exists(path)), *patches}
 
 
 def _places(world: World) -> Iterator[_Place]:
