@@ -98,7 +98,9 @@ def _owner(piece: Change, diff: UnitDiff, upstream: Upstream) -> str:
         return "upstream" if all(upstream.drives(s, known) for s in new) else "omni"
     if old and piece.b0 == piece.b1:
         return "upstream" if all(map(upstream.takes, old)) else "omni"
-    return ""
+    # A short statement that upstream does not have comes from omni all the same.
+    light = diff.new[piece.b0 : piece.b1]
+    return "omni" if light and not any(s.key in upstream.after for s in light) else ""
 
 
 def words_of(keys: Iterable[str]) -> set[str]:

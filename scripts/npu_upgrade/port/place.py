@@ -20,10 +20,14 @@ _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
 
 @dataclass(frozen=True)
 class Placed:
-    """A unit with hunks in it; ``text`` is None, and ``reason`` says why, when they have no place."""
+    """A unit with hunks in it; ``text`` is None, and ``reason`` says why, when they have no place.
+
+    ``held`` tells that the unit has them already, so that the merge brings nothing.
+    """
 
     text: str | None
     reason: str = ""
+    held: bool = False
 
 
 def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
@@ -38,6 +42,8 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
     if merged.conflicts:
         return Placed(None, merged.conflicts[0].reason)
     result = [piece for piece in merged.pieces if isinstance(piece, Statement)]
+    if not merged.flags and [(s.key, s.indent) for s in result] == [(s.key, s.indent) for s in ours]:
+        return Placed(source, held=True)
     reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result)
     return Placed(None, reason) if reason else Placed(render(_without_pragmas(ours, result)))
 

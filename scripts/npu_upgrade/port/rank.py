@@ -28,13 +28,17 @@ _NEAR = 8  # statements of the GPU unit on each side of a hunk
 
 @dataclass
 class Ranked:
-    """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why."""
+    """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why.
+
+    ``held`` tells that the NPU side has the hunk itself.
+    """
 
     hunk: Hunk
     tier: int = 1
     followed: float = 1.0
     needs: Needs = field(default_factory=Needs)
     reasons: list[str] = field(default_factory=list)
+    held: bool = False
 
     def lower(self, tier: int, reason: str) -> None:
         """Move it down to ``tier``, unless it is there already, and say why."""
@@ -63,7 +67,7 @@ def _judge(ranked: Ranked, npu: NpuSide, upstream: Upstream, before: GpuSide | N
         ranked.lower(3, "speaks of CUDA itself")
     if hunk.kind == "change" and hunk.diff:
         placed = place([hunk], hunk.diff, npu.modules[hunk.runner.kind].units[hunk.unit].source)
-        ranked.followed = followed(hunk, npu, upstream)
+        ranked.followed, ranked.held = followed(hunk, npu, upstream), placed.held
         if placed.text is None:
             ranked.lower(3, placed.reason)
         elif ranked.followed < FOLLOWED:

@@ -43,6 +43,11 @@ def is_ported(hunk: Hunk, npu: NpuSide) -> bool:
     own = own_keys(hunk, npu)
     if hunk.kind == "method":
         return bool(own)
+    return holds(hunk, own)
+
+
+def holds(hunk: Hunk, own: Counter[str]) -> bool:
+    """Whether a unit with the statements ``own`` has a change, as far as counting tells."""
     left = [*lacking(hunk, own), *lingering(hunk, own)]
     telling = any(weight(key) > TELLING for key in (*hunk.added, *hunk.removed))
     return not [key for key in left if weight(key) > TELLING or not telling]

@@ -40,6 +40,8 @@ def survey(
     hunks += [hunk for hunk in again.values() if hunk is not None]
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}
-    left = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
-    found = {name for name, hunk in again.items() if hunk is not None}
-    return Survey(left, ported, found - done, [name for name, hunk in again.items() if hunk is None])
+    ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
+    ported += [entry.hunk for entry in ranked if entry.held]
+    left = [entry for entry in ranked if not entry.held]
+    found = {name for name, hunk in again.items() if hunk is not None} & {entry.hunk.id for entry in left}
+    return Survey(left, ported, found, [name for name, hunk in again.items() if hunk is None])

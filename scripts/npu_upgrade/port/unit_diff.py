@@ -31,12 +31,15 @@ class UnitDiff:
 
         Every statement stands below those of its headers (of either version) that are there.
         """
+        if set(chosen) in (set(), set(self.pieces)):
+            return list(self.new if chosen else self.old)
         out: list[Statement] = []
         known: dict[_Place, tuple[int, int]] = {}  # where a statement stands, and at which column
         for a, b in self._order(chosen):
             statement = self.new[b] if b is not None else self.old[a or 0]
             here = [place for place in (("old", a), ("new", b)) if place[1] is not None]
-            _, indent = max(self._below(place, known) for place in here)
+            sides = here if len(here) == 1 else self._sides(a or 0, b or 0, chosen)
+            _, indent = max(self._below(place, known) for place in sides)
             known |= {place: (len(out), indent) for place in here}
             out.append(statement.shifted(indent - statement.indent))
         return out
@@ -61,6 +64,19 @@ class UnitDiff:
                 out += ((number, None) for number in range(piece.a0, piece.a1))
             a, b = piece.a1, piece.b1
         return out
+
+    def _sides(self, a: int, b: int, chosen: Collection[Change]) -> list[_Place]:
+        """By which version's headers a common statement stands: those of the pieces that moved it."""
+        movers = [p for p in self.pieces if self._holds_header(p, a, b)]
+        before = [p for p in self.pieces if p.b1 <= b and p.a1 <= a]
+        taken = {piece in chosen for piece in movers or before[-1:] or self.pieces[:1]}
+        return [("old", a)] * (taken != {True}) + [("new", b)] * (taken != {False})
+
+    def _holds_header(self, piece: Change, a: int, b: int) -> bool:
+        above = _chain(self._above[0], a), _chain(self._above[1], b)
+        return any(piece.a0 <= n < piece.a1 for n in above[0]) or any(
+            piece.b0 <= n < piece.b1 for n in above[1]
+        )
 
     def _below(self, place: _Place, known: dict[_Place, tuple[int, int]]) -> tuple[int, int]:
         """Where the nearest header of a statement stands that is there, and the column below it."""
@@ -92,6 +108,16 @@ class UnitDiff:
             found.setdefault(("old", old), ("new", new))
             found.setdefault(("new", new), ("old", old))
         return found
+
+
+def _chain(above: Sequence[int | None], number: int) -> list[int]:
+    """The headers that a statement stands below, the nearest first."""
+    found: list[int] = []
+    header = above[number]
+    while header is not None:
+        found.append(header)
+        header = above[header]
+    return found
 
 
 def diff_units(old: Sequence[Statement], new: Sequence[Statement]) -> UnitDiff:

@@ -1,0 +1,227 @@
+"""The parts of a port: dialect, what is upstream's, what belongs together, which release it follows."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lineage_kit import write_tree
+from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, omni_files
+from sources_kit import Server, clean_machine, server, sha, wheel  # noqa: F401
+
+from npu_upgrade.port.additions import add_base, add_method
+from npu_upgrade.port.correspondence import find_since
+from npu_upgrade.port.dialect import is_device_bound, translate
+from npu_upgrade.port.driven import Upstream
+from npu_upgrade.port.hunks import Hunk, unit_hunks
+from npu_upgrade.port.needs import Needs, closure, uses
+from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.pycode.statements import split_statements
+from npu_upgrade.sources import open_source
+from npu_upgrade.upgrade.layout import RUNNERS
+
+AR = RUNNERS[1]
+
+
+# -- dialect --
+
+
+def test_classes_calls_and_keywords_are_translated() -> None:
+    source = (
+        "class GPUARModelRunner(OmniGPUModelRunner, Base):\n    def run(self, batch):\n"
+        "        with set_forward_context(batch, cudagraph_runtime_mode=cudagraph_runtime_mode):\n"
+        "            torch.cuda.synchronize()\n            return CUDAGraphWrapper(self.cuda)\n"
+    )
+    assert translate(source, {"Base": "NPUBase"}) == (
+        "class NPUARModelRunner(OmniNPUModelRunner, NPUBase):\n    def run(self, batch):\n"
+        "        with set_ascend_forward_context(batch, aclgraph_runtime_mode=cudagraph_runtime_mode):\n"
+        "            torch.npu.synchronize()\n            return ACLGraphWrapper(self.cuda)\n"
+    )
+
+
+def test_text_is_not_translated() -> None:
+    text = 'log("é", "set_forward_context")  # CUDAGraphWrapper\n'
+    call = "set_forward_context(é, cudagraph_runtime_mode=1)\n"
+    assert translate(text + call) == text + "set_ascend_forward_context(é, aclgraph_runtime_mode=1)\n"
+
+
+@given(
+    st.lists(
+        st.sampled_from(["GPUARModelRunner", "x", "set_forward_context", "torch.cuda", "'GPU'"]), max_size=6
+    )
+)
+def test_a_translation_is_python_and_final(words: list[str]) -> None:
+    source = f"value = [{', '.join(words)}]\n"
+    once = translate(source)
+    ast.parse(once)
+    assert translate(once) == once
+
+
+def test_what_speaks_of_cuda_itself() -> None:
+    assert is_device_bound(["stream = pinned.cuda_stream()"])
+    assert not is_device_bound(["mode = self.cudagraph_mode", "full = self.cuda_graph_sizes"])
+
+
+# -- hunks and what is upstream's --
+
+
+def method(*lines: str) -> str:
+    return "\n".join(["    def run(self, batch):", *(f"        {line}" for line in lines)])
+
+
+def found(old: str, new: str, upstream: Upstream | None = None) -> list[Hunk]:
+    sides = (split_statements(text) for text in (old, new))
+    return list(unit_hunks(AR, "NPUARModelRunner.run", *sides, upstream or Upstream()))
+
+
+OLD = method("tokens = self.count(batch)", "self.record(tokens, batch)", "return self.finish(tokens)")
+
+
+def test_a_statement_that_upstream_has_is_upstreams() -> None:
+    new = OLD.replace("        self.record", "        stats = StepStats(tokens)\n        self.record")
+    assert len(found(OLD, new)) == 1
+    assert found(OLD, new, Upstream(after={"stats = StepStats(tokens)"})) == []
+
+
+def test_an_argument_that_upstreams_call_got_is_upstreams() -> None:
+    new = OLD.replace("self.record(tokens, batch)", "self.record(tokens, batch, num_nans=nans)")
+    upstream = Upstream({"self.record(tokens)"}, {"self.record(tokens, num_nans=nans)"})
+    assert len(found(OLD, new)) == 1
+    assert found(OLD, new, upstream) == []
+
+
+def test_a_word_that_upstream_gained_elsewhere_is_not_upstreams() -> None:
+    new = OLD.replace("self.record(tokens, batch)", "self.record(tokens, batch, num_nans=nans)")
+    assert len(found(OLD, new, Upstream(set(), {"for nans in range(num_nans): pass"}))) == 1
+
+
+def test_upstreams_block_is_cut_off_omnis_statement_inside() -> None:
+    new = OLD.replace(
+        "        self.record",
+        "        if self.is_last_rank(batch):\n            self.talk(tokens, batch)\n        self.record",
+    )
+    (hunk,) = found(OLD, new, Upstream(after={"if self.is_last_rank(batch):"}))
+    assert [s.key for s in hunk.new] == ["self.talk(tokens, batch)"]
+
+
+def test_a_change_of_words_only_is_no_hunk() -> None:
+    old = OLD.replace("batch):", 'batch):\n        """Run it."""')
+    assert found(old, old.replace("Run it.", "Run it once.")) == []
+
+
+def test_the_id_is_the_contents() -> None:
+    new = OLD.replace("self.finish(tokens)", "self.finish(tokens, batch)")
+    moved = "\n\n" + new.replace(
+        "self.finish(tokens, batch)", "self.finish(\n            tokens,\n            batch,\n        )"
+    )
+    (one,), (two,) = found(OLD, new), found(OLD, moved)
+    assert one.id == two.id
+    assert one.id != found(OLD, OLD.replace("self.finish(tokens)", "self.finish(batch)"))[0].id
+
+
+def test_parts_that_only_parse_together_are_one_hunk() -> None:
+    old = method("values = self.read(batch)", "self.first(values, batch)", "self.second(values, batch)")
+    new = method(
+        "values = self.read(batch)",
+        "try:",
+        "    self.first(values, batch)",
+        "except ValueError as error:",
+        "    self.report(error, batch)",
+        "self.second(values, batch)",
+    )
+    assert len(found(old, new)) == 1
+
+
+# -- needs --
+
+
+def test_what_a_hunk_reads_and_binds() -> None:
+    new = OLD.replace(
+        "        self.record",
+        "        key = self.cache.get(name)\n        self.last = key\n        self.record",
+    )
+    (hunk,) = found(OLD, new)
+    used = uses(hunk)
+    assert (used.reads, used.binds) == ({"cache"}, {"last"})
+    assert (used.names, used.locals) == ({"self", "name"}, {"key"})
+
+
+def test_needed_hunks_come_first_and_once() -> None:
+    needs = {"a": Needs(["b", "c"]), "b": Needs(["c"]), "c": Needs(["a"]), "d": Needs()}
+    assert closure(["a", "d"], needs) == ["c", "b", "a", "d"]
+
+
+# -- additions --
+
+
+def test_a_method_goes_behind_the_one_it_follows_on_the_gpu_side() -> None:
+    module = parse_module(translate(GPU_AR_NEW))
+    unit = module.units["NPUARModelRunner.needs_payload"]
+    hunk = Hunk("method", AR, unit.qualname, (), tuple(statements(unit)))
+    text = add_method(NPU_AR, hunk, list(module.units))
+    names = [name.partition(".")[2] for name in parse_module(text).units]
+    assert names == ["__init__", "run", "pack", "send", "needs_payload"]
+    assert text.startswith(NPU_AR.rstrip("\n"))
+
+
+def test_a_base_class_is_added_where_the_list_ends() -> None:
+    (key,) = split_statements("Mixin")
+    hunk = Hunk("base", AR, AR.class_name, (), (key,))
+    source = "class NPUARModelRunner(\n    OmniNPUModelRunner,  # ours\n):\n    pass\n"
+    text = add_base(source, hunk)
+    assert [ast.unparse(base) for base in ast.parse(text).body[0].bases] == ["OmniNPUModelRunner", "Mixin"]
+    assert "# ours" in text
+
+
+# -- which release the NPU runners follow --
+
+
+STEPS = [f"self.step_{number}(batch, tokens)" for number in range(30)]
+
+
+def gpu_ar(count: int) -> str:
+    lines = "\n".join(f"        {step}" for step in STEPS[:count])
+    return GPU_AR_OLD.replace(
+        "        payload = self.pack(states)\n", f"        payload = self.pack(states)\n{lines}\n"
+    )
+
+
+def publish_omni(server: Server, releases: dict[str, str]) -> None:  # noqa: F811
+    page = []
+    for version, source in releases.items():
+        data = wheel(omni_files(source), name="vllm_omni", version=version)
+        name = f"vllm_omni-{version}-py3-none-any.whl"
+        server.file(name, data)
+        page.append(f'<a href="/files/{name}#sha256={sha(data)}">{name}</a>')
+    server.page("vllm-omni", "\n".join(page).encode(), "text/html")
+
+
+@pytest.mark.usefixtures("clean_machine")
+@pytest.mark.parametrize(("held", "expected"), [(10, "0.3.0"), (20, "0.4.0"), (0, None)])
+def test_the_newest_release_that_shows(
+    tmp_path: Path,
+    server: Server,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    held: int,
+    expected: str | None,
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+    counts = {"0.2.0": 0, "0.3.0": 10, "0.4.0": 20, "0.5.0": 30}
+    publish_omni(server, {version: gpu_ar(count) for version, count in counts.items()})
+    steps = "".join(f"        {step}\n" for step in STEPS[:held])
+    npu = NPU_AR.replace("        self.send(payload)\n", f"{steps}        self.send(payload)\n")
+    files = omni_files(gpu_ar(30), npu) | {"PKG-INFO": "Metadata-Version: 2.1\nVersion: 0.5.0\n"}
+    omni = open_source(f"dir:{write_tree(tmp_path / 'omni', files)}")
+    modules = {runner.kind: parse_module(omni.read(runner.path)) for runner in RUNNERS}
+    new = read_gpu_side(omni, {})
+    since, looked = find_since(modules, omni, new, frozenset(), lambda tree: read_gpu_side(tree, {}))
+    assert (since and since.side.tree.version) == expected
+    assert all(step.version != "0.5.0" for step in looked), "the new side itself is no answer"
+
+
+def test_keys_of_a_unit() -> None:
+    assert keys_of(split_statements("a = 1\na = 1"))["a = 1"] == 2
