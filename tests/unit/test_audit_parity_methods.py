@@ -65,6 +65,12 @@ def test_the_same_override_on_the_npu_side_is_no_finding(tmp_path):
     assert told(world, "parity-overrides") == []
 
 
+def test_an_override_is_missed_where_the_gpu_sides_own_parent_runs(tmp_path):
+    world = runners(tmp_path, gpu=PICK, gpu_base=PLAIN_PICK)
+    assert told(world, "parity-overrides") == [("NPUARModelRunner", "_pick")]
+    assert told(world, "parity-model-attributes") == []
+
+
 def test_an_override_for_the_device_alone_is_vllm_ascends_business(tmp_path):
     tools = {"vllm_omni/worker/memory.py": "def left(pool):\n    return pool.left() * 2\n"}
     head = "from vllm_omni.worker.memory import left"

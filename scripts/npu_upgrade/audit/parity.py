@@ -7,23 +7,19 @@ that is lacking belongs to the condition.
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from npu_upgrade.audit.bodies import is_written_out, share_within
-from npu_upgrade.audit.conditions import text_of
-from npu_upgrade.audit.device import is_device_bound, speaks_of_kernels
-from npu_upgrade.audit.effective import Effective, Key
-from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fact, Facts, facts_of
+from npu_upgrade.audit.effective import Key
+from npu_upgrade.audit.facts import METHOD, MODEL, Fact, facts_of
 from npu_upgrade.audit.mixins import missing_bases
+from npu_upgrade.audit.parity_facts import Sides, does
 from npu_upgrade.audit.parity_groups import grouped
 from npu_upgrade.audit.program import ClassSymbol, Method, Program
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
-from npu_upgrade.port.dialect import class_names
 
 _OMNI = "vllm-omni"
 _WRITTEN_OUT = 0.3
@@ -71,21 +67,20 @@ def _gaps(world: World) -> Iterator[Gap]:
 
 @dataclass
 class Parity:
-    """One pair, with the methods effective on both sides."""
+    """The gaps of one pair."""
 
     pair: Pair
     world: World
-    gpu: Effective = field(init=False)
-    npu: Effective = field(init=False)
+    sides: Sides = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gpu, self.npu = Effective(self.pair.gpu), Effective(self.pair.npu)
+        self.sides = Sides(self.pair)
 
     def gaps(self, told: set[tuple[int, int]]) -> Iterator[Gap]:
         """All gaps of the pair; ``told`` are the pairs of methods already compared, and grows."""
         known: set[Key] = set()
         for method in self.counterparts:
-            other = self.npu.methods.get(method.name)
+            other = self.sides.npu.methods.get(method.name)
             place = (id(method.node), id(other.node) if other else 0)
             if place in told:
                 continue
@@ -96,16 +91,20 @@ class Parity:
                 yield from self._differences(method, other, [other])
 
     @cached_property
+    def missing(self) -> list[ClassSymbol]:
+        """Bases that the NPU class lacks; they are told as a whole."""
+        return missing_bases(self.pair, self.world)
+
+    @cached_property
     def counterparts(self) -> list[Method]:
         """The GPU methods of omni that another one stands for on the NPU side, or none."""
-        missing = missing_bases(self.pair, self.world)  # told as a whole
-        own = sorted(self.gpu.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
-        others = ((m, self.npu.methods.get(m.name)) for m in own if m.owner not in missing)
+        own = sorted(self.sides.gpu.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
+        others = ((m, self.sides.npu.methods.get(m.name)) for m in own if m.owner not in self.missing)
         return [method for method, other in others if other is None or other.node is not method.node]
 
     def is_counterpart(self, npu: Method, gpu: Method) -> bool:
         """Whether a method was written as the NPU version of ``gpu``, not of what that one overrides."""
-        if npu.owner.project != _OMNI:
+        if npu.owner.project != _OMNI or npu.owner in gpu.owner.mro:
             return False
         if gpu.owner is not self.pair.gpu or npu.owner is self.pair.npu:
             return True
@@ -136,12 +135,12 @@ class Parity:
 
     def _callers(self, gpu: Method) -> list[Method | None]:
         """NPU counterparts of the methods that use ``gpu``; [None] for one that is called from outside."""
-        using = [caller for caller in self.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
+        using = [caller for caller in self.sides.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
         if not using:
             others = _text_of_others(self.world)
             named = f'"{gpu.name}"' in others or f".{gpu.name}(" in others
             return [None] if named else []
-        found = [(caller, self.npu.methods.get(caller.name)) for caller in using]
+        found = [(caller, self.sides.npu.methods.get(caller.name)) for caller in using]
         return [
             other
             for caller, other in found
@@ -150,8 +149,8 @@ class Parity:
 
     def _is_used(self, gpu: Method, callers: Sequence[Method | None]) -> bool:
         """Whether the NPU side itself calls what it does not have."""
-        return gpu.name not in self.npu.methods and any(
-            _does(method, (METHOD, gpu.name)) for method in callers if method
+        return gpu.name not in self.sides.npu.methods and any(
+            does(method, (METHOD, gpu.name)) for method in callers if method
         )
 
     def _written_out(self, gpu: Method, callers: Sequence[Method | None]) -> float:
@@ -165,20 +164,20 @@ class Parity:
     def _lacking_inside(self, gpu: Method, npu: Sequence[Method | None], seen: set[str]) -> Iterator[Fact]:
         """The facts of a method, and of those that come with it, that none of ``npu`` has."""
         seen.add(gpu.name)
-        for fact in self._telling(gpu):
+        for fact in self.sides.telling(gpu):
             name = fact.name
-            if self._is_absent(fact) and name in self.gpu.own:
-                if name not in seen:
-                    yield from self._lacking_inside(self.gpu.own[name], npu, seen)
-            elif not any(self._has(method, fact.key, None) for method in npu):
+            if self.sides.is_absent(fact) and name in self.sides.gpu.own:
+                if name not in seen and self.sides.gpu.own[name].owner not in self.missing:
+                    yield from self._lacking_inside(self.sides.gpu.own[name], npu, seen)
+            elif not any(self.sides.has(method, fact.key, None) for method in npu):
                 yield fact
 
     # A method that both have
 
     def _differences(self, gpu: Method, npu: Method, places: Sequence[Method | None]) -> Iterator[Gap]:
-        lacking = [fact for fact in self._telling(gpu) if self._is_lacking(fact, gpu, places)]
+        lacking = [fact for fact in self.sides.telling(gpu) if self._is_lacking(fact, gpu, places)]
         for group in grouped(gpu.node, lacking):
-            if any(self._is_absent(fact) for fact in group.facts):
+            if any(self.sides.is_absent(fact) for fact in group.facts):
                 continue
             asked = [fact for fact in group.facts if fact.kind == MODEL]
             kind = "hook" if not asked else "branch" if group.is_branch else "attribute"
@@ -187,100 +186,11 @@ class Parity:
             yield Gap(kind, self.pair, gpu, npu, (first[0], *rest), npu)
 
     def _is_lacking(self, fact: Fact, gpu: Method, places: Sequence[Method | None]) -> bool:
-        if self._is_absent(fact):
+        if self.sides.is_absent(fact):
             return True
         if is_written_out(fact, gpu, [place for place in places if place]):
             return False
-        return not any(self._has(place, fact.key, gpu) for place in places)
-
-    def _is_absent(self, fact: Fact) -> bool:
-        return fact.kind == METHOD and fact.name not in self.npu.methods
-
-    # Facts
-
-    def _telling(self, gpu: Method) -> Iterator[Fact]:
-        """The facts of a GPU method that have to hold on the NPU side too."""
-        facts = facts_of(gpu.owner.file, gpu.node)
-        elsewhere = _only_on_cuda(gpu.node)
-        above = _upstream(self.gpu, gpu.name, "vllm")
-        beside = _upstream(self.npu, gpu.name, "vllm-ascend")
-        for key, fact in facts.of.items():
-            # What vllm and vllm-ascend both do, the NPU copy has lost; what vllm alone does is its own.
-            mine = fact.effect and key in beside.of if key in above.of else self._matters(fact, gpu)
-            if mine and not self._is_for_device(fact) and id(fact.node) not in elsewhere:
-                yield fact
-        if any(kind == METHOD and name in self._flag_readers for kind, name in facts.of):
-            yield from (fact for fact in facts.named if fact.key not in facts.of)
-
-    def _is_for_device(self, fact: Fact) -> bool:
-        """Whether it is for CUDA, or does nothing but call functions that are."""
-        if is_device_bound(fact.name):
-            return True
-        method = self.gpu.own.get(fact.name) if fact.kind == METHOD else None
-        symbols = facts_of(method.owner.file, method.node).symbols if method else ()
-        return bool(symbols) and all(speaks_of_kernels(text_of(symbol.node)) for symbol in symbols)
-
-    def _matters(self, fact: Fact, gpu: Method) -> bool:
-        if fact.kind == METHOD:
-            return fact.name in self.gpu.own
-        if fact.kind in (FUNCTION, CLASS):
-            file = gpu.owner.file
-            named = {*file.functions, *file.classes, *class_names(), self.pair.gpu.name}
-            return fact.name not in named
-        return fact.kind == MODEL or (fact.effect and fact.name.partition(".")[0] in self._state)
-
-    @cached_property
-    def _state(self) -> set[str]:
-        """Attributes that vllm-omni's GPU classes set."""
-        return {name for cls in self.pair.gpu.mro if cls.project == _OMNI for name in cls.assigned}
-
-    @cached_property
-    def _flag_readers(self) -> set[str]:
-        """Methods that read the attribute of the model whose name they are given."""
-        direct = {name for name, method in self.gpu.own.items() if _reads_by_name(method)}
-        return direct | {
-            name
-            for name, method in self.gpu.own.items()
-            if len(method.node.body) < 3 and any(_does(method, (METHOD, other)) for other in direct)
-        }
-
-    def _has(self, npu: Method | None, key: Key, gpu: Method | None) -> bool:
-        """Whether the NPU side does it: in this method, in what that calls, or moved elsewhere."""
-        if npu is not None and self._reaches(npu, key, gpu):
-            return True
-        return any(
-            _does(method, key)
-            and not (method.name in self.gpu.methods and _does(self.gpu.methods[method.name], key))
-            for method in self.npu.own.values()
-            if method.owner.file.path.startswith(NPU_PLATFORM)
-        )
-
-    def _reaches(self, npu: Method, key: Key, gpu: Method | None) -> bool:
-        for place in self.npu.reach(npu).values():
-            if key in place.facts:
-                # What the GPU side does both here and in a method called from here is due in both.
-                beside = self.gpu.methods.get(place.name) if gpu and place.owner else None
-                if gpu is None or beside is None or place.name == npu.name:
-                    return True
-                if not (_does(beside, key) and id(beside.node) in self.gpu.reach(gpu)):
-                    return True
-        return False
-
-
-@functools.lru_cache(maxsize=4096)
-def _only_on_cuda(node: ast.AST) -> frozenset[int]:
-    """What stands under a condition that speaks of CUDA."""
-    branches = (inner for inner in ast.walk(node) if isinstance(inner, ast.If))
-    bound = (branch for branch in branches if is_device_bound(ast.unparse(branch.test)))
-    return frozenset(id(inner) for branch in bound for part in branch.body for inner in ast.walk(part))
-
-
-def _upstream(side: Effective, name: str, project: str) -> Facts:
-    """The facts of the first method of that name that a project brings."""
-    for cls in side.cls.mro:
-        if cls.project == project and name in cls.methods:
-            return facts_of(cls.file, cls.methods[name].node)
-    return NO_FACTS
+        return not any(self.sides.has(place, fact.key, gpu) for place in places)
 
 
 _others: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
@@ -294,20 +204,3 @@ def _text_of_others(world: World) -> str:
         texts = (omni.read(path) for path in paths if omni and "/worker" not in path)
         _others[world.program] = "\n".join(texts)
     return _others[world.program]
-
-
-def _does(method: Method, key: Key) -> bool:
-    return key in facts_of(method.owner.file, method.node)
-
-
-def _reads_by_name(method: Method) -> bool:
-    names = {arg.arg for arg in method.node.args.args}
-    calls = (node for node in ast.walk(method.node) if isinstance(node, ast.Call))
-    return any(
-        isinstance(call.func, ast.Name)
-        and call.func.id == "getattr"
-        and len(call.args) > 1
-        and isinstance(call.args[1], ast.Name)
-        and call.args[1].id in names
-        for call in calls
-    )
