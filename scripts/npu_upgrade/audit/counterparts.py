@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -12,6 +13,8 @@ from npu_upgrade.audit.program import Method, Program
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
 
 _WRITTEN_OUT = 0.3
+# The files of vllm-ascend whose overrides are copies of vllm's methods; elsewhere one is a rewrite.
+_COPYING = re.compile(r"vllm_ascend/(_310p|worker)/.*(model_runner|worker)\w*\.py")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Both:
     def goes_on(self) -> bool:
         """Whether the NPU method calls the GPU side's too, as constructors do."""
         return id(self.gpu.node) in self.npu_side.reach(self.npu)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the NPU method is one of vllm-ascend's that repeat vllm's."""
+        return bool(_COPYING.match(self.npu.owner.file.path))
 
 
 _found: WeakKeyDictionary[Program, list[Both]] = WeakKeyDictionary()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa", re.IGNORECASE)
+_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
 # Features that vllm-ascend has its own version of, under other names.
-_REPLACED = re.compile(r"eplb|triton|deep_?gemm")
+_REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
 _KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
 
 

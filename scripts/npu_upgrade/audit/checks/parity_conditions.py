@@ -30,7 +30,7 @@ def check(world: World) -> Iterator[Finding]:
         yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
     told = _told(world)
     for both in both_sides(world):
-        if both.goes_on:
+        if both.goes_on or not (world.of_omni or both.is_copied):
             continue
         side = _Sides(both, told, world.of_omni)
         yield from side.findings()

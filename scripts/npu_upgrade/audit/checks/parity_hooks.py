@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from npu_upgrade.audit.counterparts import Both, both_sides
@@ -18,8 +17,6 @@ NAME = "parity-hooks"
 ABOUT = "hooks and helpers that a GPU method calls and its NPU counterpart does not"
 
 
-# The files whose overrides are copies of vllm's methods; elsewhere an override is a rewrite.
-_COPYING = re.compile(r"vllm_ascend/(_310p|worker)/.*(model_runner|worker)\w*\.py")
 _WHY = "the step is not taken on the NPU, and nothing says so"
 _LIKE = "vllm-ascend #7875"
 
@@ -33,7 +30,7 @@ def check(world: World) -> Iterator[Finding]:
 
 def _of_vllm(both: Both) -> Iterator[Finding]:
     """Steps that vllm's method takes for their effect, and vllm-ascend's override does not."""
-    if both.goes_on or not _COPYING.match(both.npu.owner.file.path):
+    if both.goes_on or not both.is_copied:
         return
     for fact in facts_of(both.gpu.owner.file, both.gpu.node).of.values():
         bound = is_device_bound(fact.name) or is_replaced(fact.name)
