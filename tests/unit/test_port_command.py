@@ -47,7 +47,7 @@ def test_the_list_holds_what_the_gpu_side_gained(world: PortWorld) -> None:
 
 def test_what_only_follows_vllm_is_left_out(world: PortWorld) -> None:
     _, data, _ = world.port()
-    assert not any("StepStats" in hunk["text"] for hunk in data["hunks"])
+    assert not any("StepStats" in (hunk["text"] or "") for hunk in data["hunks"])
 
 
 def test_without_vllms_change_the_same_statement_is_omnis(tmp_path: Path) -> None:
@@ -190,6 +190,9 @@ def test_a_waived_hunk_is_not_listed_and_not_taken(world: PortWorld) -> None:
         == ledger(world)[hunk["id"]]
     )
     assert "ar.__init__" not in world.hunks()
+    assert world.hunks()["ar.run"]["reasons"] == [f"needs {hunk['id']}, which was waived"]
+    assert world.port("--top")[1]["taken"] == []
+    assert hunk["id"] in world.port("--group", "ar.run")[1]["taken"]
 
 
 def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:

@@ -120,8 +120,10 @@ def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list
         name
         for name, entry in known.items()
         if name in args.apply
-        or entry.hunk.group in args.group
-        or (args.top and entry.tier == 1 and ledger.state(name) != WAIVED)
+        or (
+            ledger.state(name) != WAIVED
+            and (entry.hunk.group in args.group or (args.top and entry.tier == 1))
+        )
     ]
 
 

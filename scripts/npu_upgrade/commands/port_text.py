@@ -14,7 +14,7 @@ _TIERS = {1: "first tier: fits", 2: "second tier: look first", 3: "third tier: d
 
 
 def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
-    """A hunk as JSON; the text of those below the first tier has its place in the ledger."""
+    """A hunk as JSON; what does not fit as it is has its text in the ledger alone."""
     hunk = entry.hunk
     return {
         "id": hunk.id,
@@ -30,7 +30,7 @@ def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
         "reasons": entry.reasons,
         "carried": carried,
         "note": note,
-        "text": hunk.text,
+        "text": hunk.text if entry.tier < 3 else None,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from npu_upgrade.port.correspondence import Since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.gather import gather
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.needs import closure
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.rank import Ranked, rank
 from npu_upgrade.port.sides import GpuSide
@@ -42,6 +43,15 @@ def survey(
     done = {hunk.id for hunk in ported}
     ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
     ported += [entry.hunk for entry in ranked if entry.held]
-    left = [entry for entry in ranked if not entry.held]
+    _lower_waived(ranked, {name for name, entry in entries.items() if entry["state"] == "waived"})
+    left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)
     found = {name for name, hunk in again.items() if hunk is not None} & {entry.hunk.id for entry in left}
     return Survey(left, ported, found, [name for name, hunk in again.items() if hunk is None])
+
+
+def _lower_waived(ranked: Sequence[Ranked], waived: set[str]) -> None:
+    """What needs a hunk that is not to be ported is no more for the first tier."""
+    needs = {entry.hunk.id: entry.needs for entry in ranked}
+    for entry in ranked:
+        for name in sorted(waived.intersection(closure([entry.hunk.id], needs)) - {entry.hunk.id}):
+            entry.lower(2, f"needs {name}, which was waived")
