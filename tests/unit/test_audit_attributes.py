@@ -135,7 +135,7 @@ class TestOnSelf:
         assert len(on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other)) == 1
 
     def test_a_comparison_elsewhere_is_no_assignment(self, tmp_path: Path) -> None:
-        other = "def look(runner):\n    return runner.other == 1\n"
+        other = "def look(runner):\n    runner.other == 1\n"
         assert len(on_ar(tmp_path, method("return self.other"), vllm_ascend__patch=other)) == 1
 
     def test_a_method_that_nothing_calls_says_nothing(self, tmp_path: Path) -> None:
@@ -158,6 +158,14 @@ class TestOnSelf:
     def test_not_when_it_calls_on(self, tmp_path: Path) -> None:
         assert on_ar(tmp_path, "def fill(self):\n    super().fill()\n") == []
         assert on_ar(tmp_path, "def fill(self):\n    GPUModelRunner.fill(self)\n") == []
+
+    def test_what_another_method_asks_for_first(self, tmp_path: Path) -> None:
+        asks = "\ndef ask(self):\n    return hasattr(self, 'other')\n"
+        assert on_ar(tmp_path, method("return self.other") + asks) == []
+
+    def test_super_that_is_asked_first(self, tmp_path: Path) -> None:
+        lines = "def launch(self):\n    if hasattr(super(), 'launch'):\n        super().launch()\n"
+        assert on_ar(tmp_path, lines + "\ndef go(self):\n    self.launch()\n") == []
 
     def test_super_that_reaches_nothing(self, tmp_path: Path) -> None:
         found = on_ar(
@@ -219,6 +227,8 @@ class TestOnKnownObjects:
             ["if isinstance(self.crate, HeavyLid):", "    return self.crate.depth"],
             ["return self.crate.depth if hasattr(self.crate, 'depth') else 0"],
             ["crate = unknown() or self.crate", "return crate.depth"],
+            ["crate = self.crate", "assert isinstance(crate, HeavyLid)", "return crate.depth"],
+            ["known = hasattr(self.crate, 'depth')", "return known and self.crate.depth"],
             ["crate = self.crate", "crate = unknown()", "return crate.depth"],
             ["try:", "    return self.crate.depth", "except AttributeError:", "    return 0"],
         ],

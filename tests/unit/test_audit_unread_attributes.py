@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_kit import AR, BASE, GPU_AR, GPU_BASE, findings, make_world, seen
+from audit_kit import AR, ASCEND, BASE, GPU_AR, GPU_BASE, VLLM, findings, make_world, seen
 
 GPU_HEAD = f"from {GPU_BASE[:-3].replace('/', '.')} import OmniGPUModelRunner\n"
 NPU_HEAD = f"from {BASE[:-3].replace('/', '.')} import OmniNPUModelRunner\n"
@@ -77,3 +77,11 @@ def test_what_the_shared_base_sets_and_only_the_gpu_heir_reads(tmp_path: Path) -
     files[GPU_BASE] = cls("", "OmniGPUModelRunner", "object", WRITES)
     found = findings(make_world(tmp_path, files), "unread-attributes")
     assert [(f.subject, f.here.path) for f in found] == [("keep_hidden", GPU_BASE)]
+
+
+def test_an_heir_leaves_out_what_it_overrides_on_purpose(tmp_path: Path) -> None:
+    vllm = "class GPUModelRunner:\n    def pay(self):\n        return self.keep_hidden\n"
+    ascend = WRITES + "\ndef pay(self):\n    return 1\n"
+    head = "from vllm.v1.worker.gpu_model_runner import GPUModelRunner\n"
+    files = {VLLM: vllm, ASCEND: cls(head, "NPUModelRunner", "GPUModelRunner", ascend)}
+    assert seen(make_world(tmp_path, files, omni=False), "unread-attributes") == []
