@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from bench.audit_reviews import RELEASES, Reviewed, precision, reviewed, specs_of
 from bench.audit_runs import Bench, Result, run_cases
+from bench.audit_sweep import sweep
 from bench.audit_timing import Timing, time_audit
 from bench.incidents import COUNTED, Case, load_cases
 from npu_upgrade.audit.finding import Finding
@@ -36,9 +37,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--write-unreviewed", metavar="FILE", help="list the findings that nobody has reviewed, as YAML"
     )
+    parser.add_argument(
+        "--sweep", nargs=2, type=int, metavar=("N", "SEED"), help="instead: N random mutations of each kind"
+    )
     parser.add_argument("--jobs", type=int, help="processes for the cases (default: one for each core)")
     args = parser.parse_args(argv)
     cases = load_cases()
+    if args.sweep:
+        print(sweep(specs_of(max(RELEASES)), *args.sweep))
+        return 0
     if args.case:
         return _show([case for case in cases if case.id in args.case])
     results = run_cases(cases, args.jobs)

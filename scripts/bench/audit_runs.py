@@ -113,12 +113,12 @@ def _batch(cases: list[Case]) -> list[Result]:
     for case in cases:
         if case.old:
             bench.findings(case.old, bench.names(case))
-        results.append(_forked(bench, case) if case.edits else bench.result(case))
+        results.append(forked(bench, case) if case.edits else bench.result(case))
         say(f"{case.id}: {results[-1].state}")
     return results
 
 
-def _forked(bench: Bench, case: Case) -> Result:
+def forked(bench: Bench, case: Case) -> Result:
     """The result from a process that starts with all that was read, and takes what it adds away."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

@@ -1,0 +1,157 @@
+"""Random one-place mutations of a release's runners: how many the audit notices, kind by kind.
+
+The incident cases are known to whoever writes the checks; these are drawn. Not every one is a
+defect that a maintainer would want reported, so that there is no goal.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from bench.audit_runs import Bench, forked
+from bench.edit_places import Text, ordered
+from bench.edits import Edit, edited
+from bench.incidents import Case, Expect
+from npu_upgrade.errors import BadInput
+from npu_upgrade.progress import say
+from npu_upgrade.pycode.names import imports_in
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.definitions import functions
+from npu_upgrade.upgrade.layout import RUNNERS, Runner
+from npu_upgrade.upgrade.signatures import Function
+
+Mutation = tuple[str, Edit]
+# Which checks may notice a kind of mutation.
+CHECKS = {
+    "misname import": ("imports",),
+    "misname attribute": ("attributes",),
+    "drop parameter": ("signatures", "calls"),
+    "drop target": ("arity",),
+    "delete override": ("parity-overrides", "shadowing"),
+    "delete call": ("parity-hooks",),
+    "delete branch": ("parity-conditions", "parity-model-attributes", "parity-hooks", "parity-helpers"),
+    "drop operand": ("parity-conditions", "parity-model-attributes", "parity-hooks", "parity-helpers"),
+    "drop keyword": ("parity-kwargs", "calls"),
+}
+
+
+def sweep(specs: dict[str, str], count: int, seed: int) -> str:
+    """A table of ``count`` mutations of each kind, drawn by ``seed``: how many were noticed."""
+    bench = Bench()
+    omni = bench.trees.tree(specs, "omni")
+    drawn: dict[str, list[Edit]] = defaultdict(list)
+    for kind, edit in mutations(omni):
+        drawn[kind].append(edit)
+    noticed, tried = Counter[str](), Counter[str]()
+    for kind, edits in drawn.items():
+        for edit in _sample(omni, edits, count, random.Random(seed)):
+            case = _case(kind, specs, edit)
+            bench.findings(specs, CHECKS[kind])
+            found = forked(bench, case).found
+            tried[kind] += 1
+            noticed[kind] += bool(found)
+            shown = {key: value for key, value in edit.items() if key not in ("in", "path")}
+            say(f"{'noticed' if found else 'MISSED '} {kind}: {shown}")
+    rows = [(kind, f"{noticed[kind]} of {tried[kind]}", str(len(drawn[kind]))) for kind in CHECKS]
+    total = f"bench-audit-sweep: noticed={noticed.total()}/{tried.total()}"
+    return table(("mutation", "noticed", "possible"), rows) + "\n\n" + total
+
+
+def mutations(omni: SourceTree) -> Iterator[Mutation]:
+    """All mutations of the three runners; those of parity only where the GPU runner has the same."""
+    for runner in RUNNERS:
+        for kind, edit in _of_runner(omni, runner):
+            yield kind, {"in": "omni", "path": runner.path, **edit}
+
+
+def _of_runner(omni: SourceTree, runner: Runner) -> Iterator[Mutation]:
+    text = Text(runner.path, omni.read(runner.path))
+    yield from _imports(text.tree)
+    node = text.definition(runner.class_name)
+    mirrored = Text(runner.gpu_path, omni.read(runner.gpu_path)).definition(runner.gpu_class)
+    assert isinstance(node, ast.ClassDef)
+    assert isinstance(mirrored, ast.ClassDef)
+    theirs = functions(mirrored)
+    for name, method in functions(node).items():
+        found = [*_signatures(method), *_attributes(method), *_targets(method)]
+        if name in theirs:
+            found += _parity(method, theirs[name])
+        yield from ((kind, {"at": f"{runner.class_name}.{name}"} | edit) for kind, edit in found)
+
+
+def _imports(tree: ast.Module) -> Iterator[Mutation]:
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("vllm.", "vllm_ascend.")):
+            for item in imports_in(node):
+                edit = {"module": node.module, "name": item.name, "to": f"{item.name}Old"}
+                yield "misname import", {"do": "rename-import", **edit}
+
+
+def _signatures(method: Function) -> Iterator[Mutation]:
+    for arg in [*method.args.args[1:], *method.args.kwonlyargs]:
+        yield "drop parameter", {"do": "drop-parameter", "parameter": arg.arg}
+
+
+def _attributes(method: Function) -> Iterator[Mutation]:
+    seen = Counter[str]()
+    for node in ordered(method):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            name = f"self.{node.attr}"
+            seen[name] += 1
+            if isinstance(node.ctx, ast.Load):
+                edit = {"name": name, "to": f"{name}_old", "nth": seen[name]}
+                yield "misname attribute", {"do": "replace-name", **edit}
+
+
+def _targets(method: Function) -> Iterator[Mutation]:
+    for node in ordered(method):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name = ast.unparse(node.value.func)
+            if isinstance(node.targets[0], ast.Tuple) and name.startswith("self."):
+                yield "drop target", {"do": "drop-target", "call": name, "index": 0}
+
+
+def _parity(method: Function, mirrored: Function) -> Iterator[Mutation]:
+    if method.name != "__init__":
+        yield "delete override", {"do": "delete-definition"}
+    calls = {_last(node): node for node in ast.walk(mirrored) if isinstance(node, ast.Call)}
+    tests = {ast.unparse(node.test) for node in ast.walk(mirrored) if isinstance(node, ast.If)}
+    operands = {ast.unparse(v) for n in ast.walk(mirrored) if isinstance(n, ast.BoolOp) for v in n.values}
+    for node in ordered(method):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _last(node.value) in calls:
+            yield "delete call", {"do": "delete-statement", "calls": ast.unparse(node.value.func)}
+        elif isinstance(node, ast.Call) and _last(node) in calls:
+            given = {keyword.arg for keyword in calls[_last(node)].keywords}
+            for keyword in node.keywords:
+                if keyword.arg and keyword.arg in given:
+                    yield "drop keyword", {"do": "drop-keyword", "call": _last(node), "keyword": keyword.arg}
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in tests:
+            yield "delete branch", {"do": "delete-statement", "tests": ast.unparse(node.test)}
+        elif isinstance(node, ast.BoolOp):
+            for operand in sorted(operands.intersection(map(ast.unparse, node.values))):
+                yield "drop operand", {"do": "drop-operand", "operand": operand}
+
+
+def _last(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _sample(omni: SourceTree, edits: Sequence[Edit], count: int, draw: random.Random) -> Iterator[Edit]:
+    """``count`` of the edits, those left out that do not find exactly one place."""
+    for edit in draw.sample(edits, len(edits)):
+        if not count:
+            return
+        try:
+            edited(omni, [edit])
+        except BadInput:
+            continue
+        count -= 1
+        yield edit
+
+
+def _case(kind: str, specs: dict[str, str], edit: Edit) -> Case:
+    return Case(kind, "", "", "incident", specs, {}, (edit,), Expect(CHECKS[kind], ""), None, "")

@@ -1,0 +1,59 @@
+"""Which mutations a sweep draws from: each leaves a Python file with one place changed."""
+
+from __future__ import annotations
+
+import ast
+
+from bench.audit_sweep import CHECKS, mutations
+from bench.edits import edited
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.upgrade.layout import RUNNERS
+
+NPU = """
+from vllm.harbour import Crane
+
+
+class {name}:
+    def lift(self, load, fast=False):
+        hook, rope = self.find(load)
+        if self.ready and load:
+            self.note(load, loud=True)
+        return Crane(load, kind=self.kind)
+
+    def own(self):
+        pass
+"""
+GPU = """
+class {name}:
+    def lift(self, load):
+        if self.ready and load:
+            self.note(load, loud=False)
+        return Crane(load, kind="gpu", size=1)
+"""
+
+
+def tree() -> SourceTree:
+    files = {runner.path: NPU.format(name=runner.class_name) for runner in RUNNERS}
+    files |= {runner.gpu_path: GPU.format(name=runner.gpu_class) for runner in RUNNERS}
+    return SourceTree("dir:/x", "dir:/x", _has=files.__contains__, _bytes=lambda path: files[path].encode())
+
+
+def test_every_kind_of_mutation_is_drawn_and_applies() -> None:
+    omni = tree()
+    found = list(mutations(omni))
+    assert {kind for kind, _ in found} == set(CHECKS)
+    for _, edit in found:
+        after = edited(omni, [edit]).read(edit["path"])
+        assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(omni.read(edit["path"])))
+
+
+def test_parity_mutations_are_of_what_the_gpu_side_has() -> None:
+    found = [(kind, edit) for kind, edit in mutations(tree()) if edit["path"] == RUNNERS[1].path]
+    assert [e["at"].rpartition(".")[2] for kind, e in found if kind == "delete override"] == ["lift"]
+    assert {e["keyword"] for kind, e in found if kind == "drop keyword"} == {"kind", "loud"}
+    assert [e["calls"] for kind, e in found if kind == "delete call"] == ["self.note"]
+    assert [e["operand"] for kind, e in found if kind == "drop operand"] == ["load", "self.ready"]
+
+
+def test_the_draw_is_the_same_every_time() -> None:
+    assert list(mutations(tree())) == list(mutations(tree()))
