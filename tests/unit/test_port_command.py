@@ -132,6 +132,23 @@ def test_a_hunk_without_a_place_is_refused(tmp_path: Path) -> None:
     assert data["refused"][0]["reason"]
 
 
+def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Path) -> None:
+    steps = "".join(f"        self.gpu_step_{n}(batch, tokens)\n" for n in range(8))
+    before = GPU_AR_OLD.replace(
+        "        payload = self.pack(states)\n", f"{steps}        payload = self.pack(states)\n"
+    )
+    gained = "        self.talk(tokens)\n"
+    after = before.replace("        self.send(payload)\n", f"{gained}        self.send(payload)\n")
+    world = PortWorld(tmp_path, omni_files(after), omni_files(before))
+    hunk = world.hunks()["ar.run"]
+    assert (hunk["tier"], hunk["reasons"]) == (2, ["the NPU side does not follow the GPU side here"])
+    followed = NPU_AR.replace(
+        "        payload = self.pack(states)\n", f"{steps}        payload = self.pack(states)\n"
+    )
+    world.ar.write_text(followed)
+    assert world.hunks()["ar.run"]["tier"] == 1
+
+
 def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
     before = everything(world.omni)
     out = world.root / "out"

@@ -19,6 +19,7 @@ from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, closure, uses
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
+from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.statements import split_statements
 from npu_upgrade.sources import open_source
@@ -106,6 +107,8 @@ def test_upstreams_block_is_cut_off_omnis_statement_inside() -> None:
     )
     (hunk,) = found(OLD, new, Upstream(after={"if self.is_last_rank(batch):"}))
     assert [s.key for s in hunk.new] == ["self.talk(tokens, batch)"]
+    assert hunk.diff is not None
+    assert (8, "self.talk(tokens, batch)") in [(s.indent, s.key) for s in hunk.diff.compose(hunk.pieces)]
 
 
 def test_a_change_of_words_only_is_no_hunk() -> None:
@@ -134,6 +137,30 @@ def test_parts_that_only_parse_together_are_one_hunk() -> None:
         "self.second(values, batch)",
     )
     assert len(found(old, new)) == 1
+
+
+def test_a_statement_without_the_headers_around_it_stands_where_they_would() -> None:
+    old = split_statements(OLD)
+    inner = (
+        "    with self.lock(batch):",
+        "        self.record(tokens, batch)",
+        "        self.talk(tokens, batch)",
+    )
+    new = method(
+        "tokens = self.count(batch)", "if self.is_last(batch):", *inner, "return self.finish(tokens)"
+    )
+    diff = diff_units(old, split_statements(new))
+    (piece,) = (
+        p for p in diff.pieces if "self.talk(tokens, batch)" in {s.key for s in diff.new[p.b0 : p.b1]}
+    )
+    composed = [(s.indent, s.key) for s in diff.compose([piece])]
+    assert composed[2:] == [
+        (8, "self.record(tokens, batch)"),
+        (8, "self.talk(tokens, batch)"),
+        (8, "return self.finish(tokens)"),
+    ]
+    wrapped = [p for p in diff.pieces if p is not piece]
+    assert (16, "self.record(tokens, batch)") in [(s.indent, s.key) for s in diff.compose(wrapped)]
 
 
 # -- needs --
