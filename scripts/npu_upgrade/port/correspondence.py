@@ -89,7 +89,7 @@ def find_since(
 
 
 def check_order(since: SourceTree, new: SourceTree) -> None:
-    """Raise :class:`BadInput` when ``since`` is newer than the GPU side, or the same."""
+    """Raise :class:`BadInput` when ``since`` is newer than the GPU side."""
     try:
         newer = Number(since.version or "") > Number(new.version or "")
     except InvalidVersion:
