@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.program import ClassSymbol, File, Method, ModuleSymbol
 from npu_upgrade.errors import BadInput
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.signatures import Function
 
@@ -28,7 +29,7 @@ class Guard:
 
 def guards_in(node: ast.AST) -> Iterator[Guard]:
     """All questions below a node about attributes named in the source."""
-    for call in ast.walk(node):
+    for call in walk(node):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             continue
         if (call.func.id, len(call.args)) not in (("hasattr", 2), ("getattr", 3)):

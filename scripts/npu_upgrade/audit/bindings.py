@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -42,7 +43,7 @@ class Locals:
 def locals_of(function: Function) -> Locals:
     """The local names of a function, parameters included."""
     found = Locals()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
             _parameters(node, found, annotated=node is function)
             if node is not function and not isinstance(node, ast.Lambda):
@@ -146,6 +147,6 @@ def _looped(target: ast.expr, over: ast.expr) -> Iterator[tuple[str, Binding]]:
 
 
 def _unknown(target: ast.expr | None) -> Iterator[tuple[str, Binding]]:
-    for node in ast.walk(target) if target else ():
+    for node in walk(target) if target else ():
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, Binding("unknown")

@@ -12,6 +12,7 @@ from npu_upgrade.audit.facts import FUNCTION, Fact, facts_of
 from npu_upgrade.audit.program import File, Method
 from npu_upgrade.port.dialect import translate
 from npu_upgrade.pycode.statements import END, Statement, split_statements
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.align import weight
 from npu_upgrade.upgrade.signatures import Function
 
@@ -42,7 +43,7 @@ def is_written_out(fact: Fact, gpu: Method, npu: Iterable[Method]) -> bool:
 
     ``fact`` is its call in the method ``gpu``.
     """
-    calls = [n for n in ast.walk(gpu.node) if isinstance(n, ast.Call) and n is fact.node]
+    calls = [n for n in walk(gpu.node) if isinstance(n, ast.Call) and n is fact.node]
     symbols = facts_of(gpu.owner.file, gpu.node).symbols
     found = [symbol for symbol in symbols if fact.kind == FUNCTION and symbol.node.name == fact.name]
     if not calls or not found or not isinstance(last := found[0].node.body[-1], ast.Return):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from npu_upgrade.audit.facts import constant, dotted
 from npu_upgrade.audit.program import ClassSymbol, File
 from npu_upgrade.port.dialect import KEYWORDS, NAMES
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 
@@ -47,7 +48,7 @@ class Calls:
 def calls_in(node: Function) -> dict[str, Calls]:
     """The calls in a function by the dotted text of what they call, in the words of the NPU side."""
     found: dict[str, list[ast.Call]] = {}
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Call) and (name := callee(inner)):
             found.setdefault(name, []).append(inner)
     tables = _tables(node)
@@ -57,7 +58,7 @@ def calls_in(node: Function) -> dict[str, Calls]:
 def _tables(node: Function) -> dict[str, dict[str, ast.expr]]:
     """The string keys that each dict of a function is made with or given."""
     found: dict[str, dict[str, ast.expr]] = {}
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if not isinstance(inner, (ast.Assign, ast.AnnAssign)) or inner.value is None:
             continue
         for target in inner.targets if isinstance(inner, ast.Assign) else [inner.target]:

@@ -11,6 +11,7 @@ from npu_upgrade.audit.program import UNKNOWN, ClassSymbol, File, FunctionSymbol
 from npu_upgrade.audit.receivers import Receivers, is_self
 from npu_upgrade.audit.scope import Callee, How, Scope
 from npu_upgrade.audit.symbols import Symbols
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.definitions import top_level
 from npu_upgrade.upgrade.signatures import Function, is_bound, last_name
 
@@ -116,7 +117,7 @@ class Resolver:
         found = file.resolve(node.func if isinstance(node, ast.Call) else node)
         return isinstance(found, FunctionSymbol) and any(
             last_name(item) == "wraps"
-            for inner in ast.walk(found.node)
+            for inner in walk(found.node)
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
             for item in inner.decorator_list
         )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 _NONE_TESTS = (" is not None", " is None")
@@ -31,8 +32,8 @@ class Condition:
 def conditions_of(node: Function) -> tuple[Condition, ...]:
     """The tests of ``if`` and the expressions joined by ``and`` and ``or``, outermost first."""
     found: list[Condition] = []
-    tests = {id(n.test): n for n in ast.walk(node) if isinstance(n, ast.If)}
-    for inner in ast.walk(node):
+    tests = {id(n.test): n for n in walk(node) if isinstance(n, ast.If)}
+    for inner in walk(node):
         if isinstance(inner, ast.BoolOp) or (isinstance(inner, ast.expr) and id(inner) in tests):
             found.append(Condition(tuple(_parts(inner)), inner, tests.get(id(inner))))
     return tuple(found)
@@ -61,7 +62,7 @@ def guards(function: Function, node: ast.AST) -> list[str]:
 def names_in(node: Function) -> Counter[str]:
     """How often each name, attribute and string stands in a function."""
     found: Counter[str] = Counter()
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Attribute):
             found[inner.attr] += 1
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
@@ -73,7 +74,7 @@ def names_in(node: Function) -> Counter[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _parents(function: Function) -> dict[int, ast.AST]:
-    return {id(child): node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    return {id(child): node for node in walk(function) for child in ast.iter_child_nodes(node)}
 
 
 def is_telling(part: str) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 _SETS = re.compile(r"set_(\w+_)?forward_context")
@@ -24,7 +25,7 @@ class Forward:
 
 def context_calls(method: Function) -> list[ast.Call]:
     """The calls in a method that set a forward context."""
-    return [node for node in ast.walk(method) if isinstance(node, ast.Call) and sets_context(node)]
+    return [node for node in walk(method) if isinstance(node, ast.Call) and sets_context(node)]
 
 
 def sets_context(node: ast.Call) -> bool:
@@ -40,7 +41,7 @@ def _calls(nodes: list[ast.stmt] | list[ast.AST], inside: bool) -> Iterator[Forw
     for node in nodes:
         if isinstance(node, (ast.With, ast.AsyncWith)):
             items = [item.context_expr for item in node.items]
-            sets = any(isinstance(n, ast.Call) and sets_context(n) for item in items for n in ast.walk(item))
+            sets = any(isinstance(n, ast.Call) and sets_context(n) for item in items for n in walk(item))
             yield from _calls([*items], inside)
             yield from _calls(node.body, inside or sets)
         else:

@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.walk import walk
+
 # They work, and say that there is no CUDA, wherever torch was built without it.
 _HARMLESS = {"is_available", "is_initialized", "device_count", "is_current_stream_capturing"}
 _DEVICE_ARGUMENTS = {"device", "device_type", "backend", "map_location"}
@@ -52,7 +54,7 @@ def dotted(node: ast.expr) -> str:
 
 def redirected(tree: ast.AST) -> Iterator[str]:
     """The names below ``torch.cuda`` that a file replaces: ``torch.cuda.NAME = ...``."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for target in node.targets if isinstance(node, ast.Assign) else []:
             name = dotted(target)
             if name.startswith("torch.cuda."):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.program import ClassSymbol, File, FunctionSymbol
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
@@ -87,7 +88,7 @@ class _Reader:
 
     def __init__(self, file: File, node: Function) -> None:
         self.file, self.node = file, node
-        self.nodes = list(ast.walk(node))
+        self.nodes = list(walk(node))
         self.models = self._model_names()
         self.called = {id(n.func): n for n in self.nodes if isinstance(n, ast.Call)}
         self.effects = {id(n.value) for n in self.nodes if isinstance(n, ast.Expr)}
@@ -198,6 +199,6 @@ def _is_super(node: ast.expr) -> bool:
 
 def functions_in(node: Function) -> Iterator[Function]:
     """The functions defined inside a function."""
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, _FUNCTIONS) and inner is not node:
             yield inner

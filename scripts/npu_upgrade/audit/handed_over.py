@@ -17,6 +17,7 @@ from npu_upgrade.audit.program import ClassSymbol, File
 from npu_upgrade.audit.running import running_methods, scope_of
 from npu_upgrade.audit.scope import Scope, dotted
 from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function, misfit, not_taken
 
 _BY_NAME = "resolve_obj_by_qualname"
@@ -61,7 +62,7 @@ def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[Clas
 
 def _strings(node: Function, resolver: Resolver) -> Iterator[ClassSymbol]:
     for item in resolver.body(node).returns:
-        for text in ast.walk(item):
+        for text in walk(item):
             if isinstance(text, ast.Constant) and isinstance(text.value, str) and "." in text.value:
                 module, _, name = text.value.rpartition(".")
                 symbol = resolver.program.lookup(module, name)
@@ -123,7 +124,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
         for scope in _functions(file):
             body = resolver.body(scope.node)
             if any((dotted(call.func) or "").endswith(_REGISTER) for call in body.calls):
-                tables = [node for node in ast.walk(scope.node) if isinstance(node, ast.Dict)]
+                tables = [node for node in walk(scope.node) if isinstance(node, ast.Dict)]
                 for value in (value for table in tables for value in table.values):
                     symbol = resolver.symbol(value, scope)
                     if isinstance(symbol, ClassSymbol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 
@@ -14,8 +15,8 @@ def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[st
     It knows the keys and items of the module's tables it reads (``values`` holds the
     module's assignments), and the strings in its own body.
     """
-    read = {node.id for node in ast.walk(getter) if isinstance(node, ast.Name)}
-    found = set(_strings([node for stmt in getter.body for node in ast.walk(stmt)]))
+    read = {node.id for node in walk(getter) if isinstance(node, ast.Name)}
+    found = set(_strings([node for stmt in getter.body for node in walk(stmt)]))
     tables = [_table(values[name]) for name in sorted(read & values.keys())]
     for table in tables:
         if table is None:

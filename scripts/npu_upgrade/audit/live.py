@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.version_guards import evaluate
 from npu_upgrade.pycode.names import is_typing_guard
+from npu_upgrade.pycode.walk import walk
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -37,7 +38,7 @@ class Live:
         """All nodes of the statement's own expressions, without the statements inside it."""
         for child in ast.iter_child_nodes(self.node):
             if not isinstance(child, _STATEMENTS):
-                yield from ast.walk(child)
+                yield from walk(child)
 
 
 def live_statements(
@@ -107,5 +108,5 @@ def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
 
 def _asks_first(test: ast.expr) -> bool:
     """Whether a condition finds out what there is."""
-    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
+    calls = (node.func for node in walk(test) if isinstance(node, ast.Call))
     return any(ast.unparse(func).rpartition(".")[2] in _TESTS for func in calls)

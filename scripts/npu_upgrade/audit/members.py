@@ -7,6 +7,7 @@ import functools
 
 from npu_upgrade.audit.program import UNKNOWN, ClassSymbol
 from npu_upgrade.audit.self_use import self_use
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.definitions import top_level
 
 _CLOSED = {"object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum"}
@@ -55,7 +56,7 @@ def members(cls: ClassSymbol) -> frozenset[str] | None:
 def own_members(cls: ClassSymbol) -> frozenset[str]:
     """What the class's own body defines or sets on ``self``, declarations included."""
     found = set(cls.methods) | set(cls.fields)
-    found |= {node.name for node in ast.walk(cls.node) if isinstance(node, ast.ClassDef)}
+    found |= {node.name for node in walk(cls.node) if isinstance(node, ast.ClassDef)}
     for method in cls.methods.values():
         use = self_use(method.node)
         found |= use.writes.keys() | use.declared.keys()

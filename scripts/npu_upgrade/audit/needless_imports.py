@@ -11,12 +11,13 @@ from npu_upgrade.audit.program import UNKNOWN, File
 from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.exports import absolute
 from npu_upgrade.pycode.names import Import, imports_in
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.definitions import catches_import_error
 
 
 def needless_import_guards(world: World, file: File) -> Iterator[Finding]:
     """``try: import`` with another place to import the same from, when one of the places does not exist."""
-    for node in ast.walk(file.tree):
+    for node in walk(file.tree):
         if not isinstance(node, ast.Try) or not any(catches_import_error(h) for h in node.handlers):
             continue
         tried = _imports(node.body, file)

@@ -10,6 +10,7 @@ from npu_upgrade.audit.needless import needless, place
 from npu_upgrade.audit.program import ClassSymbol, File, Method
 from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.statements import END, split_statements
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import plain_text
 
 
@@ -69,13 +70,13 @@ def _equal_copies(world: World) -> Iterator[Finding]:
 def _same_names(one: Method, other: Method) -> bool:
     """Whether the global names in two equal methods stand for the same things in both files."""
     files = one.owner.file, other.owner.file
-    names = {node.id for node in ast.walk(one.node) if isinstance(node, ast.Name)} & _globals(files[0])
+    names = {node.id for node in walk(one.node) if isinstance(node, ast.Name)} & _globals(files[0])
     for name in names:
         here, there = (file.resolve(name) for file in files)
         if here is not there and here != there:
             return False
     # A super() call reaches another class from each of the two.
-    return not any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(one.node))
+    return not any(isinstance(node, ast.Name) and node.id == "super" for node in walk(one.node))
 
 
 def _only_super(method: Method) -> bool:

@@ -11,6 +11,7 @@ from npu_upgrade.audit.needless import around, needless, place
 from npu_upgrade.audit.program import File, Method
 from npu_upgrade.audit.version_guards import evaluate, version_of
 from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.walk import walk
 
 
 def needless_questions(world: World) -> Iterator[Finding]:
@@ -43,7 +44,7 @@ def needless_questions(world: World) -> Iterator[Finding]:
 def needless_version_guards(world: World, file: File) -> Iterator[Finding]:
     """Conditions on vLLM's version that the given vLLM decides."""
     vllm = version_of(world.triple.vllm.version)
-    for node in ast.walk(file.tree):
+    for node in walk(file.tree):
         if not isinstance(node, (ast.If, ast.IfExp)):
             continue
         outcome = evaluate(node.test, vllm)

@@ -15,6 +15,7 @@ from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fa
 from npu_upgrade.audit.program import Method
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair
 from npu_upgrade.port.dialect import class_names
+from npu_upgrade.pycode.walk import walk
 
 _OMNI = "vllm-omni"
 
@@ -105,9 +106,9 @@ class Sides:
 @functools.lru_cache(maxsize=4096)
 def _only_on_cuda(node: ast.AST) -> frozenset[int]:
     """What stands under a condition that speaks of CUDA."""
-    branches = (inner for inner in ast.walk(node) if isinstance(inner, ast.If))
+    branches = (inner for inner in walk(node) if isinstance(inner, ast.If))
     bound = (branch for branch in branches if is_device_bound(ast.unparse(branch.test)))
-    return frozenset(id(inner) for branch in bound for part in branch.body for inner in ast.walk(part))
+    return frozenset(id(inner) for branch in bound for part in branch.body for inner in walk(part))
 
 
 def _upstream(side: Effective, name: str, project: str) -> Facts:
@@ -124,7 +125,7 @@ def does(method: Method, key: Key) -> bool:
 
 def _reads_by_name(method: Method) -> bool:
     names = {arg.arg for arg in method.node.args.args}
-    calls = (node for node in ast.walk(method.node) if isinstance(node, ast.Call))
+    calls = (node for node in walk(method.node) if isinstance(node, ast.Call))
     return any(
         isinstance(call.func, ast.Name)
         and call.func.id == "getattr"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.facts import MEMBER, Fact
+from npu_upgrade.pycode.walk import walk
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,11 @@ class Group:
 def grouped(method: ast.stmt, lacking: Sequence[Fact]) -> Iterator[Group]:
     """The facts of each condition that tests one of them, then the others one by one."""
     left = list(lacking)
-    branches = [node for node in ast.walk(method) if isinstance(node, ast.If)] if left else []
+    branches = [node for node in walk(method) if isinstance(node, ast.If)] if left else []
     names = {id(fact): _bound_to(method, fact.node) for fact in left}
     for branch in branches:
         tested = _ids(branch.test)
-        used = {node.id for node in ast.walk(branch.test) if isinstance(node, ast.Name)}
+        used = {node.id for node in walk(branch.test) if isinstance(node, ast.Name)}
         asks = [fact for fact in left if id(fact.node) in tested or used & names[id(fact)]]
         if asks:
             body = {inner for part in branch.body for inner in _ids(part)}
@@ -44,24 +45,24 @@ def grouped(method: ast.stmt, lacking: Sequence[Fact]) -> Iterator[Group]:
 def _statement(method: ast.stmt, node: ast.expr) -> int:
     """The line where the simple statement around a node begins."""
     simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
-    around = (n for n in ast.walk(method) if isinstance(n, simple))
+    around = (n for n in walk(method) if isinstance(n, simple))
     lines = [n.lineno for n in around if n.lineno <= node.lineno <= (n.end_lineno or n.lineno)]
     return max(lines, default=node.lineno)
 
 
 def _ids(node: ast.AST) -> set[int]:
-    return {id(inner) for inner in ast.walk(node)}
+    return {id(inner) for inner in walk(node)}
 
 
 def _bound_to(method: ast.AST, value: ast.expr) -> set[str]:
     """The names that a statement of the method gives to what holds ``value``."""
     return {
         name.id
-        for node in ast.walk(method)
+        for node in walk(method)
         if isinstance(node, ast.Assign) and node.lineno <= value.lineno <= (node.end_lineno or node.lineno)
         if id(value) in _ids(node.value)
         for target in node.targets
-        for name in ast.walk(target)
+        for name in walk(target)
         if isinstance(name, ast.Name)
     }
 
@@ -69,4 +70,4 @@ def _bound_to(method: ast.AST, value: ast.expr) -> set[str]:
 def _is_one_of_several(method: ast.AST, branch: ast.If) -> bool:
     if branch.orelse:
         return True
-    return any(isinstance(node, ast.If) and node.orelse == [branch] for node in ast.walk(method))
+    return any(isinstance(node, ast.If) and node.orelse == [branch] for node in walk(method))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.program import ClassSymbol, Method
 from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import is_bound, misfit
 
 _PLATFORM = "current_omni_platform"
@@ -48,11 +49,11 @@ def _npu_platform(world: World) -> ClassSymbol | None:
 
 def _calls(method: Method, platform: ClassSymbol) -> Iterator[tuple[ast.Call, Method]]:
     handed: dict[str, Method] = {}
-    for node in ast.walk(method.node):
+    for node in walk(method.node):
         if isinstance(node, ast.Assign) and (getter := _of_platform(node.value, platform)):
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             handed |= {name: made for name in names if (made := _constructor(getter))}
-    for node in ast.walk(method.node):
+    for node in walk(method.node):
         if not isinstance(node, ast.Call):
             continue
         target = _of_platform(node, platform)
@@ -72,7 +73,7 @@ def _of_platform(node: ast.expr, platform: ClassSymbol) -> Method | None:
 
 def _constructor(getter: Method) -> Method | None:
     """The constructor of the class that a method returns."""
-    returned = [node.value for node in ast.walk(getter.node) if isinstance(node, ast.Return) and node.value]
+    returned = [node.value for node in walk(getter.node) if isinstance(node, ast.Return) and node.value]
     classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
     found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
     return found[0].lookup("__init__") if len(found) == 1 else None

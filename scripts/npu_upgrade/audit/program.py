@@ -15,6 +15,7 @@ from npu_upgrade.audit.lazy_names import lazy_names
 from npu_upgrade.errors import BadInput
 from npu_upgrade.pycode.exports import absolute, module_of
 from npu_upgrade.pycode.names import Import, imports_in
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.definitions import functions, top_level
 from npu_upgrade.upgrade.signatures import Function
@@ -75,7 +76,7 @@ class File:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of its tree."""
-        return list(ast.walk(self.tree))
+        return list(walk(self.tree))
 
     @cached_property
     def classes(self) -> dict[str, ClassSymbol]:
@@ -116,7 +117,7 @@ class File:
         for node in top_level(self.tree.body):
             if isinstance(node, _NO_VALUES):
                 continue
-            for inner in ast.walk(node):
+            for inner in walk(node):
                 if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                     found.setdefault(inner.id, node)
         return found
@@ -203,7 +204,7 @@ class ClassSymbol:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 found[node.target.id] = node
             elif isinstance(node, ast.Assign):
-                found |= {n.id: node for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                found |= {n.id: node for t in node.targets for n in walk(t) if isinstance(n, ast.Name)}
         return found
 
     @cached_property
@@ -376,7 +377,7 @@ def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:
         return
     for node in _statements(method):
         for target in _targets(node):
-            for inner in ast.walk(target):
+            for inner in walk(target):
                 stored = isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
                 if stored and isinstance(inner.value, ast.Name) and inner.value.id == first:
                     yield inner.attr, node

@@ -43,4 +43,5 @@ def _no_collector() -> Generator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()  # or the first collection would walk them all the same
             gc.enable()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Side
 from npu_upgrade.audit.program import ClassSymbol, File, Program
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import plain_text
 
 ENVIRONMENTS = ("vllm/envs.py", "vllm_ascend/envs.py")
@@ -97,7 +98,7 @@ def _default(value: ast.expr, file: File) -> str:
 
 def _asked(node: ast.stmt) -> ast.expr | None:
     """The default of ``self.x = given.get("x", default)``."""
-    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    calls = [inner for inner in walk(node) if isinstance(inner, ast.Call)]
     gets = [
         c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "get" and len(c.args) == 2
     ]
@@ -112,7 +113,7 @@ def _deciding(cls: ClassSymbol, name: str, seen: set[str], depth: int) -> Iterat
     seen.add(name)
     yield plain_text(method.node).replace("@cached_property", "@property")
     constants = method.owner.file.values
-    for node in ast.walk(method.node):
+    for node in walk(method.node):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             if node.attr.startswith("_") or _SWITCH.match(node.attr):
                 yield from _deciding(cls, node.attr, seen, depth - 1)
@@ -136,7 +137,7 @@ def _variables(file: File) -> Iterator[Setting]:
 
 def _fallback(entry: ast.expr) -> ast.expr:
     """What ``os.getenv(name, fallback)`` falls back to, the whole entry where that cannot be told."""
-    for node in ast.walk(entry):
+    for node in walk(entry):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getenv", "environ.get")):
             return node.args[1] if len(node.args) > 1 else ast.Constant(None)
     return entry

@@ -12,6 +12,7 @@ from packaging.version import Version
 from npu_upgrade.audit.program import ClassSymbol, Method
 from npu_upgrade.audit.self_use import SelfUse, self_use
 from npu_upgrade.audit.world import World
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function, misfit, plain_text
 
 # A shorter line is ``return None`` or ``else:``.
@@ -107,7 +108,7 @@ def _call_misfit(over: Method, under: Method) -> str:
     """Why the call of ``super()`` in one method does not fit the other."""
     calls = (
         node
-        for node in ast.walk(over.node)
+        for node in walk(over.node)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == under.name
@@ -121,8 +122,8 @@ def _call_misfit(over: Method, under: Method) -> str:
 @functools.lru_cache(maxsize=4096)  # a node is its own key
 def _names(node: Function) -> frozenset[str]:
     """The functions and attributes that a method calls, reads or sets."""
-    found = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
-    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    found = {inner.attr for inner in walk(node) if isinstance(inner, ast.Attribute)}
+    calls = (inner.func for inner in walk(node) if isinstance(inner, ast.Call))
     return frozenset(found | {func.id for func in calls if isinstance(func, ast.Name)}) - {node.name, "super"}
 
 

@@ -13,6 +13,7 @@ from npu_upgrade.audit.members import members, own_members
 from npu_upgrade.audit.program import ClassSymbol
 from npu_upgrade.audit.type_terms import TENSOR, Tensor, Type
 from npu_upgrade.audit.types import Frame, Types
+from npu_upgrade.pycode.walk import walk
 
 # Of what buffer classes have, a tensor has these too.
 _OF_TENSORS = {"cpu", "cuda", "npu", "numpy", "to", "copy_", "fill_", "zero_", "shape", "dtype", "device"} | {
@@ -135,7 +136,7 @@ def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
 
 
 def _asks(test: ast.expr) -> bool:
-    calls = (dotted(node.func) for node in ast.walk(test) if isinstance(node, ast.Call))
+    calls = (dotted(node.func) for node in walk(test) if isinstance(node, ast.Call))
     return any(name.rpartition(".")[2] in ("hasattr", "isinstance") for name in calls)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
+from npu_upgrade.pycode.walk import walk
+
 _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -43,7 +45,7 @@ class Guard:
 
 def guards_in(tree: ast.AST) -> Iterator[Guard]:
     """All conditions on vLLM's version below a node."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.expr) and (guard := guard_of(node)):
             yield guard
 

@@ -19,6 +19,7 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.moved import exports
 from npu_upgrade.audit.program import ClassSymbol, File, Program
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
+from npu_upgrade.pycode.walk import walk
 
 NAME = "cuda-names"
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
@@ -195,6 +196,6 @@ def _side(program: Program, name: str) -> Side | None:
 def _owner(file: File, node: ast.AST) -> str:
     for cls in file.classes.values():
         for method in cls.methods.values():
-            if any(inner is node for inner in ast.walk(method.node)):
+            if any(inner is node for inner in walk(method.node)):
                 return method.qualname
     return ""

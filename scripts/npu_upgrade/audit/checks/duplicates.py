@@ -15,6 +15,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.positions import line_numbers
 from npu_upgrade.pycode.statements import END, Statement, split_statements
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.align import weight
 from npu_upgrade.upgrade.shifts import parents
 from npu_upgrade.upgrade.signatures import plain_text
@@ -180,7 +181,7 @@ def _mirrors(world: World, method: Method) -> bool:
 
 
 def _statements(method: Method) -> int:
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(method.node)) - 1
+    return sum(isinstance(node, ast.stmt) for node in walk(method.node)) - 1
 
 
 def _rebinds(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -19,6 +19,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity_text import PORT, place
 from npu_upgrade.audit.program import ClassSymbol
 from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.pycode.walk import walk
 from npu_upgrade.upgrade.signatures import Function
 
 NAME = "parity-kwargs"
@@ -84,7 +85,7 @@ def _is_handed_on(both: Both, value: ast.expr) -> bool:
         return False
     arguments = both.gpu.node.args
     given = {arg.arg for arg in [*arguments.args, *arguments.kwonlyargs]}
-    names = (n for n in ast.walk(both.gpu.node) if isinstance(n, ast.Name) and n.id == value.id)
+    names = (n for n in walk(both.gpu.node) if isinstance(n, ast.Name) and n.id == value.id)
     return value.id in given and not any(isinstance(name.ctx, ast.Store) for name in names)
 
 
@@ -133,7 +134,7 @@ def _set_otherwise(nodes: list[Function], keyword: str) -> bool:
         or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is(node.slice, keyword))
         or (isinstance(node, ast.Dict) and any(_is(key, keyword) for key in node.keys))
         for function in nodes
-        for node in ast.walk(function)
+        for node in walk(function)
     )
 
 
