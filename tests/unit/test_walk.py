@@ -12,7 +12,7 @@ from npu_upgrade.pycode.walk import walk
 
 @given(methods())
 def test_as_ast_walk(source: str) -> None:
-    tree = ast.parse(source)
+    tree = ast.parse(f"class Runner:\n{source}")
     assert walk(tree) == list(ast.walk(tree))
 
 
