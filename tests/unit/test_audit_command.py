@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,24 +95,34 @@ def test_findings_are_kept_until_something_changes(
     assert "looked again" in audit(new, old)[1]["broken_checks"]["imports"]
 
 
+@pytest.mark.parametrize("on_old", [True, False])
 def test_a_check_that_breaks_is_neither_fail_nor_pass(
-    sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, on_old: bool
 ) -> None:
     new, old = sides
     whole = outcome.run_checks
 
-    def broken_on_the_old(world: World, names: list[str]) -> list:
-        assert world.old is not None, "cannot read this"
+    def broken(world: World, names: list[str]) -> list:
+        assert (world.old is None) is not on_old, "cannot read this"
         return whole(world, names)
 
-    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", broken_on_the_old)
+    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", broken)
     code, data, err = audit(new, old)
     assert (code, data["counts"]["NEW"]) == (4, 0)
     assert "cannot read this" in data["broken_checks"]["imports"]
-    assert "Traceback" in err
+    assert on_old or "Traceback" in err  # the old pair's goes to the process's own stderr
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(new.parent / "cache"))
     assert audit(new, old)[0] == 1  # nothing of the broken run was kept
+
+
+def test_a_process_that_dies_is_made_up_for(
+    sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npu_upgrade.audit.beside._send", lambda *arguments: os._exit(9))
+    code, data, _ = audit(*sides)
+    assert (code, data["counts"]["NEW"]) == (1, 1)
+    assert audit(sides[0], sides[0], "--check", "markers")[0] == 0
 
 
 def test_a_cache_that_cannot_be_read_is_made_again(sides: tuple[Path, Path]) -> None:

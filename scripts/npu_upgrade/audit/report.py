@@ -35,12 +35,7 @@ def _data(entry: Judged, whole: bool) -> dict[str, Any]:
     state = {"state": entry.state} | ({"waiver": entry.reason} if entry.reason else {})
     if whole:
         return found.as_json() | state
-    names = ("key", "check", "kind", "owner", "subject", "what")
-    return (
-        {name: getattr(found, name) for name in names}
-        | {"at": f"{found.here.path}:{found.here.line}"}
-        | state
-    )
+    return {"key": found.key, "at": f"{found.here.path}:{found.here.line}", "what": found.what} | state
 
 
 def as_text(judged: Sequence[Judged]) -> str:

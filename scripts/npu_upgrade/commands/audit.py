@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
+from npu_upgrade.audit.beside import look_beside
 from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.judge import NEW, Judged, judge
 from npu_upgrade.audit.outcome import Outcome, look
@@ -82,8 +83,9 @@ def run(args: argparse.Namespace) -> Result:
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
-    found = _look(World(asked.triple, old), names)
-    before = _look(old, names) if old else Outcome()
+    waiting = look_beside(old, names) if old else Outcome
+    say(f"auditing {_named(asked.triple)}" + (f", and {_named(asked.old)}" if asked.old else ""))
+    found, before = look(World(asked.triple, old), names), waiting()
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
     judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
@@ -137,11 +139,6 @@ def _waivers(path: Path | None, triple: Triple) -> Waivers:
     return read_waivers(tree.read(FILE), FILE) if tree.exists(FILE) else NO_WAIVERS
 
 
-def _look(world: World, names: Sequence[str]) -> Outcome:
-    say(f"auditing {' + '.join(_label(tree) for tree in world.triple.trees().values())}")
-    return look(world, names)
-
-
 def _result(
     asked: _Asked, judged: list[Judged], problems: list[str], faults: dict[str, str], *, whole: bool
 ) -> Result:
@@ -179,7 +176,7 @@ def _verdict(new: int, compared: bool, faults: dict[str, str]) -> Verdict:
 def _against(asked: _Asked) -> str:
     if asked.old is None:
         return "compared with: nothing"
-    return "compared with: " + " + ".join(_label(tree) for tree in asked.old.trees().values())
+    return f"compared with: {_named(asked.old)}"
 
 
 def _next(result: Result, args: argparse.Namespace) -> str | None:
@@ -204,6 +201,10 @@ def _pins(triple: Triple) -> dict[str, Any]:
 def _pin(tree: SourceTree) -> dict[str, Any]:
     exact = tree.version or (tree.sha and not tree.dirty)
     return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+
+
+def _named(triple: Triple) -> str:
+    return " + ".join(_label(tree) for tree in triple.trees().values())
 
 
 def _label(tree: SourceTree) -> str:
