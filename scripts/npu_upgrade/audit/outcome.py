@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from npu_upgrade.audit.cache import KeptFindings
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import in_order, run_checks
+from npu_upgrade.audit.run import in_order, no_collector, run_checks
 from npu_upgrade.audit.world import World
 from npu_upgrade.errors import UpgradeError
 from npu_upgrade.progress import say
@@ -32,13 +32,14 @@ def look(world: World, names: Sequence[str]) -> Outcome:
     """The findings of the named checks on one triple."""
     kept = KeptFindings(world)
     outcome = Outcome()
-    for name in names:
-        found = kept.get(name)
-        if found is None:
-            found = _run(world, name, outcome)
-            if name not in outcome.faults:
-                kept.put(name, found)
-        outcome.findings += found
+    with no_collector(last=True):
+        for name in names:
+            found = kept.get(name)
+            if found is None:
+                found = _run(world, name, outcome)
+                if name not in outcome.faults:
+                    kept.put(name, found)
+            outcome.findings += found
     kept.save()
     outcome.findings = in_order(outcome.findings)
     return outcome

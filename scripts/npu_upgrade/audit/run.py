@@ -21,7 +21,7 @@ def check_names() -> list[str]:
 def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding]:
     """The findings of the named checks (default: all), one per key, in the order of the files."""
     found: dict[str, Finding] = {}
-    with _no_collector():
+    with no_collector():
         for name in check_names() if names is None else names:
             module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
             for finding in module.check(world):
@@ -35,13 +35,17 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 @contextlib.contextmanager
-def _no_collector() -> Generator[None]:
-    """Garbage collection waits: it would walk all the trees of all files again and again."""
+def no_collector(*, last: bool = False) -> Generator[None]:
+    """Garbage collection waits: it would walk all the trees of all files again and again.
+
+    ``last`` tells that what is made stays until the process ends, so no collection need ever look at it.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            gc.freeze()  # or the first collection would walk them all the same
+            if last:
+                gc.freeze()
             gc.enable()
