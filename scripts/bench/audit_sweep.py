@@ -17,12 +17,12 @@ from bench.edits import Edit, edited
 from bench.incidents import Case, Expect
 from npu_upgrade.errors import BadInput
 from npu_upgrade.progress import say
+from npu_upgrade.pycode.definitions import functions
 from npu_upgrade.pycode.names import imports_in
+from npu_upgrade.pycode.signatures import Function
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.tables import table
-from npu_upgrade.upgrade.definitions import functions
 from npu_upgrade.upgrade.layout import RUNNERS, Runner
-from npu_upgrade.upgrade.signatures import Function
 
 Mutation = tuple[str, Edit]
 # Which checks may notice a kind of mutation.

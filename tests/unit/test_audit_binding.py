@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.upgrade.signatures import Function, misfit
+from npu_upgrade.pycode.signatures import Function, misfit
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
 

@@ -9,8 +9,8 @@ from textwrap import dedent
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
-from npu_upgrade.audit.constructors import constructor, record_fields
-from npu_upgrade.upgrade.signatures import signature
+from npu_upgrade.program.constructors import constructor, record_fields
+from npu_upgrade.pycode.signatures import signature
 
 CAP = "vllm/captions.py"
 CAPTIONS = """

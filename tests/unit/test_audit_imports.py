@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from npu_upgrade.audit.lazy_names import lazy_names
-from npu_upgrade.audit.live import live_statements
-from npu_upgrade.audit.version_guards import evaluate
+from npu_upgrade.program.lazy_names import lazy_names
+from npu_upgrade.program.live import live_statements
+from npu_upgrade.program.version_guards import evaluate
 
 FILE = f"{NPU}/tools.py"
 VLLM = {

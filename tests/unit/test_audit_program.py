@@ -9,7 +9,7 @@ from audit_kit import AR, ASCEND, BASE, GPU_BASE, VLLM, make_world
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.audit.program import UNKNOWN, ClassSymbol, FunctionSymbol, ModuleSymbol, ValueSymbol, _c3
+from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol, ModuleSymbol, ValueSymbol, _c3
 
 
 def classes(world) -> dict[str, ClassSymbol]:

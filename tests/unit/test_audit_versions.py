@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from npu_upgrade.audit.belonging import _agree, belonging
 from npu_upgrade.audit.checks.versions import _takes_wrong_branch
-from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.program.version_guards import version_of
 
 ASCEND_PIN = "vllm_ascend/../Dockerfile"
 

@@ -14,7 +14,6 @@ from sources_kit import Server, clean_machine, server, sha, wheel  # noqa: F401
 
 from npu_upgrade.port.additions import add_base, add_method
 from npu_upgrade.port.correspondence import find_since
-from npu_upgrade.port.dialect import is_device_bound, translate
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, closure, uses
@@ -23,6 +22,7 @@ from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.pycode.statements import split_statements
 from npu_upgrade.sources import open_source
+from npu_upgrade.upgrade.dialect import is_device_bound, translate
 from npu_upgrade.upgrade.layout import RUNNERS
 
 AR = RUNNERS[1]

@@ -17,7 +17,7 @@ from npu_upgrade.files import sha256, write_atomic
 from npu_upgrade.paths import cache_root
 from npu_upgrade.sources.tree import SourceTree
 
-_PACKAGES = ("audit", "pycode", "upgrade", "sources")
+_PACKAGES = ("audit", "program", "pycode", "sources", "upgrade")
 
 
 class KeptFindings:

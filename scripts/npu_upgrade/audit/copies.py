@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.progress import say
+from npu_upgrade.pycode.definitions import read_module
 from npu_upgrade.pycode.module import Unit
 from npu_upgrade.pycode.statements import Statement, split_statements
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.definitions import read_module
 from npu_upgrade.upgrade.history import History, Version, keys_of, upstream_unit
 from npu_upgrade.upgrade.history_sources import open_history
 from npu_upgrade.upgrade.layout import RUNNERS, Upstream, find_upstream, read_runner

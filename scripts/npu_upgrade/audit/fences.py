@@ -7,7 +7,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.program import File
+from npu_upgrade.program.program import File
 from npu_upgrade.pycode.module import Unit, parse_module
 from npu_upgrade.upgrade.marker_places import is_fence, is_rule
 

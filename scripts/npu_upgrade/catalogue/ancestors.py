@@ -7,11 +7,11 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.definitions import every_import, find_definition, read_module, top_level
 from npu_upgrade.pycode.exports import absolute
 from npu_upgrade.pycode.module import Module, parse_module
 from npu_upgrade.pycode.names import Import
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import every_import, find_definition, read_module, top_level
 
 Trees = Mapping[str, SourceTree]
 """Source trees by the package at their top, e.g. ``vllm_ascend``."""

@@ -9,11 +9,11 @@ from npu_upgrade.catalogue.block import Block, Catalogue, Listing, Method
 from npu_upgrade.catalogue.counterparts import OMNI, Counterpart, counterparts
 from npu_upgrade.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.catalogue.needs import OmniNames, needs, omni_names
+from npu_upgrade.pycode.definitions import read_module
 from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.statements import END
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.definitions import read_module
 from npu_upgrade.upgrade.layout import GPU_WORKER, NPU_WORKER, RUNNERS
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.catalogue.ancestors import Ancestor, Trees, ancestors
+from npu_upgrade.pycode.definitions import read_module
 from npu_upgrade.pycode.module import Module, Unit
 from npu_upgrade.pycode.sequences import dice
 from npu_upgrade.pycode.statements import END, Statement, split_statements
 from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.definitions import read_module
 from npu_upgrade.upgrade.lineage import COPIED_SHARE, FEWEST_STATEMENTS
 
 OMNI = "vllm_omni"

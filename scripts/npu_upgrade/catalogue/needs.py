@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from npu_upgrade.catalogue.ancestors import file_imports
 from npu_upgrade.catalogue.syntax import dotted, nodes
+from npu_upgrade.pycode.definitions import functions, read_module
 from npu_upgrade.pycode.exports import absolute
 from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.names import Import, imports_in
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import functions, read_module
 
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)|^\s*([A-Za-z_]\w*)\s*[:=]", re.MULTILINE)
 _ASKS = {"getattr", "hasattr", "setattr"}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from npu_upgrade.audit.program import ClassSymbol, Program
 from npu_upgrade.port.sides import statements
+from npu_upgrade.program.program import ClassSymbol, Program
 from npu_upgrade.pycode.module import Module, parse_module
 from npu_upgrade.pycode.names import names_in, names_of
 from npu_upgrade.sources.overlay import overlay

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.errors import BadInput
-from npu_upgrade.port.dialect import translate
 from npu_upgrade.pycode.module import Module, Unit, parse_module
 from npu_upgrade.pycode.names import Import, all_imports
 from npu_upgrade.pycode.statements import END, Statement, split_statements
 from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.upgrade.dialect import translate
 from npu_upgrade.upgrade.layout import RUNNERS, read_runner
 
 

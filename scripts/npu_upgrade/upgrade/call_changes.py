@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from npu_upgrade.pycode.definitions import Definition, find_definition, functions
 from npu_upgrade.pycode.names import Import
+from npu_upgrade.pycode.signatures import Function, misfits, signature, signature_change
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import Definition, find_definition, functions
 from npu_upgrade.upgrade.items import Item, item_id
 from npu_upgrade.upgrade.layout import NPU_WORKER
-from npu_upgrade.upgrade.signatures import Function, misfits, signature, signature_change
 from npu_upgrade.upgrade.worker_files import WorkerFile
 
 Users = list[tuple[WorkerFile, Import]]

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.definitions import find_definition, functions
 from npu_upgrade.pycode.names import Import
+from npu_upgrade.pycode.signatures import is_bound, misfits, plain_text, signature
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import find_definition, functions
 from npu_upgrade.upgrade.items import Item, item_id
 from npu_upgrade.upgrade.override_changes import (
     ClassChange,
@@ -16,7 +17,6 @@ from npu_upgrade.upgrade.override_changes import (
     calls_overridden,
     misfits_of_override,
 )
-from npu_upgrade.upgrade.signatures import is_bound, misfits, plain_text, signature
 from npu_upgrade.upgrade.worker_files import Family
 
 _MOST_LINES = 12

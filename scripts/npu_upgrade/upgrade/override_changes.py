@@ -8,10 +8,9 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.definitions import functions
 from npu_upgrade.pycode.module import Module, Unit
-from npu_upgrade.upgrade.definitions import functions
-from npu_upgrade.upgrade.items import Item, item_id
-from npu_upgrade.upgrade.signatures import (
+from npu_upgrade.pycode.signatures import (
     Function,
     misfits,
     not_taken,
@@ -19,6 +18,7 @@ from npu_upgrade.upgrade.signatures import (
     signature,
     signature_change,
 )
+from npu_upgrade.upgrade.items import Item, item_id
 
 DIFF_LINES = 60
 _CALLED = (

@@ -7,12 +7,12 @@ only the missing names can be told.
 
 from __future__ import annotations
 
+from npu_upgrade.pycode.definitions import read_module
 from npu_upgrade.pycode.exports import Exports
 from npu_upgrade.pycode.names import Import
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.upgrade.call_changes import call_items
 from npu_upgrade.upgrade.class_changes import class_items
-from npu_upgrade.upgrade.definitions import read_module
 from npu_upgrade.upgrade.items import Item, item_id
 from npu_upgrade.upgrade.layout import RUNNERS, Upstream, find_upstream, read_runner
 from npu_upgrade.upgrade.lineage import Lineage

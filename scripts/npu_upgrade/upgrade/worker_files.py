@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.pycode.definitions import every_import, functions, read_module
 from npu_upgrade.pycode.exports import absolute, module_of
 from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.names import Import
+from npu_upgrade.pycode.signatures import Function
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.definitions import every_import, functions, read_module
 from npu_upgrade.upgrade.layout import NPU_WORKER, RUNNERS
-from npu_upgrade.upgrade.signatures import Function
 
 _RUNNER_PATHS = {runner.path for runner in RUNNERS}
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.arities import Arities, ArityReader, method_arities
-from npu_upgrade.audit.callees import resolver_of
+from npu_upgrade.audit.calls.arities import Arities, ArityReader, method_arities
+from npu_upgrade.audit.calls.overrides import overriding
+from npu_upgrade.audit.calls.state_use import StateProblem, state_problems
+from npu_upgrade.audit.calls.unpackings import Unpacking, wrong_unpackings
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.overrides import overriding
-from npu_upgrade.audit.program import Method
-from npu_upgrade.audit.scope import Scope
-from npu_upgrade.audit.state_use import StateProblem, state_problems
-from npu_upgrade.audit.unpackings import Unpacking, wrong_unpackings
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.callees import resolver_of
+from npu_upgrade.program.program import Method
+from npu_upgrade.program.scope import Scope
 
 NAME = "arity"
 ABOUT = "tuples and states with another number of elements than where they are unpacked"

@@ -5,21 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.alive import may_run
-from npu_upgrade.audit.bindings import dotted
+from npu_upgrade.audit.attributes.alive import may_run
+from npu_upgrade.audit.attributes.read_jobs import all_typed_reads
+from npu_upgrade.audit.attributes.runners import nearest_common
+from npu_upgrade.audit.attributes.typed_reads import TypedRead
+from npu_upgrade.audit.attributes.undefined import Read, undefined_reads
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.members import own_members
-from npu_upgrade.audit.mentions import Mentions
-from npu_upgrade.audit.program import ClassSymbol, Method
-from npu_upgrade.audit.read_jobs import all_typed_reads
-from npu_upgrade.audit.runners import nearest_common
-from npu_upgrade.audit.self_use import self_use
-from npu_upgrade.audit.type_terms import Tensor
-from npu_upgrade.audit.typed_reads import TypedRead
-from npu_upgrade.audit.types import Types
-from npu_upgrade.audit.undefined import Read, undefined_reads
-from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.bindings import dotted
+from npu_upgrade.program.members import own_members
+from npu_upgrade.program.mentions import Mentions
+from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.self_use import self_use
+from npu_upgrade.program.type_terms import Tensor
+from npu_upgrade.program.types import Types
+from npu_upgrade.program.version_guards import version_of
 
 NAME = "attributes"
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"

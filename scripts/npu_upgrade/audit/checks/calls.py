@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.callees import Resolver, resolver_of
+from npu_upgrade.audit.calls.handed_over import BadConstructor, bad_constructors
+from npu_upgrade.audit.calls.scopes import audited_scopes
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.handed_over import BadConstructor, bad_constructors
-from npu_upgrade.audit.program import File
-from npu_upgrade.audit.scope import Callee, Scope
-from npu_upgrade.audit.scopes import audited_scopes
 from npu_upgrade.audit.world import World
-from npu_upgrade.upgrade.signatures import misfit, signature
+from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.program import File
+from npu_upgrade.program.scope import Callee, Scope
+from npu_upgrade.pycode.signatures import misfit, signature
 
 NAME = "calls"
 ABOUT = "calls that do not fit the signature of what they reach"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.live import live_statements
-from npu_upgrade.audit.program import ClassSymbol, File
 from npu_upgrade.audit.settings import Setting, config_classes, settings
-from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import ASCEND, World
+from npu_upgrade.program.live import live_statements
+from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.program.version_guards import version_of
 
 NAME = "config-defaults"
 ABOUT = "defaults of settings that NPU code reads, changed, renamed or removed since the old pair"

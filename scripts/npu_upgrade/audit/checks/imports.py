@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from npu_upgrade.audit.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.live import Live, live_statements
-from npu_upgrade.audit.moved import advice
-from npu_upgrade.audit.name_uses import (
+from npu_upgrade.audit.world import World
+from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
+from npu_upgrade.program.live import Live, live_statements
+from npu_upgrade.program.moved import advice
+from npu_upgrade.program.name_uses import (
     asked_for,
     bound_locally,
     dotted_parts,
@@ -18,9 +19,8 @@ from npu_upgrade.audit.name_uses import (
     no_paths,
     patch_target,
 )
-from npu_upgrade.audit.program import ClassSymbol, File, ModuleSymbol
-from npu_upgrade.audit.version_guards import version_of
-from npu_upgrade.audit.world import World
+from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
+from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.pycode.exports import absolute
 from npu_upgrade.pycode.names import Import, imports_in
 

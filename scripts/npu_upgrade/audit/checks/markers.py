@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.fences import Fence, fences_in, odd_one
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.program import File
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.program import File
 from npu_upgrade.pycode.positions import line_numbers
 from npu_upgrade.pycode.statements import END
 from npu_upgrade.upgrade.align import align, weight

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.mixins import missing_bases
-from npu_upgrade.audit.parity_text import class_place
-from npu_upgrade.audit.program import ClassSymbol
+from npu_upgrade.audit.parity.gap_text import class_place
+from npu_upgrade.audit.parity.mixins import missing_bases
 from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.program.program import ClassSymbol
 
 NAME = "parity-bases"
 ABOUT = "mixins that a GPU class has and its NPU counterpart has nowhere among its ancestors"

@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
-from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.device import is_device_bound, is_replaced
-from npu_upgrade.audit.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
+from npu_upgrade.audit.device.words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity import gaps
-from npu_upgrade.audit.parity_text import PORT, fact_text, lacking, place
-from npu_upgrade.audit.program import Method
+from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.parity.gap_text import PORT, fact_text, lacking, place
+from npu_upgrade.audit.parity.gaps import gaps
 from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
+from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
+from npu_upgrade.program.program import Method
 
 NAME = "parity-conditions"
 ABOUT = "conditions of the GPU side that its NPU counterpart has only in part, or not at all"

@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.bodies import statements_of
-from npu_upgrade.audit.conditions import text_of
-from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.device import is_device_bound
-from npu_upgrade.audit.facts import functions_in
+from npu_upgrade.audit.device.words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.parity import gaps
-from npu_upgrade.audit.parity_text import PORT
-from npu_upgrade.audit.program import File
+from npu_upgrade.audit.parity.bodies import statements_of
+from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.parity.gap_text import PORT
+from npu_upgrade.audit.parity.gaps import gaps
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.facts import functions_in
+from npu_upgrade.program.program import File
+from npu_upgrade.pycode.signatures import Function
 from npu_upgrade.pycode.statements import Statement
 from npu_upgrade.upgrade.align import fine_changes, weight
-from npu_upgrade.upgrade.signatures import Function
 
 NAME = "parity-helpers"
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"

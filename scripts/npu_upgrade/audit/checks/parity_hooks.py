@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.counterparts import Both, both_sides
-from npu_upgrade.audit.device import is_device_bound, is_replaced
-from npu_upgrade.audit.facts import MEMBER, METHOD, Fact, facts_of
+from npu_upgrade.audit.device.words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity import Gap, gaps
-from npu_upgrade.audit.parity_text import fact_text, facts_text, lacking, place
-from npu_upgrade.audit.program import Method
+from npu_upgrade.audit.parity.counterparts import Both, both_sides
+from npu_upgrade.audit.parity.gap_text import fact_text, facts_text, lacking, place
+from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
+from npu_upgrade.program.program import Method
 
 NAME = "parity-hooks"
 ABOUT = "hooks and helpers that a GPU method calls and its NPU counterpart does not"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.call_keywords import (
+from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.parity.call_keywords import (
     Calls,
     calls_in,
     constructed,
@@ -13,14 +15,12 @@ from npu_upgrade.audit.call_keywords import (
     merged,
     renamed,
 )
-from npu_upgrade.audit.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.device import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity_text import PORT, place
-from npu_upgrade.audit.program import ClassSymbol
+from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.parity.gap_text import PORT, place
 from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.program.program import ClassSymbol
+from npu_upgrade.pycode.signatures import Function
 from npu_upgrade.pycode.walk import walk
-from npu_upgrade.upgrade.signatures import Function
 
 NAME = "parity-kwargs"
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity import Gap, gaps
-from npu_upgrade.audit.parity_text import PORT, class_place, facts_text, place
+from npu_upgrade.audit.parity.gap_text import PORT, class_place, facts_text, place
+from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.world import World
 
 NAME = "parity-overrides"

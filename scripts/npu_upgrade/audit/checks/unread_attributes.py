@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from npu_upgrade.audit.attributes.runners import nearest_common
+from npu_upgrade.audit.attributes.unread import Unread, is_read_from_outside, unread_on
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.mentions import Mentions
-from npu_upgrade.audit.runners import nearest_common
-from npu_upgrade.audit.unread import Unread, is_read_from_outside, unread_on
-from npu_upgrade.audit.version_guards import version_of
 from npu_upgrade.audit.world import World
+from npu_upgrade.program.mentions import Mentions
+from npu_upgrade.program.version_guards import version_of
 
 NAME = "unread-attributes"
 ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads"

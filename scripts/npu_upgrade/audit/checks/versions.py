@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from npu_upgrade.audit.belonging import belonging, contradictions
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.program import File
-from npu_upgrade.audit.version_guards import Guard, guards_in, version_of
 from npu_upgrade.audit.world import ASCEND, World
+from npu_upgrade.program.program import File
+from npu_upgrade.program.version_guards import Guard, guards_in, version_of
 
 NAME = "versions"
 ABOUT = "pins that contradict each other or the given triple, and version guards that do not know the vLLM"

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.needless import NAME
-from npu_upgrade.audit.needless_imports import needless_import_guards
-from npu_upgrade.audit.needless_overrides import needless_overrides
-from npu_upgrade.audit.needless_questions import needless_questions, needless_version_guards
-from npu_upgrade.audit.reached_notes import reached_notes
+from npu_upgrade.audit.workarounds.needless import NAME
+from npu_upgrade.audit.workarounds.needless_imports import needless_import_guards
+from npu_upgrade.audit.workarounds.needless_overrides import needless_overrides
+from npu_upgrade.audit.workarounds.needless_questions import needless_questions, needless_version_guards
+from npu_upgrade.audit.workarounds.reached_notes import reached_notes
 from npu_upgrade.audit.world import World
 
 __all__ = ["ABOUT", "NAME", "check"]

@@ -1,0 +1,1 @@
+"""Overrides, calls and results that do not fit: what the checks on signatures, calls and arity share."""

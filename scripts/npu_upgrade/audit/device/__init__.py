@@ -1,0 +1,1 @@
+"""What belongs to one device: CUDA names, forward contexts, what vllm-ascend has in their place."""

@@ -1,0 +1,206 @@
+"""Which of the GPU side's facts an NPU class lacks, each put where it belongs.
+
+Every drift is told once. What stands in a method that the NPU class lacks belongs to that
+method, unless the NPU side has that method's text elsewhere; what stands under a condition
+that is lacking belongs to the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+from npu_upgrade.audit.parity.bodies import is_written_out, share_within
+from npu_upgrade.audit.parity.gap_facts import Sides, does
+from npu_upgrade.audit.parity.gap_groups import grouped
+from npu_upgrade.audit.parity.mixins import missing_bases
+from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.program.effective import Key
+from npu_upgrade.program.facts import METHOD, MODEL, Fact, facts_of
+from npu_upgrade.program.program import ClassSymbol, Method, Program
+
+_OMNI = "vllm-omni"
+_WRITTEN_OUT = 0.3
+_OWN_WAY = 0.5
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What one GPU method has and its NPU counterpart lacks.
+
+    ``kind`` is ``method`` (``npu`` is the method that runs instead, None where nothing does),
+    ``own-way`` (the NPU side does it by itself, differently), ``hook``, ``attribute`` or
+    ``branch``. ``lacking`` are the facts, the most telling first; ``where`` is the NPU method to look at.
+    """
+
+    kind: str
+    pair: Pair
+    gpu: Method
+    npu: Method | None
+    lacking: tuple[Fact, ...]
+    where: Method | None
+
+
+_found: WeakKeyDictionary[Program, list[Gap]] = WeakKeyDictionary()
+
+
+def gaps(world: World, *kinds: str) -> Iterator[Gap]:
+    """The gaps of these kinds over all pairs of omni classes, each pair of methods once."""
+    if world.program not in _found:
+        _found[world.program] = list(_gaps(world))
+    return (gap for gap in _found[world.program] if gap.kind in kinds)
+
+
+def _gaps(world: World) -> Iterator[Gap]:
+    told: set[tuple[int, int]] = set()
+    absent: list[tuple[str, ClassSymbol]] = []
+    for pair in sorted(world.pairs if world.of_omni else [], key=lambda pair: len(pair.npu.mro)):
+        for gap in Parity(pair, world).gaps(told):
+            if gap.kind == "method":
+                if any(name == gap.gpu.name and cls in pair.npu.mro[1:] for name, cls in absent):
+                    continue
+                absent.append((gap.gpu.name, pair.npu))
+            yield gap
+
+
+@dataclass
+class Parity:
+    """The gaps of one pair."""
+
+    pair: Pair
+    world: World
+    sides: Sides = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sides = Sides(self.pair)
+
+    def gaps(self, told: set[tuple[int, int]]) -> Iterator[Gap]:
+        """All gaps of the pair; ``told`` are the pairs of methods already compared, and grows."""
+        known: set[Key] = set()
+        for method in self.counterparts:
+            other = self.sides.npu.methods.get(method.name)
+            place = (id(method.node), id(other.node) if other else 0)
+            if place in told:
+                continue
+            if other is None or not self.is_counterpart(other, method):
+                yield from self._absence(method, other, known)
+            else:
+                told.add(place)
+                yield from self._differences(method, other, [other])
+
+    @cached_property
+    def missing(self) -> list[ClassSymbol]:
+        """Bases that the NPU class lacks; they are told as a whole."""
+        return missing_bases(self.pair, self.world)
+
+    @cached_property
+    def counterparts(self) -> list[Method]:
+        """The GPU methods of omni that another one stands for on the NPU side, or none."""
+        own = sorted(self.sides.gpu.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
+        others = ((m, self.sides.npu.methods.get(m.name)) for m in own if m.owner not in self.missing)
+        return [method for method, other in others if other is None or other.node is not method.node]
+
+    def is_counterpart(self, npu: Method, gpu: Method) -> bool:
+        """Whether a method was written as the NPU version of ``gpu``, not of what that one overrides."""
+        if npu.owner.project != _OMNI or npu.owner in gpu.owner.mro:
+            return False
+        if gpu.owner is not self.pair.gpu or npu.owner is self.pair.npu:
+            return True
+        return all(pair.npu is not npu.owner for pair in self.world.pairs)
+
+    # A method that is missing
+
+    def _absence(self, gpu: Method, npu: Method | None, known: set[Key]) -> Iterator[Gap]:
+        """``known`` are the facts lacking in methods told before: helpers of one feature share them."""
+        callers = self._callers(gpu) if npu is None else [npu]
+        if not callers:
+            return
+        where = callers[0] if npu is None else npu
+        written = self._written_out(gpu, callers) if npu is None else 0.0
+        if written >= _WRITTEN_OUT and where is not None:
+            yield from self._differences(gpu, where, callers)
+            return
+        lacking = tuple(self._lacking_inside(gpu, callers, set()))
+        if npu is not None and npu.owner.project == "vllm-ascend":
+            # vllm-ascend has its own version for its own device; what omni asks of models is not in it.
+            lacking = tuple(fact for fact in lacking if fact.kind in (MODEL, METHOD))
+        new = [fact for fact in lacking if fact.key not in known]
+        known |= {fact.key for fact in lacking}
+        if new or (lacking and npu is not None) or self._is_used(gpu, callers):
+            yield Gap("method", self.pair, gpu, npu, lacking, where)
+        elif npu is None and not lacking and written < _OWN_WAY and self._asks_model(gpu):
+            yield Gap("own-way", self.pair, gpu, npu, tuple(self._asks_model(gpu)), where)
+
+    def _callers(self, gpu: Method) -> list[Method | None]:
+        """NPU counterparts of the methods that use ``gpu``; [None] for one that is called from outside."""
+        using = [caller for caller in self.sides.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
+        if not using:
+            others = _text_of_others(self.world)
+            named = f'"{gpu.name}"' in others or f".{gpu.name}(" in others
+            return [None] if named else []
+        found = [(caller, self.sides.npu.methods.get(caller.name)) for caller in using]
+        return [
+            other
+            for caller, other in found
+            if other and (other.node is caller.node or self.is_counterpart(other, caller))
+        ]
+
+    def _is_used(self, gpu: Method, callers: Sequence[Method | None]) -> bool:
+        """Whether the NPU side itself calls what it does not have."""
+        return gpu.name not in self.sides.npu.methods and any(
+            does(method, (METHOD, gpu.name)) for method in callers if method
+        )
+
+    def _written_out(self, gpu: Method, callers: Sequence[Method | None]) -> float:
+        others = [(m.owner.file, m.node) for m in callers if m and m.owner.file.path.startswith(NPU_PLATFORM)]
+        return share_within(gpu.owner.file, gpu.node, others)
+
+    def _asks_model(self, gpu: Method) -> list[Fact]:
+        facts = facts_of(gpu.owner.file, gpu.node).of.values()
+        return [fact for fact in facts if fact.kind == MODEL and fact.call]
+
+    def _lacking_inside(self, gpu: Method, npu: Sequence[Method | None], seen: set[str]) -> Iterator[Fact]:
+        """The facts of a method, and of those that come with it, that none of ``npu`` has."""
+        seen.add(gpu.name)
+        for fact in self.sides.telling(gpu):
+            name = fact.name
+            if self.sides.is_absent(fact) and name in self.sides.gpu.own:
+                if name not in seen and self.sides.gpu.own[name].owner not in self.missing:
+                    yield from self._lacking_inside(self.sides.gpu.own[name], npu, seen)
+            elif not any(self.sides.has(method, fact.key, None) for method in npu):
+                yield fact
+
+    # A method that both have
+
+    def _differences(self, gpu: Method, npu: Method, places: Sequence[Method | None]) -> Iterator[Gap]:
+        lacking = [fact for fact in self.sides.telling(gpu) if self._is_lacking(fact, gpu, places)]
+        for group in grouped(gpu.node, lacking):
+            if any(self.sides.is_absent(fact) for fact in group.facts):
+                continue
+            asked = [fact for fact in group.facts if fact.kind == MODEL]
+            kind = "hook" if not asked else "branch" if group.is_branch else "attribute"
+            first = [fact for fact in asked or group.facts if fact.call] or asked or group.facts
+            rest = [fact for fact in group.facts if fact is not first[0]]
+            yield Gap(kind, self.pair, gpu, npu, (first[0], *rest), npu)
+
+    def _is_lacking(self, fact: Fact, gpu: Method, places: Sequence[Method | None]) -> bool:
+        if self.sides.is_absent(fact):
+            return True
+        if is_written_out(fact, gpu, [place for place in places if place]):
+            return False
+        return not any(self.sides.has(place, fact.key, gpu) for place in places)
+
+
+_others: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
+
+
+def _text_of_others(world: World) -> str:
+    """The text of vllm-omni outside its workers, where methods of workers are called by name."""
+    if world.program not in _others:
+        omni = world.triple.omni
+        paths = [path for path in omni.list("vllm_omni") if path.endswith(".py")] if omni else []
+        texts = (omni.read(path) for path in paths if omni and "/worker" not in path)
+        _others[world.program] = "\n".join(texts)
+    return _others[world.program]

@@ -1,0 +1,84 @@
+"""What an import, an attribute or a dotted path asks the trees for in vain.
+
+Nothing counts as absent that may be compiled, generated, made by ``__getattr__`` or set by a patch.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from npu_upgrade.program.moved import is_made_later, is_put_in
+from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
+from npu_upgrade.pycode.names import Import
+
+_PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
+
+
+def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
+    """The module and name (empty: the module itself) that an import asks for in vain."""
+    if not program.judges(item.module):
+        return None
+    if not program.has_module(item.module):
+        return None if is_made_later(program, item.module) else (item.module, item.name or "")
+    if item.name is None or item.name == "*" or program.imported(item) is not None:
+        return None
+    if is_made_later(program, f"{item.module}.{item.name}") or is_put_in(program, item.module, item.name):
+        return None
+    return item.module, item.name
+
+
+def missing_path(program: Program, text: str) -> tuple[str, str] | None:
+    """The module and name that a dotted path asks for in vain; or the class and the attribute."""
+    parts = text.replace(":", ".").split(".")
+    module = parts[0]
+    for place, part in enumerate(parts[1:], 1):
+        symbol = program.lookup(module, part)
+        if symbol is None:
+            gone = (".".join([module, *parts[place:-1]]), parts[-1])
+            return None if is_made_later(program, f"{module}.{part}") else gone
+        if isinstance(symbol, ClassSymbol) and (rest := parts[place + 1 :]):
+            gone = class_lacks(symbol, rest[0]) and not is_put_in(program, module, rest[0])
+            return (f"{module}.{part}", rest[0]) if gone else None
+        if not isinstance(symbol, ModuleSymbol):
+            return None
+        module = symbol.name
+    return None
+
+
+def lacks(program: Program, owner: str, name: str) -> bool:
+    """Whether a module or class of the trees (by its dotted name) has no ``name``, patches included."""
+    cls = _class(program, owner)
+    return never_had(program, owner, name) and not is_put_in(program, cls.file.module if cls else owner, name)
+
+
+def never_had(program: Program, owner: str, name: str) -> bool:
+    """Whether a module or class defines no ``name`` itself, whatever patches set on it."""
+    cls = _class(program, owner)
+    return class_lacks(cls, name) if cls else program.lookup(owner, name) is None
+
+
+def class_lacks(cls: ClassSymbol, name: str) -> bool:
+    """Whether a class certainly has no such attribute; its metaclass and unknown bases may bring one."""
+    open_to_more = any(
+        one.node.keywords
+        or any(
+            base is UNKNOWN and not _is_plain(node)
+            for base, node in zip(one.bases, one.node.bases, strict=True)
+        )
+        for one in cls.mro
+    )
+    inner = {node.name for one in cls.mro for node in one.node.body if isinstance(node, ast.ClassDef)}
+    if open_to_more or name in inner or name.startswith("_"):
+        return False
+    has = any(name in one.methods or name in one.fields or "__getattr__" in one.methods for one in cls.mro)
+    return not has and not any(name in one.assigned for one in cls.mro)
+
+
+def _class(program: Program, owner: str) -> ClassSymbol | None:
+    module, _, last = owner.rpartition(".")
+    file = program.module(module) if module else None
+    return file.classes.get(last) if file else None
+
+
+def _is_plain(base: ast.expr) -> bool:
+    return ast.unparse(base).partition("[")[0].rpartition(".")[2] in _PLAIN_BASES

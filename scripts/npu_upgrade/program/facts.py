@@ -1,0 +1,204 @@
+"""What a function does that another backend's version of it has to do too: calls and reads, by name.
+
+A fact is something that stays the same when code is ported from one device to another: a method
+of the runner, a function or class of vllm-omni, an attribute of the model, a method of a member.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
+from npu_upgrade.pycode.signatures import Function
+from npu_upgrade.pycode.walk import walk
+
+METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_GETTERS = {"getattr", "hasattr"}
+_OWN = "vllm-omni"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing a function does. ``kind`` says what ``name`` names.
+
+    ``method``: ``self.name``; ``model``: an attribute of the model; ``function`` and ``class``: one of
+    vllm-omni's, called; ``member``: ``self.a.b(...)`` as ``a.b``. ``node`` is the first place, ``call``
+    whether it is called, ``effect`` whether that is a statement of its own.
+    """
+
+    kind: str
+    name: str
+    node: ast.expr
+    call: bool
+    effect: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.name
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one function by key, in the order of its text; ``supers`` are the methods it calls on
+    ``super()``, ``explicit`` those it calls on a class by name, ``symbols`` functions of vllm-omni,
+    ``named`` the strings it gives to its own methods, which may be attributes of the model.
+    """
+
+    of: dict[tuple[str, str], Fact]
+    supers: frozenset[str]
+    explicit: tuple[tuple[ClassSymbol, str], ...]
+    symbols: tuple[FunctionSymbol, ...]
+    named: tuple[Fact, ...]
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self.of or any(fact.key == key for fact in self.named)
+
+
+NO_FACTS = Facts({}, frozenset(), (), (), ())
+
+
+@functools.lru_cache(maxsize=16384)  # files and nodes are their own keys
+def facts_of(file: File, node: Function) -> Facts:
+    """The facts in the body of a function, nested functions included."""
+    return _Reader(file, node).read()
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of an attribute of names; empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(parts)])
+
+
+def constant(node: ast.expr | None) -> str:
+    """The text of a string literal; empty for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+class _Reader:
+    """Reads one function; a class only because its parts share what the function binds."""
+
+    def __init__(self, file: File, node: Function) -> None:
+        self.file, self.node = file, node
+        self.nodes = list(walk(node))
+        self.models = self._model_names()
+        self.called = {id(n.func): n for n in self.nodes if isinstance(n, ast.Call)}
+        self.effects = {id(n.value) for n in self.nodes if isinstance(n, ast.Expr)}
+        self.used = {
+            name.id
+            for n in self.nodes
+            if isinstance(n, ast.Call)
+            for name in [n.func, *n.args]
+            if isinstance(name, ast.Name) and (name is n.func or dotted(n.func) == "callable")
+        }
+        self.facts: dict[tuple[str, str], Fact] = {}
+        self.supers: set[str] = set()
+        self.explicit: list[tuple[ClassSymbol, str]] = []
+        self.symbols: dict[int, FunctionSymbol] = {}
+        self.named: dict[str, Fact] = {}
+
+    def read(self) -> Facts:
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                self._attribute(node)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+        return Facts(
+            dict(sorted(self.facts.items(), key=lambda item: item[1].node.lineno)),
+            frozenset(self.supers),
+            tuple(self.explicit),
+            tuple(self.symbols.values()),
+            tuple(self.named.values()),
+        )
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        if self._is_model(node.value):
+            self._add(MODEL, node.attr, node, id(node) in self.called)
+        elif isinstance(node.value, ast.Name) and node.value.id == "self":
+            self._add(METHOD, node.attr, node, id(node) in self.called)
+        elif _is_super(node.value):
+            self.supers.add(node.attr)
+        elif id(node) in self.called and (path := dotted(node)).startswith("self."):
+            self._add(MEMBER, path.removeprefix("self."), node, True)
+
+    def _call(self, node: ast.Call) -> None:
+        name = dotted(node.func)
+        if name in _GETTERS and len(node.args) > 1:
+            attribute = constant(node.args[1])
+            if attribute and self._is_model(node.args[0]):
+                self._add(MODEL, attribute, node, self._is_called(node))
+        elif name.startswith("self."):
+            for arg in node.args:
+                if constant(arg).isidentifier():
+                    self.named.setdefault(constant(arg), Fact(MODEL, constant(arg), arg, False))
+        elif name:
+            self._symbol(name, node)
+
+    def _symbol(self, name: str, node: ast.Call) -> None:
+        symbol = self.file.resolve(name)
+        if isinstance(symbol, FunctionSymbol) and symbol.file.project == _OWN:
+            self.symbols.setdefault(id(symbol.node), symbol)
+            self._add(FUNCTION, symbol.node.name, node, True)
+        elif isinstance(symbol, ClassSymbol) and symbol.project == _OWN:
+            self._add(CLASS, symbol.name, node, True)
+        elif "." in name and isinstance(owner := self.file.resolve(name.rpartition(".")[0]), ClassSymbol):
+            self.explicit.append((owner, name.rpartition(".")[2]))
+
+    def _add(self, kind: str, name: str, node: ast.expr, call: bool) -> None:
+        known = self.facts.get((kind, name))
+        if known is None or (call and not known.call) or node.lineno < known.node.lineno:
+            place = self.called.get(id(node), node)
+            effect = id(place) in self.effects or bool(known and known.effect)
+            self.facts[(kind, name)] = Fact(kind, name, node, call or bool(known and known.call), effect)
+
+    def _is_called(self, node: ast.Call) -> bool:
+        """Whether what a ``getattr`` gives is called: there and then, or under the name it is given."""
+        if id(node) in self.called:
+            return True
+        return any(target in self.used for target in self._bound.get(id(node), ()))
+
+    @functools.cached_property
+    def _bound(self) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                found.setdefault(id(node.value), []).extend(names)
+        return found
+
+    def _model_names(self) -> set[str]:
+        """Names that stand for the model: parameters called so, and what is bound to it."""
+        names = {arg.arg for n in self.nodes if isinstance(n, ast.arguments) for arg in n.args + n.kwonlyargs}
+        self.models = names & {"model"}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and self._is_model(node.value):
+                self.models |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return self.models
+
+    def _is_model(self, node: ast.expr) -> bool:
+        """``self.model``, ``getattr(self, "model", None)``, the runner's model, or a name for them."""
+        if isinstance(node, ast.Name):
+            return node.id in self.models
+        if isinstance(node, ast.Attribute):
+            return dotted(node) in ("self.model", "self.model_runner.model")
+        named = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
+        return named and dotted(node.args[0]) == "self" and constant(node.args[1]) == "model"
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) == "super"
+
+
+def functions_in(node: Function) -> Iterator[Function]:
+    """The functions defined inside a function."""
+    for inner in walk(node):
+        if isinstance(inner, _FUNCTIONS) and inner is not node:
+            yield inner

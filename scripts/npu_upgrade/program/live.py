@@ -1,0 +1,112 @@
+"""The statements of a file that have to work, whatever vLLM and platform it runs on.
+
+Left out are those whose failure is provided for: in ``try: ... except ImportError:`` (or
+``AttributeError``), in ``contextlib.suppress``, behind a test with ``hasattr`` or ``find_spec``,
+and branches for another vLLM than the given one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from packaging.version import Version
+
+from npu_upgrade.program.version_guards import evaluate
+from npu_upgrade.pycode.names import is_typing_guard
+from npu_upgrade.pycode.walk import walk
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+_CAUGHT = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
+_TESTS = {"hasattr", "find_spec"}
+
+
+@dataclass(frozen=True)
+class Live:
+    """One statement; ``scope`` is the function or class around it (``Class.method``), or empty.
+
+    ``typing_only`` marks what stands under ``if TYPE_CHECKING:``.
+    """
+
+    node: ast.AST
+    scope: str = ""
+    typing_only: bool = False
+
+    def expressions(self) -> Iterator[ast.AST]:
+        """All nodes of the statement's own expressions, without the statements inside it."""
+        for child in ast.iter_child_nodes(self.node):
+            if not isinstance(child, _STATEMENTS):
+                yield from walk(child)
+
+
+def live_statements(
+    tree: ast.Module, vllm: Version | None, works: Callable[[ast.AST], bool]
+) -> Iterator[Live]:
+    """The statements of a module; ``works`` tells whether a statement's imports work.
+
+    What an ``except ImportError:`` does counts only where its ``try`` does not work.
+    """
+    yield from _Walk(vllm, works).visit(tree.body, Live(tree))
+
+
+class _Walk:
+    def __init__(self, vllm: Version | None, works: Callable[[ast.AST], bool]) -> None:
+        self.vllm, self.works = vllm, works
+
+    def visit(self, nodes: Iterable[ast.AST], place: Live) -> Iterator[Live]:
+        for node in nodes:
+            yield from self._one(node, replace(place, node=node))
+
+    def _one(self, node: ast.AST, place: Live) -> Iterator[Live]:
+        yield place
+        if isinstance(node, _SCOPES):
+            scope = f"{place.scope}.{node.name}" if place.scope else node.name
+            yield from self.visit(node.body, replace(place, scope=scope))
+        elif isinstance(node, ast.If):
+            yield from self._branches(node, place)
+        elif isinstance(node, ast.Try):
+            yield from self._try(node, place)
+        elif not (isinstance(node, (ast.With, ast.AsyncWith)) and _suppresses(node)):
+            inner = (child for child in ast.iter_child_nodes(node) if isinstance(child, _STATEMENTS))
+            yield from self.visit(inner, place)
+
+    def _branches(self, node: ast.If, place: Live) -> Iterator[Live]:
+        outcome = evaluate(node.test, self.vllm)
+        if is_typing_guard(node):
+            yield from self.visit(node.body, replace(place, typing_only=True))
+        elif outcome is not False and not _asks_first(node.test):
+            yield from self.visit(node.body, place)
+        if outcome is not True:
+            yield from self.visit(node.orelse, place)
+
+    def _try(self, node: ast.Try, place: Live) -> Iterator[Live]:
+        tried = list(self.visit(node.body, place))
+        caught = [handler for handler in node.handlers if _catches(handler.type)]
+        if not caught:
+            yield from tried
+        failed = any(not self.works(live.node) for live in tried)
+        for handler in node.handlers:
+            if failed or handler not in caught:
+                yield from self.visit(handler.body, place)
+        yield from self.visit([*node.orelse, *node.finalbody], place)
+
+
+def _catches(caught: ast.expr | None) -> bool:
+    return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
+
+
+def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and ast.unparse(item.context_expr.func).rpartition(".")[2] == "suppress"
+        and any(_catches(arg) for arg in item.context_expr.args)
+        for item in node.items
+    )
+
+
+def _asks_first(test: ast.expr) -> bool:
+    """Whether a condition finds out what there is."""
+    calls = (node.func for node in walk(test) if isinstance(node, ast.Call))
+    return any(ast.unparse(func).rpartition(".")[2] in _TESTS for func in calls)

@@ -1,0 +1,235 @@
+"""A small type inference: over annotations, constructor calls and what ``self.x`` is set to.
+
+Whatever is not certain is None. Nothing outside the trees is known, tensors excepted.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
+from npu_upgrade.program.self_use import Write, methods_on, self_use
+from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, union
+from npu_upgrade.pycode.signatures import Function, is_bound
+
+_PLAIN = {
+    "staticmethod",
+    "classmethod",
+    "abstractmethod",
+    "cache",
+    "lru_cache",
+    "override",
+    "final",
+    "instrument",
+}
+_PROPERTIES = {"property", "cached_property", "abstractproperty"}
+_MAKES_TENSOR = {"zeros", "ones", "empty", "full", "arange", "tensor", "as_tensor"} | {
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+}
+_DEEP = 12
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A function with where it stands; ``cls`` is the class of ``self`` while it runs."""
+
+    file: File
+    node: Function
+    owner: ClassSymbol | None = None
+    cls: ClassSymbol | None = None
+
+    @property
+    def qualname(self) -> str:
+        return f"{self.owner.name}.{self.node.name}" if self.owner else self.node.name
+
+    @property
+    def first(self) -> str | None:
+        """The name of the object that a method works on."""
+        if self.owner is None or not is_bound(self.node) or "classmethod" in _decorators(self.node):
+            return None
+        return next((arg.arg for arg in [*self.node.args.posonlyargs, *self.node.args.args]), None)
+
+    @property
+    def locals(self) -> Locals:
+        return locals_of(self.node)
+
+
+def frame_of(cls: ClassSymbol, method: Method) -> Frame:
+    """A method while it runs on an object of ``cls``."""
+    return Frame(method.owner.file, method.node, method.owner, cls)
+
+
+class Types:
+    """Answers are kept; ``vllm`` decides branches on its version."""
+
+    def __init__(self, vllm: Version | None) -> None:
+        self.vllm = vllm
+        self._attributes: dict[tuple[ClassSymbol, str], Type | None] = {}
+        self._methods: dict[ClassSymbol, set[int]] = {}
+        self._names: dict[tuple[Function, ClassSymbol | None, str], Type | None] = {}
+        self._deep = 0
+
+    def of(self, node: ast.expr | None, frame: Frame) -> Type | None:
+        """The type of an expression in a function."""
+        self._deep += 1
+        try:
+            return self._of(node, frame) if node is not None and self._deep <= _DEEP else None
+        finally:
+            self._deep -= 1
+
+    def attribute(self, cls: ClassSymbol, name: str) -> Type | None:
+        """The type of an attribute of an object of ``cls``."""
+        key = (cls, name)
+        if key not in self._attributes:
+            self._attributes[key] = None  # what depends on itself is unknown
+            self._attributes[key] = self._attribute(cls, name)
+        return self._attributes[key]
+
+    def writes(self, cls: ClassSymbol, name: str) -> list[tuple[Method, Write]]:
+        """The assignments to an attribute that count on objects of ``cls``, nearest class first.
+
+        A class that sets it in ``__init__`` after its parents' did hides what those set there.
+        """
+        found: list[tuple[Method, Write]] = []
+        hidden = False
+        for owner in cls.mro:
+            own = [
+                (m, w) for m in owner.methods.values() if self._runs(cls, m) for w in self._written(m, name)
+            ]
+            found += [(m, w) for m, w in own if not (hidden and m.name == "__init__")]
+            hidden |= any(m.name == "__init__" and _after_parents(m, w) for m, w in own)
+        return found
+
+    def _of(self, node: ast.expr, frame: Frame) -> Type | None:
+        if dotted(node) in frame.locals.narrowed:
+            return None
+        if isinstance(node, ast.Name):
+            return self._name(node.id, frame)
+        if isinstance(node, ast.Attribute):
+            return (
+                union(self.attribute(cls, node.attr) for cls in known)
+                if (known := classes(self.of(node.value, frame)))
+                else None
+            )
+        if isinstance(node, ast.Call):
+            return self._call(node, frame)
+        if isinstance(node, ast.IfExp):
+            return union([self.of(node.body, frame), self.of(node.orelse, frame)])
+        if isinstance(node, ast.BoolOp):
+            return union(self.of(value, frame) for value in node.values)
+        if isinstance(node, ast.NamedExpr):
+            return self.of(node.value, frame)
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+            return element(self.of(node.value, frame))
+        return frozenset() if isinstance(node, ast.Constant) and node.value is None else None
+
+    def _name(self, name: str, frame: Frame) -> Type | None:
+        if name == frame.first:
+            return frozenset({frame.cls}) if frame.cls else None
+        key = (frame.node, frame.cls, name)
+        if key not in self._names:
+            self._names[key] = None
+            bindings = frame.locals.names.get(name, [])
+            self._names[key] = union(self._bound(item, frame) for item in bindings) if bindings else None
+        return self._names[key]
+
+    def _bound(self, binding: Binding, frame: Frame) -> Type | None:
+        if binding.how == "annotation":
+            return annotated(frame.file, binding.node)
+        if binding.how == "value":
+            return self.of(binding.node, frame)
+        if binding.how in ("element", "key"):
+            return element(self.of(binding.node, frame), key=binding.how == "key")
+        return None
+
+    def _call(self, node: ast.Call, frame: Frame) -> Type | None:
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            if known := classes(self.of(func.value, frame)):
+                return union(self._returned(cls.lookup(func.attr), cls) for cls in known)
+            if isinstance(func.value, ast.Name) and func.value.id == "torch" and func.attr in _MAKES_TENSOR:
+                return frozenset({TENSOR})
+        name = dotted(func)
+        if not name or name.partition(".")[0] in self._own_names(frame):
+            return None
+        if name.rpartition(".")[2] == "cast" and len(node.args) == 2:
+            return annotated(frame.file, node.args[0])
+        found = frame.file.resolve(name)
+        if isinstance(found, ClassSymbol):
+            return frozenset({found})
+        if isinstance(found, FunctionSymbol) and not _decorators(found.node) - _PLAIN:
+            return (
+                None
+                if isinstance(found.node, ast.AsyncFunctionDef)
+                else annotated(found.file, found.node.returns)
+            )
+        return None
+
+    def _own_names(self, frame: Frame) -> set[str]:
+        """Local names, less those of imports inside the function."""
+        return frame.locals.names.keys() - frame.file.local_imports.keys()
+
+    def _returned(self, method: Method | None, cls: ClassSymbol) -> Type | None:
+        if (
+            method is None
+            or _decorators(method.node) - _PLAIN
+            or isinstance(method.node, ast.AsyncFunctionDef)
+        ):
+            return None
+        if isinstance(method.node.returns, ast.Name) and method.node.returns.id == "Self":
+            return frozenset({cls})
+        return annotated(method.owner.file, method.node.returns)
+
+    def _attribute(self, cls: ClassSymbol, name: str) -> Type | None:
+        if method := cls.lookup(name):
+            known = _decorators(method.node) & _PROPERTIES
+            return annotated(method.owner.file, method.node.returns) if known else None
+        writes = self.writes(cls, name)
+        declared = self._declared(cls, name)
+        if not writes:
+            return declared
+        inferred = union(self._value(cls, method, write) for method, write in writes)
+        return inferred if inferred else declared
+
+    def _value(self, cls: ClassSymbol, method: Method, write: Write) -> Type | None:
+        known = annotated(method.owner.file, write.annotation) if write.annotation else None
+        return known if known is not None else self.of(write.value, frame_of(cls, method))
+
+    def _declared(self, cls: ClassSymbol, name: str) -> Type | None:
+        """By an annotation without a value, in a class body or a method."""
+        for owner in cls.mro:
+            node = owner.fields.get(name)
+            if isinstance(node, ast.AnnAssign):
+                return annotated(owner.file, node.annotation)
+            if node is not None:
+                return None
+            for method in owner.methods.values():
+                if found := self_use(method.node, self.vllm).declared.get(name):
+                    return annotated(owner.file, found)
+        return None
+
+    def _written(self, method: Method, name: str) -> list[Write]:
+        return self_use(method.node, self.vllm).writes.get(name, [])
+
+    def _runs(self, cls: ClassSymbol, method: Method) -> bool:
+        if cls not in self._methods:
+            self._methods[cls] = {id(found.node) for found in methods_on(cls, self.vllm)}
+        return id(method.node) in self._methods[cls]
+
+
+def _after_parents(method: Method, write: Write) -> bool:
+    """Whether an assignment in ``__init__`` comes after the parents' ``__init__``, if that is called."""
+    call = self_use(method.node).supers.get("__init__")
+    return call is None or write.node.lineno > call.lineno
+
+
+def _decorators(node: Function) -> set[str]:
+    plain = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
+    return {dotted(item).rpartition(".")[2] for item in plain}
