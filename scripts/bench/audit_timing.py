@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.paths import APP, cache_root
+from bench.own_cache import own_cache
 from npu_upgrade.sources.tree import open_source
 
 SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
@@ -30,12 +30,7 @@ def time_audit(specs: dict[str, str], *options: str) -> Timing:
     """Run ``upgrade.py audit`` twice with a cache folder of its own, archives unpacked before."""
     for spec in specs.values():
         open_source(spec)
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder) / APP
-        cache.mkdir()
-        for part in ("archives", "index", "envs"):
-            if (cache_root() / part).exists():
-                (cache / part).symlink_to(cache_root() / part)
+    with own_cache() as folder:
         (cold, first), (warm, second) = (_run(specs, options, folder) for _ in range(2))
     return Timing(cold, warm, max(first, second))
 

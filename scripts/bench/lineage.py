@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from npu_upgrade.paths import APP, cache_root
+from bench.own_cache import own_cache
 from npu_upgrade.sources.tree import open_source
 from npu_upgrade.tables import table
 
@@ -36,15 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     for version in args.omni:
         spec = f"pypi:vllm-omni=={version}"
         open_source(spec)
-        with tempfile.TemporaryDirectory() as folder:
-            # The archives stay where they are; only what lineage itself remembers starts empty.
-            cache = Path(folder) / APP
-            cache.mkdir()
-            for part in ("archives", "index", "envs"):
-                if (cache_root() / part).exists():
-                    (cache / part).symlink_to(cache_root() / part)
+        with own_cache() as folder:
             cold, warm = (seconds(spec, args.ascend, folder) for _ in range(2))
-            shutil.rmtree(cache / "lineage", ignore_errors=True)
         rows.append((version, cold, warm))
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(table(("vllm-omni", "cold s", "warm s"), [(v, f"{c:.2f}", f"{w:.2f}") for v, c, w in rows]))
