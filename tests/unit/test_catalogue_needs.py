@@ -6,10 +6,10 @@ from pathlib import Path
 
 from lineage_kit import write_tree
 
-from npu_upgrade.catalogue.ancestors import ancestors
 from npu_upgrade.catalogue.counterparts import counterparts
 from npu_upgrade.catalogue.dialects import counted, dialect
 from npu_upgrade.catalogue.needs import needs, omni_names
+from npu_upgrade.program.program import Program
 from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -90,15 +90,8 @@ def test_attributes_asked_for_by_name(tmp_path: Path) -> None:
     assert found(tmp_path, "x = getattr(self, 'said', None)") == ["`self.said` (Talker)"]
 
 
-def test_ancestors_through_a_re_export(tmp_path: Path) -> None:
-    node = parse_module(OMNI).class_def("Runner")
-    assert node is not None
-    names = [(item.path, item.name) for item in ancestors(trees(tmp_path), f"{WORKER}/runner.py", node)]
-    assert names == [("up/base.py", "Up"), (f"{WORKER}/runner.py", "Talker")]
-
-
 def test_a_copy_is_told_from_an_override(tmp_path: Path) -> None:
-    units = counterparts(trees(tmp_path), f"{WORKER}/runner.py", None, {"up": "1.0"})
+    units = counterparts(Program(trees(tmp_path)), f"{WORKER}/runner.py", None, {"up": "1.0"})
     told = {one.unit.qualname: (one.upstream, one.version, one.base is not None) for one in units}
     assert told == {
         "loudly": ("", "", False),

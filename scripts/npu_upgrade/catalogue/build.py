@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from npu_upgrade.catalogue.ancestors import Trees
 from npu_upgrade.catalogue.block import Block, Catalogue, Listing, Method
 from npu_upgrade.catalogue.counterparts import OMNI, Counterpart, counterparts
 from npu_upgrade.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.catalogue.needs import OmniNames, needs, omni_names
+from npu_upgrade.program.program import Program
 from npu_upgrade.pycode.definitions import read_module
 from npu_upgrade.pycode.module import Module
 from npu_upgrade.pycode.statements import END
@@ -30,9 +31,13 @@ class Sources:
     vllm: SourceTree | None
     bases: Bases | None
 
-    def trees(self) -> Trees:
+    def trees(self) -> dict[str, SourceTree]:
         every = {OMNI: self.omni, "vllm_ascend": self.ascend, "vllm": self.vllm}
         return {name: tree for name, tree in every.items() if tree}
+
+    @cached_property
+    def program(self) -> Program:
+        return Program(self.trees())
 
     def labels(self) -> dict[str, str]:
         return {name: tree.version or (tree.sha or "")[:9] for name, tree in self.trees().items()}
@@ -58,7 +63,7 @@ def build(sources: Sources, versions: dict[str, str]) -> Catalogue:
 def _methods(sources: Sources, path: str, names: OmniNames, runner: bool) -> list[Method]:
     """The methods of a file; outside the runner files only those that are copies."""
     bases = sources.bases if path in {runner.path for runner in RUNNERS} else None
-    found = counterparts(sources.trees(), path, bases, sources.labels())
+    found = counterparts(sources.program, path, bases, sources.labels())
     methods = [_method(sources, path, one, names) for one in found if runner or one.base is not None]
     return [method for method in methods if method.blocks]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.catalogue.ancestors import Ancestor, Trees, ancestors
-from npu_upgrade.pycode.definitions import read_module
-from npu_upgrade.pycode.module import Module, Unit
+from npu_upgrade.program.program import ClassSymbol, Program
+from npu_upgrade.pycode.module import Unit, parse_module
 from npu_upgrade.pycode.sequences import dice
 from npu_upgrade.pycode.statements import END, Statement, split_statements
 from npu_upgrade.upgrade.bases import Bases
@@ -32,19 +30,21 @@ class Counterpart:
     base: list[Statement] | None = None
 
 
-def counterparts(trees: Trees, path: str, bases: Bases | None, labels: dict[str, str]) -> list[Counterpart]:
+def counterparts(
+    program: Program, path: str, bases: Bases | None, labels: dict[str, str]
+) -> list[Counterpart]:
     """Each unit of a file of vllm-omni with its upstream.
 
     ``bases`` knows the origin of the units of NPU runner files; the others are compared with
     the classes they derive from. ``labels`` names the version of each tree.
     """
-    module = read_module(trees[OMNI], path)
-    if module is None:
+    file = program.file(path)
+    if file is None:
         return []
-    above = {node.name: _upstream(trees, path, node) for node in _classes(module)}
+    above = {cls.name: _upstream(cls) for cls in file.classes.values()}
     return [
-        _from_lineage(path, unit, bases) or _from_parents(trees, unit, above, labels)
-        for unit in module.units.values()
+        _from_lineage(path, unit, bases) or _from_parents(unit, above, labels)
+        for unit in parse_module(file.source).units.values()
     ]
 
 
@@ -57,13 +57,11 @@ def _from_lineage(path: str, unit: Unit, bases: Bases | None) -> Counterpart | N
     return Counterpart(unit, ours, upstream, bases.version(entry).label, bases.statements(entry, ours))
 
 
-def _from_parents(
-    trees: Trees, unit: Unit, above: dict[str, list[Ancestor]], labels: dict[str, str]
-) -> Counterpart:
+def _from_parents(unit: Unit, above: dict[str, list[ClassSymbol]], labels: dict[str, str]) -> Counterpart:
     """Compared with the upstream class that it has most in common with."""
     ours = split_statements(unit.source)
     best: tuple[float, Counterpart] | None = None
-    for package, where, text in _candidates(trees, unit, above):
+    for package, where, text in _candidates(unit, above):
         theirs = split_statements(text)
         score, copied = _likeness(ours, theirs)
         if best is None or (copied and score > best[0]):
@@ -72,15 +70,14 @@ def _from_parents(
     return best[1] if best else Counterpart(unit, ours)
 
 
-def _candidates(trees: Trees, unit: Unit, above: dict[str, list[Ancestor]]) -> Iterator[tuple[str, str, str]]:
+def _candidates(unit: Unit, above: dict[str, list[ClassSymbol]]) -> Iterator[tuple[str, str, str]]:
     """(package, ``path:name``, source) of the upstream units of that name, nearest first."""
     classes = above.get(unit.owner, []) if unit.owner else [a for own in above.values() for a in own]
     for ancestor in classes:
-        module = read_module(trees[ancestor.package], ancestor.path)
         name = f"{ancestor.name}.{unit.name}" if unit.owner else unit.name
-        found = module.units.get(name) if module else None
+        found = parse_module(ancestor.file.source).units.get(name)
         if found:
-            yield ancestor.package, f"{ancestor.path}:{name}", found.source
+            yield _package(ancestor), f"{ancestor.file.path}:{name}", found.source
 
 
 def _likeness(ours: Sequence[Statement], theirs: Sequence[Statement]) -> tuple[float, bool]:
@@ -91,9 +88,10 @@ def _likeness(ours: Sequence[Statement], theirs: Sequence[Statement]) -> tuple[f
     return score, matched >= FEWEST_STATEMENTS and share >= COPIED_SHARE
 
 
-def _classes(module: Module) -> list[ast.ClassDef]:
-    return [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
+def _upstream(cls: ClassSymbol) -> list[ClassSymbol]:
+    """The classes of other projects that a class derives from, nearest first."""
+    return [above for above in cls.mro[1:] if _package(above) != OMNI]
 
 
-def _upstream(trees: Trees, path: str, node: ast.ClassDef) -> list[Ancestor]:
-    return [found for found in ancestors(trees, path, node) if found.package != OMNI]
+def _package(cls: ClassSymbol) -> str:
+    return cls.file.path.partition("/")[0]

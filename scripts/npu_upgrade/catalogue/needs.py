@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.catalogue.ancestors import file_imports
 from npu_upgrade.catalogue.syntax import dotted, nodes
-from npu_upgrade.pycode.definitions import functions, read_module
+from npu_upgrade.pycode.definitions import every_import, functions, read_module
 from npu_upgrade.pycode.exports import absolute
-from npu_upgrade.pycode.module import Module
+from npu_upgrade.pycode.module import Module, parse_module
 from npu_upgrade.pycode.names import Import, imports_in
 from npu_upgrade.sources.tree import SourceTree
 
@@ -101,8 +101,14 @@ def _learn(names: OmniNames, node: ast.ClassDef) -> None:
             owners.append(node.name)
 
 
+@functools.lru_cache(maxsize=256)
+def _file_imports(source: str, path: str) -> tuple[Import, ...]:
+    """All imports of a file, inside functions too, absolute."""
+    return tuple(absolute(item, path) for item, _ in every_import(parse_module(source).tree))
+
+
 def _omni_imports(module: Module, path: str) -> dict[str, Import]:
-    items = file_imports(module.source, path)
+    items = _file_imports(module.source, path)
     return {item.bound: item for item in items if item.module.startswith("vllm_omni")}
 
 
