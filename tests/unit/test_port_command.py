@@ -12,6 +12,7 @@ import pytest
 from lineage_kit import commit_at, git_at
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write
 
+from npu_upgrade.deliver.job import start_job
 from npu_upgrade.pycode.names import undefined_names
 from npu_upgrade.upgrade.layout import GPU_WORKER, NPU_WORKER
 
@@ -66,6 +67,18 @@ def test_a_hunk_comes_with_what_it_needs_and_its_imports(world: PortWorld) -> No
     assert "        self.downstream_cache = {}\n" in text
     assert undefined_names(text) == set()
     assert len(data["taken"]) == 3
+
+
+def test_in_the_checkout_of_a_job_the_plan_comes_next(world: PortWorld) -> None:
+    identity = {"version": "1.0"}
+    source = {"spec": "pypi:vllm-omni==1.0", "identity": identity}
+    job = start_job(world.omni, omni=source, ascend=source, repo=world.omni)
+    _, data, _ = world.port("--top")
+    assert f"plan --job {job.id}" in data["next"]
+
+
+def test_without_a_job_what_is_left_is_listed_next(world: PortWorld) -> None:
+    assert " port --omni " in world.port("--top")[1]["next"]
 
 
 def test_everything_else_stays_byte_for_byte(world: PortWorld) -> None:

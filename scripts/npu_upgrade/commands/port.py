@@ -9,6 +9,7 @@ need. What is open, ported or waived stays in .npu-upgrade/port.json for the nex
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import shlex
 from pathlib import Path
@@ -18,9 +19,9 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import hunk_data, survey_text
-from npu_upgrade.deliver.job import find_workspace
+from npu_upgrade.deliver.job import Job, find_workspace, naming, open_job
 from npu_upgrade.deliver.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
-from npu_upgrade.errors import BadInput
+from npu_upgrade.errors import BadInput, UpgradeError
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
@@ -212,15 +213,27 @@ def _steps(inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied) -> str | None:
-    """Taking the first tier, or looking at what is left after taking something."""
+    """Taking the first tier; after taking something, the job's plan, or what is left."""
     specs = ["--omni", args.omni, "--ascend", args.ascend]
     for name in ("gpu", "vllm", "since", "workspace"):
         value = getattr(args, name)
         specs += [f"--{name}", str(value)] if value and value != "auto" else []
     if place is not None and not args.out and done.files:
         specs[1] = f"dir:{place.folder}"
+        job = _job_of(place.folder)
+        if job:
+            return shlex.join(["upgrade.py", "plan", *naming(job)])
         return shlex.join(["upgrade.py", "port", *specs])
     if place is None and top:
         out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
         return shlex.join(["upgrade.py", "port", *specs, "--top", *out])
+    return None
+
+
+def _job_of(folder: Path) -> Job | None:
+    """The current job, when it is about the checkout ``folder``."""
+    with contextlib.suppress(UpgradeError):
+        job = open_job(find_workspace(folder))
+        if job.repo and Path(job.repo).resolve() == folder.resolve():
+            return job
     return None
