@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +89,38 @@ def test_an_unknown_keyword_is_seen_beside_starred_arguments() -> None:
 
 def test_a_parameter_by_place_and_by_name_is_given_twice() -> None:
     assert misfit(parsed("1, a=2"), function("a, b=0"), bound=False) == "gets a twice"
+
+
+@st.composite
+def unpacking_calls(draw: st.DrawFn) -> str:
+    """A call some of whose keywords come from dict displays, ``dict(...)`` and conditional ones."""
+    parts = ["1"] * draw(st.integers(0, 3))
+    for _ in range(draw(st.integers(1, 3))):
+        names = draw(st.lists(st.sampled_from([*NAMES, "x"]), unique=True, max_size=2))
+        display = "{" + ", ".join(f"'{name}': 1" for name in names) + "}"
+        made = "dict(" + ", ".join(f"{name}=1" for name in names) + ")"
+        always = f"{display} if 1 else {made}"
+        parts.append("**" + draw(st.sampled_from([display, made, f"({always})", "{**" + display + "}"])))
+    return ", ".join(parts)
+
+
+@given(signatures(), unpacking_calls())
+def test_unpacked_displays_are_keywords_as_python_binds_them(signature: str, call: str) -> None:
+    reason = misfit(parsed(call), function(signature), bound=False)
+    assert (reason == "") == bind(signature, call), reason
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("1, **({'x': 2} if c else {})", "has no parameter x"),
+        ("**({'a': 1} if c else {'x': 1})", "has no parameter x"),
+        ("**({'a': 1} if c else {})", ""),  # another condition may give it in the other case
+        ("1, **({'x': 2} if vllm_version_is('1.0') else {})", ""),
+        ("1, **({'x': 2} if 'x' in signature(f).parameters else {})", ""),
+        ("**{**more, 'x': 1}", "has no parameter x"),
+        ("**{key: 1}", ""),
+    ],
+)
+def test_conditional_and_computed_keywords(call: str, reason: str) -> None:
+    assert misfit(parsed(call), function("a, b=0"), bound=False) == reason

@@ -7,6 +7,8 @@ import copy
 import functools
 from collections.abc import Sequence
 
+from npu_upgrade.pycode.given_names import given_names
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
 _LONG = 160
@@ -69,23 +71,26 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
     """Why ``call`` does not fit the signature, empty when it does or cannot be told.
 
     ``bound``: the first parameter is given by the object it is called on. Starred arguments
-    may give nothing or anything; what stands beside them is judged all the same.
+    may give nothing or anything; what stands beside them, and the keys of an unpacked dict
+    display, are judged all the same.
     """
     args, places = node.args, _positional(node.args)[int(bound) :]
     given = sum(not isinstance(arg, ast.Starred) for arg in call.args)
     if given > len(places) and args.vararg is None:
         return f"takes {len(places)} positional arguments, gets {given}"
-    named = [keyword.arg for keyword in call.keywords if keyword.arg]
+    names = given_names(call)
+    named = [*names.sure, *names.maybe]
     by_place_only = {arg.arg for arg in args.posonlyargs}
     takes = {arg.arg for arg in [*places, *args.kwonlyargs]} - by_place_only
-    unknown = [name for name in named if name not in takes]
+    unknown = [name for name in dict.fromkeys(named) if name not in takes]
     if unknown and args.kwarg is None:
         return f"has no parameter {', '.join(unknown)}"
     filled = {arg.arg for arg in places[:given]}
     twice = [name for name in named if name in filled and name in takes]
+    twice += [name for name in dict.fromkeys(names.sure) if names.sure.count(name) > 1 and name not in twice]
     if twice:
         return f"gets {', '.join(twice)} twice"
-    if given < len(call.args) or len(named) < len(call.keywords):
+    if given < len(call.args) or names.more:
         return ""
     filled |= takes & set(named)
     expected = takes | {arg.arg for arg in places}
