@@ -55,6 +55,49 @@ def test_a_mixin_that_comes_in_any_way_is_no_finding(tmp_path):
     assert told(_with_mixin(tmp_path, "OmniNPUModelRunner, WireMixin"), "parity-bases") == []
 
 
+def _workers(folder, npu_bases: str, npu_init: str = "pass"):
+    """An AR worker of either side; the GPU's has a mixin that only takes part in the constructor."""
+    return make_world(
+        folder,
+        {
+            "vllm/worker/base.py": "class Worker:\n    def __init__(self, rank):\n        self.rank = rank\n",
+            "vllm_omni/worker/wire.py": """
+                class WireMixin:
+                    def __init__(self, *args):
+                        super().__init__(*args)
+                        from vllm_omni.wires import pull_wires
+                        pull_wires()
+            """,
+            "vllm_omni/worker/gpu_ar_worker.py": """
+                from vllm.worker.base import Worker
+                from vllm_omni.worker.wire import WireMixin
+
+                class GPUARWorker(WireMixin, Worker):
+                    pass
+            """,
+            "vllm_omni/platforms/npu/worker/npu_ar_worker.py": f"""
+                from vllm.worker.base import Worker
+                from vllm_omni.wires import pull_wires
+                from vllm_omni.worker.wire import WireMixin
+
+                class NPUARWorker({npu_bases}):
+                    def __init__(self, rank):
+                        super().__init__(rank)
+                        {npu_init}
+            """,
+        },
+    )
+
+
+def test_a_mixin_of_workers_that_takes_part_in_the_constructor_only(tmp_path):
+    assert told(_workers(tmp_path, "Worker"), "parity-bases") == [("NPUARWorker", "WireMixin")]
+
+
+def test_a_constructor_that_does_itself_what_the_mixin_does(tmp_path):
+    assert told(_workers(tmp_path, "Worker", "pull_wires()"), "parity-bases") == []
+    assert told(_workers(tmp_path / "mixed", "WireMixin, Worker"), "parity-bases") == []
+
+
 def test_an_override_that_asks_the_model_is_missed_where_vllm_ascends_own_runs(tmp_path):
     world = runners(tmp_path, gpu=PICK, vllm=PLAIN_PICK, ascend=PLAIN_PICK)
     assert told(world, "parity-overrides") == [("NPUARModelRunner", "_pick")]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.gap_text import class_place
 from npu_upgrade.audit.parity.mixins import missing_bases
 from npu_upgrade.audit.world import Pair, World
-from npu_upgrade.program.program import ClassSymbol
+from npu_upgrade.program.facts import facts_of
+from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.pycode.walk import walk
 
 NAME = "parity-bases"
 ABOUT = "mixins that a GPU class has and its NPU counterpart has nowhere among its ancestors"
@@ -27,9 +30,30 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _matters(pair: Pair, base: ClassSymbol) -> bool:
-    """Whether it brings methods that the NPU class does not have in another way."""
-    names = {name for cls in base.mro for name in cls.methods}
-    return any(pair.npu.lookup(name) is None for name in names)
+    """Whether it brings what the NPU class does not have in another way."""
+    return bool(_lacking(pair, base))
+
+
+def _lacking(pair: Pair, base: ClassSymbol) -> list[str]:
+    """The methods of a mixin that the NPU class has not, or runs without the mixin's part in them."""
+    methods = [method for cls in base.mro if cls.project == base.project for method in cls.methods.values()]
+    return [m.name for m in methods if pair.npu.lookup(m.name) is None or _adds(m, pair.npu)]
+
+
+def _adds(method: Method, npu: ClassSymbol) -> bool:
+    """Whether a method goes on with ``super()`` and calls things that no NPU class calls in its place."""
+    facts = facts_of(method.owner.file, method.node)
+    there = [cls.methods[method.name] for cls in npu.mro if method.name in cls.methods]
+    done = {key for other in there for key in facts_of(other.owner.file, other.node).of}
+    added = {fact.key for fact in facts.of.values() if fact.call} | _called(method)
+    done |= {key for other in there for key in _called(other)}
+    return method.name in facts.supers and bool(added) and not added & done
+
+
+def _called(method: Method) -> set[tuple[str, str]]:
+    """The functions that a method calls by a bare name, imported in its body too."""
+    calls = (node.func for node in walk(method.node) if isinstance(node, ast.Call))
+    return {("call", f.id) for f in calls if isinstance(f, ast.Name) and f.id != "super"}
 
 
 def _told_above(pair: Pair, base: ClassSymbol, world: World) -> bool:
@@ -38,7 +62,7 @@ def _told_above(pair: Pair, base: ClassSymbol, world: World) -> bool:
 
 
 def _finding(pair: Pair, base: ClassSymbol) -> Finding:
-    names = [name for cls in base.mro for name in cls.methods if pair.npu.lookup(name) is None]
+    names = _lacking(pair, base)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Finding(
         check=NAME,
