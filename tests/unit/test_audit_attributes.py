@@ -46,6 +46,10 @@ SHAPES = """
 
         def swap(self):
             return self.left
+
+        @classmethod
+        def of(cls, size):
+            return cls()
 """
 PARENT = """
     import torch
@@ -77,9 +81,7 @@ PARENT = """
 
 def ar(body: str) -> str:
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
-    head = (
-        f"from vllm.shapes import Crate, Lid, HeavyLid\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):"
-    )
+    head = f"from vllm.shapes import Crate, Lid, HeavyLid, Pair\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):"
     return f"{head}\n{lines}\n"
 
 
@@ -207,6 +209,7 @@ class TestOnKnownObjects:
             (["for name, lid in self.lids.items():", "    print(lid.colour)"], "Lid.colour"),
             (["return self.lids['a'].colour"], "Lid.colour"),
             (["return Crate().depth"], "Crate.depth"),
+            (["return Pair.of(1).middle"], "Pair.middle"),
             (["return self.columns.left"], "columns.left"),
             (["return self.rows[0]"], "rows.[...]"),
             (["return self.rows.fill_(0)"], "rows.fill_"),

@@ -116,6 +116,40 @@ def test_methods_are_found_by_self_super_and_attribute(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("maker", "subjects"),
+    [
+        ("@classmethod\ndef of(cls, n):\n    return cls()", ["self.table.fill: needs rows"]),
+        (
+            "@classmethod\ndef of(cls, n):\n    made = cls()\n    made.n = n\n    return made",
+            ["self.table.fill: needs rows"],
+        ),
+        ("@classmethod\ndef of(cls, n) -> 'Self':\n    return n", ["self.table.fill: needs rows"]),
+        ("@staticmethod\ndef of(n) -> 'Table | None':\n    return n", ["self.table.fill: needs rows"]),
+        ("@classmethod\ndef of(cls, n):\n    return cls() if n else n", []),
+        ("@classmethod\ndef of(cls, n):\n    made = cls()\n    made = n\n    return made", []),
+        ("@staticmethod\ndef of(n):\n    return n()", []),
+        ("@classmethod\ndef of(cls, n):\n    def inner():\n        return cls()\n    return inner", []),
+    ],
+)
+def test_what_a_constructing_method_makes_is_known(tmp_path: Path, maker: str, subjects: list[str]) -> None:
+    lines = "\n".join(f"    {line}" for line in maker.split("\n"))
+    base = """
+        from vllm.captions import Table
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def __init__(self):
+                self.table = Table.of(1)
+
+            def step(self):
+                self.table.fill()
+    """
+    table = f"class Table:\n    def fill(self, rows):\n        pass\n\n{lines}\n"
+    world = make_world(tmp_path, {CAP: table, BASE: base})
+    assert [subject for _, _, subject in seen(world, "calls")] == subjects
+
+
 def test_a_call_is_judged_on_every_class_it_runs_on(tmp_path: Path) -> None:
     files = {
         BASE: """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from npu_upgrade.program.factories import made_by
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, Method, Symbol
 from npu_upgrade.program.scope import Scope
 from npu_upgrade.program.symbols import Symbols
@@ -58,6 +59,9 @@ class Receivers:
         symbol = self.symbols.symbol(value.func, scope)
         if isinstance(value.func, ast.Attribute) and scope.cls and is_self(value.func.value, scope):
             symbol = self._class_field(scope.cls, value.func.attr)
+        elif isinstance(value.func, ast.Attribute) and not isinstance(symbol, ClassSymbol):
+            maker = self.symbols.symbol(value.func.value, scope)
+            return made_by(maker, value.func.attr) if isinstance(maker, ClassSymbol) else []
         return [symbol] if isinstance(symbol, ClassSymbol) else []
 
     def _class_field(self, cls: ClassSymbol, name: str) -> Symbol | None:

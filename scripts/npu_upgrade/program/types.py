@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
+from npu_upgrade.program.factories import made_by
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, union
@@ -170,7 +171,13 @@ class Types:
                 if isinstance(found.node, ast.AsyncFunctionDef)
                 else annotated(found.file, found.node.returns)
             )
-        return None
+        return self._made(name, frame)
+
+    def _made(self, name: str, frame: Frame) -> Type | None:
+        """What ``Class.method(...)`` makes."""
+        owner, _, method = name.rpartition(".")
+        cls = frame.file.resolve(owner) if owner else None
+        return frozenset(made_by(cls, method)) or None if isinstance(cls, ClassSymbol) else None
 
     def _own_names(self, frame: Frame) -> set[str]:
         """Local names, less those of imports inside the function."""
