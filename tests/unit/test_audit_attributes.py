@@ -81,7 +81,8 @@ PARENT = """
 
 def ar(body: str) -> str:
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
-    head = f"from vllm.shapes import Crate, Lid, HeavyLid, Pair\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):"
+    names = "Crate, Lid, HeavyLid, Pair"
+    head = f"from vllm.shapes import {names}\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):"
     return f"{head}\n{lines}\n"
 
 

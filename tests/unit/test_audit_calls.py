@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
+from npu_upgrade.audit.world import World
 from npu_upgrade.program.constructors import constructor, record_fields
 from npu_upgrade.pycode.signatures import signature
 
@@ -305,3 +306,63 @@ def test_a_class_that_makes_objects_of_another_is_left_alone(tmp_path: Path) -> 
         BASE: "from vllm.captions import Norm\n\ndef go():\n    Norm(1, scale=2)\n",
     }
     assert seen(make_world(tmp_path, files), "calls") == []
+
+
+PLANS = """
+    class NPUModelRunner:
+        def __init__(self):
+            pass
+
+        def plan({parameters}):
+            pass
+"""
+STEPS = """
+    from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+    class OmniNPUModelRunner(NPUModelRunner):
+        def step(self, n):
+            {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "then", "now", "subjects"),
+    [
+        ("size, pad=0", "start, size=0, pad=0", "n, 1", "n, 1", ["self.plan: size -> start"]),
+        ("size, pad=0", "pad, size=0", "n, 1", "n, 1", ["self.plan: size -> pad"]),
+        ("size, pad=0", "size, start=0, pad=0", "n, 1", "n, 1", ["self.plan: pad -> start"]),
+        ("size: int", "rows: list", "n", "n", ["self.plan: size -> rows"]),
+        ("size: int", "rows: int", "n", "n", []),  # only another name
+        ("size, pad=0", "start, size=0, pad=0", "n, 1", "self.s, n, 1", []),  # followed
+        ("size, pad=0", "start, size=0, pad=0", "self.start", "self.start", []),  # was wrong before
+        ("size, pad=0", "size, pad=0, start=0", "n, 1", "n, 1", []),
+        ("size, pad=0", "start=0, size=0, pad=0", "size=n", "size=n", []),
+        ("size, pad=0", "start, size=0, pad=0", "*n", "*n", []),
+        ("size, pad=0", "start, size, pad", "n, 1", "n, 1", ["self.plan: needs pad"]),
+    ],
+)
+def test_arguments_that_land_on_another_parameter_than_before(
+    tmp_path: Path, before: str, after: str, then: str, now: str, subjects: list[str]
+) -> None:
+    def world(name: str, parameters: str, call: str, old: World | None = None) -> World:
+        ascend = PLANS.format(parameters=f"self, {parameters}")
+        files = {ASCEND: ascend, BASE: STEPS.format(call=f"self.plan({call})")}
+        return make_world(tmp_path / name, files, old=old)
+
+    old = world("old", before, then)
+    assert [subject for _, _, subject in seen(world("new", after, now, old), "calls")] == subjects
+    if "needs" not in "".join(subjects):
+        assert seen(world("alone", after, now), "calls") == []
+
+
+def test_a_constructor_whose_fields_changed_places(tmp_path: Path) -> None:
+    def world(name: str, fields: str, old: World | None = None) -> World:
+        lines = "\n".join(f"    {field}: int" for field in fields.split())
+        files = {
+            CAP: f"from dataclasses import dataclass\n\n\n@dataclass\nclass Frame:\n{lines}\n",
+            BASE: "from vllm.captions import Frame\n\ndef make(a, b):\n    return Frame(a, b)\n",
+        }
+        return make_world(tmp_path / name, files, old=old)
+
+    found = seen(world("new", "high wide", world("old", "wide high")), "calls")
+    assert found == [("shifted", "make", "Frame: wide -> high")]

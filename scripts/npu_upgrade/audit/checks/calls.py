@@ -1,19 +1,20 @@
-"""Calls in NPU code that do not fit the function, constructor or method they reach."""
+"""Calls in NPU code that do not fit the function or constructor they reach, or now mean other parameters."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.calls.handed_over import BadConstructor, bad_constructors
 from npu_upgrade.audit.calls.scopes import audited_scopes
+from npu_upgrade.audit.calls.shifted import Shift, Shifts
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Callee, Scope
-from npu_upgrade.pycode.signatures import misfit, signature
+from npu_upgrade.pycode.signatures import misfit, signature, signature_change
 
 NAME = "calls"
 ABOUT = "calls that do not fit the signature of what they reach"
@@ -33,15 +34,28 @@ class _Judged:
 def check(world: World) -> Iterator[Finding]:
     resolver = resolver_of(world.program)
     audited = {id(file) for file in world.files}
-    for judged in _judged(world, resolver).values():
+    calls = _judged(world, resolver)
+    for judged in calls.values():
         wrong = {id(item.callee.node): item for item in judged if item.reason}
         everywhere = all(item.reason for item in judged)
         for item in wrong.values():
             # What a class does not have to override is upstream's on those for which it is not meant.
             if everywhere or id(item.callee.file) in audited:
                 yield _finding(item)
+    yield from _shifted(world, calls.values())
     for bad in bad_constructors(world, resolver):
         yield _handed_over(bad)
+
+
+def _shifted(world: World, calls: Iterable[list[_Judged]]) -> Iterator[Finding]:
+    """The calls that fit and whose arguments land elsewhere than in the old pair."""
+    if world.old is None:
+        return
+    shifts = Shifts(world.old)
+    for judged in calls:
+        found = ((item, shifts.of(item.call, item.callee, item.scope)) for item in judged if not item.reason)
+        if first := next(((item, shift) for item, shift in found if shift), None):
+            yield _moved(*first)
 
 
 def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
@@ -70,6 +84,25 @@ def _finding(judged: _Judged) -> Finding:
         incident="S",
         why="The call raises TypeError as soon as it runs.",
         todo=f"Give {callee.name} what its signature takes now, and see what the change upstream was for.",
+        like="vllm-ascend #17140",
+    )
+
+
+def _moved(judged: _Judged, shift: Shift) -> Finding:
+    call, scope, callee = judged.call, judged.scope, judged.callee
+    func, argument = ast.unparse(call.func), ast.unparse(shift.argument)
+    change = f"{shift.had.arg} -> {shift.has.arg}"
+    return Finding(
+        check=NAME,
+        kind="shifted",
+        owner=scope.name,
+        subject=f"{func}: {change}",
+        what=f"{scope.name or 'a module'} gives {func}() {argument} as {shift.has.arg}, once {shift.had.arg}",
+        here=_side(scope.file, call.lineno, ast.unparse(call)),
+        there=_side(callee.file, callee.node.lineno, signature_change(shift.before, callee.node)),
+        incident="S",
+        why="The count still fits, so that the call runs with its arguments in the wrong places.",
+        todo=f"Give {callee.name} its arguments in their new order, or by name.",
         like="vllm-ascend #17140",
     )
 
