@@ -6,6 +6,8 @@ import pytest
 from audit_kit import make_world
 from parity_kit import runners, told
 
+from npu_upgrade.audit.world import World
+
 OUTPUT = {
     "vllm_omni/worker/output.py": """
         class Output:
@@ -176,6 +178,65 @@ def test_a_check_that_only_the_gpu_side_makes(tmp_path):
     """
     world = runners(tmp_path, gpu=gpu, npu="def step(self, outs):\n    return outs\n")
     assert told(world, "parity-conditions") == [("NPUARModelRunner", "len(outs) != self.count in step")]
+
+
+EARLY = """
+def step(self, count, names):
+    if HOLE:
+        return self.idle()
+    return self.work(count)
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "npu", "subject"),
+    [
+        ("count <= 0", "not count", "count"),
+        ("count >= self.most", "count > self.most", "count and self.most"),
+        ("count and names", "count or names", "count and names"),
+        ("count is None", "not count", "count"),
+        ("names in self.done", "names not in self.done", "names and self.done"),
+        ("not (count and names)", "not count and (not names)", "count and names"),
+    ],
+)
+def test_a_condition_about_the_same_that_says_something_else(tmp_path, gpu, npu, subject):
+    world = runners(tmp_path, gpu=EARLY.replace("HOLE", gpu), npu=EARLY.replace("HOLE", npu))
+    assert told(world, "parity-conditions") == [("NPUARModelRunner", f"{subject} in step")]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "npu"),
+    [
+        ("not count == self.most", "count != self.most"),
+        ("count == self.most", "self.most == count"),
+        ("count > self.most", "not count <= self.most"),
+        ("len(names) == 0", "not names"),
+        ("len(names) > 0", "names"),
+        ("1 <= len(names)", "bool(names)"),
+        ("count == 0", "not count"),
+        ("not (count and names)", "not names or not count"),
+        ("count and names and self.on", "self.on and (names and count)"),
+        ("not count is None", "count is not None"),
+    ],
+)
+def test_two_spellings_of_one_condition(tmp_path, gpu, npu):
+    world = runners(tmp_path, gpu=EARLY.replace("HOLE", gpu), npu=EARLY.replace("HOLE", npu))
+    assert told(world, "parity-conditions") == []
+
+
+def test_where_vllm_and_vllm_ascend_say_otherwise_each_side_keeps_to_its_own(tmp_path):
+    gpu, npu = EARLY.replace("HOLE", "count <= 0"), EARLY.replace("HOLE", "not count")
+    world = runners(tmp_path, gpu=gpu, npu=npu, vllm=gpu, ascend=npu)
+    assert told(world, "parity-conditions") == []
+
+
+def test_what_vllm_said_before_and_says_otherwise_now_is_no_news_of_the_npu_side(tmp_path):
+    part = CACHE.replace(" and not self.cache.has_hits()", "")
+    other = CACHE.replace("has_hits()", "has_hits")
+    old = runners(tmp_path / "old", gpu=CACHE, npu=part, vllm=CACHE)
+    new = runners(tmp_path / "new", gpu=CACHE, npu=part, vllm=other)
+    assert len(told(new, "parity-conditions")) == 1
+    assert told(World(new.triple, old), "parity-conditions") == []
 
 
 def test_a_branch_for_an_attribute_of_the_model(tmp_path):

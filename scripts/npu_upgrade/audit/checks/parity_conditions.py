@@ -11,6 +11,8 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT, fact_text, lacking, place
 from npu_upgrade.audit.parity.gaps import gaps
+from npu_upgrade.audit.parity.lost import OPERAND, lost, lost_in
+from npu_upgrade.audit.parity.senses import Decision, decisions_of, sense_of
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
@@ -28,11 +30,26 @@ def check(world: World) -> Iterator[Finding]:
         what = f"{gap.gpu.qualname} has a branch for model.{name}, {(gap.npu or gap.gpu).qualname} has not"
         why = "such a model takes the branch of the others"
         yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
+    found = list(_of_methods(world))
+    yield from found
+    told = {(finding.owner, finding.subject.rpartition(" in ")[2], finding.subject) for finding in found}
+    asked = _told(world)
+    for item in lost(world, OPERAND):
+        place = (item.npu.owner.name, item.npu.name)
+        words = asked.get(id(item.model.node), set())
+        if words & set(_WORD.findall(item.name)):
+            continue
+        if not any(known[:2] == place and item.name in known[2] for known in told):
+            told.add((*place, item.name))
+            yield lost_in(NAME, item, f"tests {item.name} beside {_short(item.among)}", item.name)
+
+
+def _of_methods(world: World) -> Iterator[Finding]:
     told = _told(world)
     for both in both_sides(world):
         if both.goes_on or not (world.of_omni or both.is_copied):
             continue
-        side = _Sides(both, told, world.of_omni)
+        side = _Sides(both, told, world)
         yield from side.findings()
 
 
@@ -47,11 +64,14 @@ def _told(world: World) -> dict[int, set[str]]:
 class _Sides:
     """One GPU method and its NPU counterpart."""
 
-    def __init__(self, both: Both, told: dict[int, set[str]], of_omni: bool) -> None:
+    def __init__(self, both: Both, told: dict[int, set[str]], world: World) -> None:
+        of_omni = world.of_omni
         self.both, self.of_omni = both, of_omni
         self.told = told.get(id(both.gpu.node), set())
         self.above = upstream_of(both.gpu_side, both.gpu.name) if of_omni else None
-        self.upstream = text_of(self.above.node) if self.above else ""
+        # What vllm had before and says otherwise now is no news of either side.
+        before = [old] if self.above and (old := _before(self.above, world)) else []
+        self.upstream = "\n".join(text_of(m.node) for m in [self.above, *before] if m)
         prefix = NPU_PLATFORM if of_omni else "vllm_ascend"
         reached = both.npu_side.reach(both.npu).values()
         self.nodes = [place.node for place in reached if place.file.path.startswith(prefix)]
@@ -73,6 +93,7 @@ class _Sides:
         if self.of_omni:
             yield from self._guards(seen)
             yield from self._switches()
+            yield from self._senses()
 
     def _missing(self, parts: Iterable[str]) -> list[str]:
         """The telling parts that the NPU side has nowhere."""
@@ -107,7 +128,8 @@ class _Sides:
                 continue
             there = set(guards(self.both.npu.node, other.node))
             parts = dict.fromkeys(guards(self.both.gpu.node, fact.node))
-            missing = [part for part in parts if part not in there | seen and self._counts(part, "")]
+            plain = {_plain(part) for part in there} | seen
+            missing = [part for part in parts if _plain(part) not in plain and self._counts(part, "")]
             missing = [part for part in missing if not self._told_under(part)]
             if missing and not any(is_telling(part) for part in there - set(parts)):
                 what = f"{fact_text(fact)} is called whatever {' and '.join(missing)} says"
@@ -145,6 +167,29 @@ class _Sides:
         methods = (method for cls in below for method in cls.methods.values())
         return any((METHOD, name) in facts_of(method.owner.file, method.node) for method in methods)
 
+    def _senses(self) -> Iterator[Finding]:
+        """Conditions about the same operands, before the same step, that do not say the same."""
+        mine, theirs = decisions_of(self.both.gpu.node), decisions_of(self.both.npu.node)
+        known = {d.sense for node in self.nodes for d in decisions_of(node)}
+        said = {d.sense for d in mine}
+        beside = upstream_of(self.both.npu_side, self.both.gpu.name, "vllm-ascend")
+        above = [{d.sense for d in decisions_of(m.node)} if m else set() for m in (self.above, beside)]
+        for gpu in mine:
+            if gpu.sense in known or not gpu.operands or is_device_bound(ast.unparse(gpu.node)):
+                continue
+            fits = [d for d in theirs if d.branch == gpu.branch and d.operands == gpu.operands]
+            # Where vllm and vllm-ascend differ in the same way, each side keeps to its own.
+            fits = [
+                d for d in fits if d.sense not in said and not (gpu.sense in above[0] and d.sense in above[1])
+            ]
+            if fits:
+                yield self._other_sense(gpu, fits[0])
+
+    def _other_sense(self, gpu: Decision, npu: Decision) -> Finding:
+        tests = [_short(ast.unparse(decision.node)) for decision in (gpu, npu)]
+        what = f"{self.both.gpu.qualname} tests {tests[0]}, {self.both.npu.qualname} tests {tests[1]}"
+        return self._finding("another condition", sorted(gpu.operands), gpu.node, npu.node, what)
+
     def _finding(
         self, kind: str, missing: list[str], gpu: ast.expr, npu: ast.expr | None, what: str = ""
     ) -> Finding:
@@ -165,6 +210,19 @@ class _Sides:
             todo=PORT,
             like="vllm-omni #6654",
         )
+
+
+def _plain(part: str) -> str:
+    """A part of a condition, less what only counts whether there is any: ``x`` of ``len(x) == 0``."""
+    counts = "len(" in part
+    return sense_of(ast.parse(part, mode="eval").body).removeprefix("not ") if counts else part
+
+
+def _before(method: Method, world: World) -> Method | None:
+    """The same method in the old triple."""
+    program = world.old.program if world.old else None
+    cls = program.find_class(method.owner.file.path, method.owner.name) if program else None
+    return cls.methods.get(method.name) if cls else None
 
 
 def _switched(node: ast.stmt) -> str:

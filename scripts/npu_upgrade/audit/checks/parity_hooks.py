@@ -9,6 +9,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
 from npu_upgrade.audit.parity.gap_text import fact_text, facts_text, lacking, place
 from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.program.program import Method
@@ -22,8 +23,12 @@ _LIKE = "vllm-ascend #7875"
 
 
 def check(world: World) -> Iterator[Finding]:
+    told = {fact.name for gap in gaps(world, "method", "own-way", "hook") for fact in gap.lacking}
     for gap in gaps(world, "hook"):
         yield _finding(gap)
+    for item in lost(world, STEP):
+        if item.name.removeprefix("self.") not in told:
+            yield lost_in(NAME, item, f"calls {item.name}()", item.name.removeprefix("self."))
     for both in [] if world.of_omni else both_sides(world):
         yield from _of_vllm(both)
 

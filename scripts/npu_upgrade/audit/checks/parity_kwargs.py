@@ -17,6 +17,7 @@ from npu_upgrade.audit.parity.call_keywords import (
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT, place
+from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.pycode.signatures import Function
@@ -29,6 +30,21 @@ _LOCAL = ("logger.", "np.", "torch.", "dict", "super", "record_function_or_nullc
 
 
 def check(world: World) -> Iterator[Finding]:
+    found = list(_missing_now(world))
+    yield from found
+    told = {(finding.owner, finding.subject) for finding in found}
+    for item in lost(world, KEYWORD):
+        callee = item.among.removeprefix("self.")
+        known = any(
+            owner == item.npu.owner.name and subject.startswith(f"{callee}(") and f"{item.name}=" in subject
+            for owner, subject in told
+        )
+        if not known and not item.among.startswith(_LOCAL):
+            what = f"passes {item.name}= to {item.among}"
+            yield lost_in(NAME, item, what, f"{callee}({item.name}=)")
+
+
+def _missing_now(world: World) -> Iterator[Finding]:
     for both in both_sides(world):
         if world.of_omni:
             yield from _of_omni(both)

@@ -1,0 +1,174 @@
+"""What an NPU method had in the old triple and has no longer, though what it follows still has it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.parity.call_keywords import callee
+from npu_upgrade.audit.parity.counterparts import upstream_of
+from npu_upgrade.audit.parity.gap_text import place
+from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.program.conditions import conditions_of, text_of
+from npu_upgrade.program.effective import Effective
+from npu_upgrade.program.program import Method, Program
+from npu_upgrade.pycode.signatures import Function
+from npu_upgrade.pycode.walk import walk
+
+OPERAND, KEYWORD, STEP = "operand", "keyword", "step"
+_LOG = ("logger.", "log.", "print", "super")
+# (what it is one of, what it is): the other operands of a condition, or a callee; and the text or name
+Item = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """One thing lost: ``kind`` operand, keyword or step; ``name`` it, of ``among`` (the rest of the
+    condition, or the callee); ``npu`` the method without it, ``model`` the one that has it still.
+    """
+
+    kind: str
+    name: str
+    among: str
+    npu: Method
+    model: Method
+
+
+_found: WeakKeyDictionary[Program, list[Lost]] = WeakKeyDictionary()
+
+
+def lost(world: World, kind: str) -> Iterator[Lost]:
+    """What the methods of the NPU classes lost since ``world.old``; nothing without an old triple."""
+    if world.program not in _found:
+        _found[world.program] = list(_all(world)) if world.old else []
+    return (item for item in _found[world.program] if item.kind == kind)
+
+
+def _all(world: World) -> Iterator[Lost]:
+    told: set[int] = set()
+    for pair in sorted(world.pairs, key=lambda pair: len(pair.npu.mro)):
+        for method, old in _changed(pair, world):
+            if id(method.node) not in told:
+                told.add(id(method.node))
+                yield from _of_method(method, old, pair, world)
+
+
+def _changed(pair: Pair, world: World) -> Iterator[tuple[Method, Method]]:
+    """The methods of the NPU class that read otherwise in the old triple, with the old ones."""
+    for method in pair.npu.methods.values():
+        old = _before(method, world)
+        if old and text_of(old.node) != text_of(method.node):
+            yield method, old
+
+
+def _before(method: Method, world: World) -> Method | None:
+    program = world.old.program if world.old else None
+    cls = program.find_class(method.owner.file.path, method.owner.name) if program else None
+    return cls.methods.get(method.name) if cls else None
+
+
+def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterator[Lost]:
+    side = Effective(pair.npu)
+    models = [m for m in (Effective(pair.gpu).methods.get(method.name),) if m]
+    above = upstream_of(side, method.name, "vllm-ascend") if world.of_omni else None
+    models += [above] if above else []
+    # What one of those that it follows gave up in the same time is not lost, but followed.
+    followed = [(before, m) for m in models if (before := _before(m, world))]
+    reached = [place.node for place in side.reach(method).values() if place.file.project != "vllm"]
+    for kind, items_of in ((OPERAND, _operands), (KEYWORD, _keywords), (STEP, _steps)):
+        gone = items_of(old.node) - items_of(method.node)
+        given_up = {item for b, m in followed for item in items_of(b.node) - items_of(m.node)}
+        known = {item for m in models for item in items_of(m.node)} if gone else set()
+        come = {
+            among for among, name in items_of(method.node) - items_of(old.node) if (among, name) not in known
+        }
+        for item in gone:
+            # Something of this method's own in the same place: it is another name for it.
+            if item[0] in come or (kind == STEP and come):
+                continue
+            model = next((m for m in models if item in items_of(m.node)), None)
+            if model and item not in given_up and not _elsewhere(kind, item, method, old, reached):
+                among, name = item
+                if not is_device_bound(f"{among} {name}") and not is_replaced(name):
+                    yield Lost(kind, name, among, method, model)
+
+
+def _elsewhere(kind: str, item: Item, method: Method, old: Method, reached: Iterable[Function]) -> bool:
+    """Whether the method has it in another way: in what it calls, or spelled or passed otherwise."""
+    among, name = item
+    nodes = [node for node in reached if node is not method.node]
+    if kind == KEYWORD:
+        calls = [_calls(node).get(among, []) for node in (old.node, method.node)]
+        if not calls[1] or any(_is_spread(call) for call in calls[1]):
+            return True  # the call itself is gone, or passes what cannot be told
+        more = max(len(c.args) for c in calls[1]) > max((len(c.args) for c in calls[0]), default=0)
+        return more or any(item in _keywords(node) for node in nodes)
+    if kind == OPERAND:
+        as_often = text_of(method.node).count(name) >= text_of(old.node).count(name)
+        return as_often or any(name in text_of(node) for node in nodes) or among not in text_of(method.node)
+    return among in _calls(method.node) or any(among in _calls(node) for node in nodes)
+
+
+@functools.lru_cache(maxsize=1024)  # nodes are their own keys
+def _operands(node: Function) -> Counter[Item]:
+    """The operands of the conditions that join several, each with each of the others."""
+    found: Counter[Item] = Counter()
+    for condition in conditions_of(node):
+        parts = list(dict.fromkeys(condition.parts))
+        found.update((other, part) for part in parts for other in parts if part != other)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _keywords(node: Function) -> Counter[Item]:
+    """The keywords of the calls, each with what is called."""
+    calls = ((name, call) for name, calls in _calls(node).items() for call in calls)
+    return Counter((name, keyword.arg) for name, call in calls for keyword in call.keywords if keyword.arg)
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(node: Function) -> Counter[Item]:
+    """The calls made for their effect, by their callee."""
+    steps = (n.value for n in walk(node) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call))
+    names = (_name(call) for call in steps)
+    return Counter((name, name) for name in names if not name.startswith(_LOG))
+
+
+@functools.lru_cache(maxsize=1024)
+def _calls(node: Function) -> dict[str, list[ast.Call]]:
+    found: dict[str, list[ast.Call]] = {}
+    for call in walk(node):
+        if isinstance(call, ast.Call):
+            found.setdefault(_name(call), []).append(call)
+    return found
+
+
+def _name(call: ast.Call) -> str:
+    return callee(call) or ast.unparse(call.func)
+
+
+def _is_spread(call: ast.Call) -> bool:
+    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def lost_in(check: str, item: Lost, what: str, subject: str) -> Finding:
+    """The finding for something lost; ``what`` it is in words."""
+    npu, model = item.npu, item.model
+    return Finding(
+        check=check,
+        kind="lost",
+        owner=npu.owner.name,
+        subject=f"{subject} in {npu.name}",
+        what=f"{npu.qualname} no longer {what}; {model.qualname} of {model.owner.project} does",
+        here=place(npu),
+        there=place(model),
+        incident="P",
+        why="the old version had it, and what it follows has it still, so an upgrade lost it",
+        todo="put it back, or waive it with the reason",
+    )

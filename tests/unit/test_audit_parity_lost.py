@@ -1,0 +1,80 @@
+"""What an NPU method had before an upgrade, and what it follows still has."""
+
+from __future__ import annotations
+
+import pytest
+from audit_kit import seen
+from parity_kit import runners
+
+from npu_upgrade.audit.world import World
+
+STEP = """
+def step(self, count, seat):
+    if count and seat is not None and self.is_open:
+        self.belt.push(count)
+    self.buzzer.ring()
+    return self.serve(count, seat=seat)
+"""
+OPERAND = (" and seat is not None", "", "parity-conditions", "seat in step")
+KEYWORD = (", seat=seat", "", "parity-kwargs", "serve(seat=) in step")
+CALL = ("    self.buzzer.ring()\n", "", "parity-hooks", "buzzer.ring in step")
+
+
+def _world(folder, *, npu: str, now: str, gpu: str = STEP, old: str = STEP, new: str = STEP):
+    """The NPU method ``npu`` before and ``now``; ``old`` and ``new`` are vllm's and vllm-ascend's of it."""
+    before = runners(folder / "old", gpu=gpu, npu=npu, vllm=old, ascend=old)
+    after = runners(folder / "new", gpu=gpu, npu=now, vllm=new, ascend=new)
+    return World(after.triple, before)
+
+
+def _lost(world: World, check: str) -> list[tuple[str, str]]:
+    return [(owner, subject) for kind, owner, subject in seen(world, check) if kind == "lost"]
+
+
+@pytest.mark.parametrize(("gone", "instead", "check", "subject"), [OPERAND, KEYWORD])
+def test_what_an_upgrade_lost(tmp_path, gone, instead, check, subject):
+    world = _world(tmp_path, npu=STEP, now=STEP.replace(gone, instead))
+    assert _lost(world, check) == [("NPUARModelRunner", subject)]
+
+
+def test_a_step_that_an_upgrade_lost_is_told_where_only_vllm_ascend_has_it(tmp_path):
+    had = "    self.buzzer.ring()\n"
+    world = _world(tmp_path, npu=STEP, now=STEP.replace(had, ""), gpu=STEP.replace(had, ""))
+    assert _lost(world, "parity-hooks") == [("NPUARModelRunner", "buzzer.ring in step")]
+
+
+@pytest.mark.parametrize(("gone", "instead", "check", "subject"), [OPERAND, KEYWORD])
+def test_what_it_never_had_is_not_lost(tmp_path, gone, instead, check, subject):
+    lacking = STEP.replace(gone, instead)
+    world = _world(tmp_path, npu=lacking, now=lacking + "    # told apart\n    self.more()\n")
+    assert _lost(world, check) == []
+
+
+@pytest.mark.parametrize(("gone", "instead", "check", "subject"), [OPERAND, KEYWORD, CALL])
+def test_what_vllm_ascend_gave_up_too_was_followed(tmp_path, gone, instead, check, subject):
+    lacking = STEP.replace(gone, instead)
+    assert _lost(_world(tmp_path, npu=STEP, now=lacking, new=lacking), check) == []
+
+
+@pytest.mark.parametrize(
+    ("had", "has", "check"),
+    [
+        ("seat is not None", "place is not None", "parity-conditions"),
+        ("seat=seat", "place=seat", "parity-kwargs"),
+        ("count, seat=seat", "count, seat", "parity-kwargs"),
+        ("seat=seat", "**self.seats(seat)", "parity-kwargs"),
+        ("self.buzzer.ring()", "self.buzz()", "parity-hooks"),
+    ],
+)
+def test_what_has_another_name_or_way_is_not_lost(tmp_path, had, has, check):
+    assert _lost(_world(tmp_path, npu=STEP, now=STEP.replace(had, has)), check) == []
+
+
+def test_what_moved_to_a_helper_is_not_lost(tmp_path):
+    head = STEP.replace(
+        "    self.buzzer.ring()\n    return self.serve(count, seat=seat)",
+        "    return self._rest(count, seat)",
+    )
+    rest = "def _rest(self, count, seat):\n    self.buzzer.ring()\n    return self.serve(count, seat=seat)\n"
+    world = _world(tmp_path, npu=STEP, now=head + rest)
+    assert [_lost(world, check) for check in ("parity-kwargs", "parity-hooks")] == [[], []]
