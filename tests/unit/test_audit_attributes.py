@@ -249,6 +249,93 @@ class TestOnKnownObjects:
         assert on_ar(tmp_path, lines) == []
 
 
+SWITCH = """
+    from dataclasses import dataclass
+    from functools import cached_property
+
+
+    @dataclass
+    class Switch:
+        level: int = 0
+        hook: "object" = None
+
+        @property
+        def is_on(self) -> bool | None:
+            return self.level > 0
+
+        @cached_property
+        def is_high(self):
+            return self.level > 9
+
+        @property
+        def handler(self):
+            return self.hook
+
+        @property
+        def maker(self) -> "type":
+            return int
+
+        def is_low(self):
+            return self.level < 3
+"""
+
+
+def on_switch(folder: Path, *lines: str, more: str = "") -> list[tuple[str, str]]:
+    """What is found in a method of the AR runner that gets a ``switch``."""
+    inner = "\n".join(f"        {line}" for line in lines)
+    runner = (
+        f"from vllm.switch import Switch\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):\n"
+        f"    def work(self, switch: Switch):\n{inner}\n\n    def start(self):\n        self.work(1)\n"
+    )
+    files = {"vllm/switch.py": SWITCH, AR: runner, "vllm/more.py": more}
+    return [(kind, subject) for kind, _, subject in seen(make_world(folder, files), "attributes")]
+
+
+class TestUses:
+    @pytest.mark.parametrize(
+        ("line", "found"),
+        [
+            ("return switch.is_on()", ("called-value", "Switch.is_on")),
+            ("return switch.is_high()", ("called-value", "Switch.is_high")),
+            ("return switch.level()", ("called-value", "Switch.level")),
+            ("return 1 if switch.is_low else 2", ("tested-method", "Switch.is_low")),
+            ("return not switch.is_low", ("tested-method", "Switch.is_low")),
+            ("return switch.is_low and 1", ("tested-method", "Switch.is_low")),
+            ("return 1 if (switch.is_on or switch.is_low) else 2", ("tested-method", "Switch.is_low")),
+            ("return [x for x in (1, 2) if switch.is_low]", ("tested-method", "Switch.is_low")),
+            ("return switch.is_low == 3", ("tested-method", "Switch.is_low")),
+        ],
+    )
+    def test_a_value_that_is_called_and_a_method_that_is_tested(
+        self, tmp_path: Path, line: str, found: tuple[str, str]
+    ) -> None:
+        assert on_switch(tmp_path, line) == [found]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "return switch.is_on, switch.level > 2, switch.is_low()",
+            "return 1 if switch.is_low() else 2",
+            "return switch.handler(), switch.maker()",
+            "return switch.is_low or 1",
+            "return switch.is_low is None",
+            "return 1 if switch.is_on and switch.level else 2",
+            "callback = switch.is_low",
+            "if hasattr(switch, 'is_on'):\n            switch.is_on()",
+        ],
+    )
+    def test_fit_uses(self, tmp_path: Path, line: str) -> None:
+        assert on_switch(tmp_path, line) == []
+
+    def test_an_heir_that_has_it_otherwise(self, tmp_path: Path) -> None:
+        heir = "from vllm.switch import Switch\n\nclass Loud(Switch):\n    def is_on(self):\n        pass\n"
+        assert on_switch(tmp_path, "return switch.is_on()", more=heir) == []
+
+    def test_on_self(self, tmp_path: Path) -> None:
+        lines = "@property\ndef ready(self) -> bool:\n    return True\n\n" + method("return self.ready()")
+        assert on_ar(tmp_path, lines) == [("called-value", "NPUARModelRunner.ready")]
+
+
 class TestWithoutOmni:
     def test_vllm_ascends_own_workers_are_audited(self, tmp_path: Path) -> None:
         ascend = f"""

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.audit.attributes.uses import Use, misused, note_uses
 from npu_upgrade.program.bindings import dotted
 from npu_upgrade.program.dead_code import branches, reached
 from npu_upgrade.program.members import members, own_members
@@ -27,13 +28,15 @@ _CATCHES = ("AttributeError", "Exception", "BaseException")
 class TypedRead:
     """``node`` reads ``name`` of a value that is an instance of ``owner`` (or a tensor), which lacks it.
 
-    ``name`` is ``[...]`` where the value is indexed.
+    ``name`` is ``[...]`` where the value is indexed. With ``misuse`` the class has the attribute, but
+    a value is called, or a method tested as a value.
     """
 
     frame: Frame
     node: ast.Attribute | ast.Subscript
     name: str
     owner: ClassSymbol | Tensor
+    misuse: Use | None = None
 
     @property
     def held(self) -> str:
@@ -47,15 +50,19 @@ def typed_reads(frame: Frame, types: Types, only: frozenset[str] | None = None) 
     ``only`` asks for no others than those on attributes of ``self`` with these names, where
     the parents of the class put something there that has what is read.
     """
-    for node in _live(reached(frame.node.body, types.vllm), types):
-        if not isinstance(node.ctx, ast.Load) or _is_first(node.value, frame):
+    for node, use in _live(reached(frame.node.body, types.vllm), types):
+        on_first = _is_first(node.value, frame)
+        if not isinstance(node.ctx, ast.Load) or (on_first and (use is None or only is not None)):
             continue
         if only is not None and _on_self(node.value, frame) not in only:
             continue
         name = node.attr if isinstance(node, ast.Attribute) else "[...]"
         if name in frame.locals.asked or (name.startswith("__") and name.endswith("__")):
             continue
-        if owner := _lacking(types.of(node.value, frame), name):
+        known = types.of(node.value, frame)
+        if use and only is None and (owner := misused(known, name, use)):
+            yield TypedRead(frame, node, name, owner, use)
+        elif not on_first and (owner := _lacking(known, name)):
             # A parameter annotated as a tensor is often given the buffer around one.
             on_self = bool(_on_self(node.value, frame))
             if isinstance(owner, Tensor) and not (on_self and name in _of_buffers(frame.cls, types)):
@@ -109,13 +116,15 @@ def _parents_had(node: ast.Attribute | ast.Subscript, name: str, frame: Frame, t
     )
 
 
-def _live(body: list[ast.stmt], types: Types) -> Iterator[ast.Attribute | ast.Subscript]:
-    """The attributes and indices of a function that are not behind a guard."""
+def _live(body: list[ast.stmt], types: Types) -> Iterator[tuple[ast.Attribute | ast.Subscript, Use | None]]:
+    """The attributes and indices of a function that are not behind a guard, each with its use."""
+    uses: dict[int, Use] = {}
     stack: list[ast.AST] = list(reversed(body))
     while stack:
         node = stack.pop()
         if isinstance(node, (ast.Attribute, ast.Subscript)):
-            yield node
+            yield node, uses.get(id(node))
+        note_uses(node, uses)
         stack += reversed(list(_children(node, types)))
 
 

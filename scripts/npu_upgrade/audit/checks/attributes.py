@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from npu_upgrade.audit.attributes.alive import may_run
 from npu_upgrade.audit.attributes.read_jobs import all_typed_reads
@@ -39,7 +40,7 @@ def check(world: World) -> Iterator[Finding]:
             yield _undefined(read, [other.cls for other in reads if _same(other, read)], world)
     for read in typed:
         if read.name == "[...]" or not _is_provided(read, mentions):
-            yield _lacking(read)
+            yield _misused(read) if read.misuse else _lacking(read)
 
 
 def _first_of(reads: Iterable[Read]) -> list[Read]:
@@ -67,7 +68,7 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
     if mentions.is_set_on(read.name, read.owner, dotted(read.node.value).rpartition(".")[2]):
         return True
     return any(
-        read.owner in cls.mro and read.name in own_members(cls)
+        read.owner in cls.mro and read.name in own_members(cls) and cls is not read.owner
         for file in mentions.files(read.name)
         for cls in file.classes.values()
     )
@@ -136,6 +137,20 @@ def _lacking(read: TypedRead) -> Finding:
         why="the expression raises when it is reached",
         todo=f"see what {read.owner.name} has now in its place",
         like="vllm-omni #2823" if isinstance(read.owner, Tensor) else "vllm-omni #6134",
+    )
+
+
+def _misused(read: TypedRead) -> Finding:
+    called = read.misuse == "called"
+    lacking = _lacking(read)
+    verb, is_now = ("calls", "is a value") if called else ("tests", "is a method")
+    return replace(
+        lacking,
+        kind="called-value" if called else "tested-method",
+        what=f"{read.frame.qualname} {verb} {_text(read)}, which {is_now} of {read.owner.name}",
+        why="calling the value raises TypeError" if called else "a method is always true, and equals nothing",
+        todo=f"use {read.name} without calling it" if called else f"call {read.name}",
+        like="",
     )
 
 
