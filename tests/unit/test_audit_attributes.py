@@ -336,6 +336,72 @@ class TestUses:
         assert on_ar(tmp_path, lines) == [("called-value", "NPUARModelRunner.ready")]
 
 
+def on_machine(folder: Path, line: str, getter: str = "getattr(torch, self.kind, None)") -> list[str]:
+    """What is found in a method of the AR runner that uses a global which a plugin's class makes."""
+    runner = (
+        f"from vllm.machines import machine\n{HEAD}\n\nclass NPUARModelRunner(OmniNPUModelRunner):\n"
+        f"    def work(self):\n        {line}\n\n    def start(self):\n        self.work()\n"
+    )
+    machines = """
+        from typing import TYPE_CHECKING
+
+        from vllm.machine import Machine
+
+        _machine = None
+        if TYPE_CHECKING:
+            machine: Machine
+
+        def __getattr__(name):
+            return _machine
+    """
+    machine = f"""
+        import torch
+
+        class Machine:
+            kind = "none"
+
+            def start_up(self):
+                pass
+
+            def __getattr__(self, key):
+                own = {getter}
+                return getattr(own, key, None)
+    """
+    mine = """
+        from vllm.machine import Machine
+
+        class Mine(Machine):
+            def cool_down(self):
+                pass
+    """
+    plugin = "def register():\n    return 'vllm_ascend.machine.Mine'\n"
+    files = {
+        "vllm/machines/__init__.py": machines,
+        "vllm/machine.py": machine,
+        "vllm_ascend/machine.py": mine,
+        "vllm_ascend/__init__.py": plugin,
+        AR: runner,
+    }
+    return [found.subject for found in findings(make_world(folder, files), "attributes")]
+
+
+class TestPluginsGlobal:
+    @pytest.mark.parametrize(
+        "line", ["machine.warm_up()", "from vllm.machines import machine as m\n        m.warm_up()"]
+    )
+    def test_what_the_plugins_class_lacks(self, tmp_path: Path, line: str) -> None:
+        assert on_machine(tmp_path, line) == ["Mine.warm_up"]
+
+    @pytest.mark.parametrize(
+        "line", ["machine.start_up()", "machine.cool_down()", "machine.kind", "machine.empty_cache()"]
+    )
+    def test_what_it_or_the_devices_module_has(self, tmp_path: Path, line: str) -> None:
+        assert on_machine(tmp_path, line) == []
+
+    def test_a_getter_that_may_give_anything(self, tmp_path: Path) -> None:
+        assert on_machine(tmp_path, "machine.warm_up()", "self.table") == []
+
+
 class TestWithoutOmni:
     def test_vllm_ascends_own_workers_are_audited(self, tmp_path: Path) -> None:
         ascend = f"""

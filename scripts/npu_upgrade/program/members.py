@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
+from npu_upgrade.program.device_module import DEVICE_NAMES, passes_on
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 from npu_upgrade.pycode.definitions import top_level
@@ -49,6 +50,8 @@ def members(cls: ClassSymbol) -> frozenset[str] | None:
     brought = provided_by_bases(cls)
     if brought is None or any(_is_dynamic(owner) for owner in cls.mro):
         return None
+    if any("__getattr__" in owner.methods for owner in cls.mro):
+        brought |= DEVICE_NAMES
     return frozenset(brought.union(*(own_members(owner) for owner in cls.mro)))
 
 
@@ -65,7 +68,10 @@ def own_members(cls: ClassSymbol) -> frozenset[str]:
 
 def _is_dynamic(cls: ClassSymbol) -> bool:
     """Whether it may have attributes that its source does not name."""
-    if _DYNAMIC & cls.methods.keys() or any(self_use(method.node).open for method in cls.methods.values()):
+    special = _DYNAMIC & cls.methods.keys()
+    if special == {"__getattr__"} and passes_on(cls.methods["__getattr__"].node):
+        special = set()
+    if special or any(self_use(method.node).open for method in cls.methods.values()):
         return True
     return any(key.arg == "metaclass" and _last(key.value) not in _HARMLESS_META for key in cls.node.keywords)
 

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
 from npu_upgrade.program.factories import made_by
+from npu_upgrade.program.lazy_globals import lazy_global
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, union
@@ -138,7 +139,10 @@ class Types:
         if key not in self._names:
             self._names[key] = None
             bindings = frame.locals.names.get(name, [])
-            self._names[key] = union(self._bound(item, frame) for item in bindings) if bindings else None
+            known = union(self._bound(item, frame) for item in bindings) if bindings else None
+            imported = not bindings or name in frame.file.local_imports
+            made = lazy_global(frame.file, name) if known is None and imported else None
+            self._names[key] = frozenset({made}) if made else known
         return self._names[key]
 
     def _bound(self, binding: Binding, frame: Frame) -> Type | None:
