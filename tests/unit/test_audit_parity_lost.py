@@ -78,3 +78,11 @@ def test_what_moved_to_a_helper_is_not_lost(tmp_path):
     rest = "def _rest(self, count, seat):\n    self.buzzer.ring()\n    return self.serve(count, seat=seat)\n"
     world = _world(tmp_path, npu=STEP, now=head + rest)
     assert [_lost(world, check) for check in ("parity-kwargs", "parity-hooks")] == [[], []]
+
+
+@pytest.mark.parametrize(("gone", "instead", "check", "subject"), [OPERAND, KEYWORD, CALL])
+def test_what_vllm_does_and_vllm_ascend_does_not_is_not_lost(tmp_path, gone, instead, check, subject):
+    lacking = STEP.replace(gone, instead)
+    before = runners(tmp_path / "old", gpu=STEP, npu=STEP, vllm=STEP, ascend=lacking)
+    after = runners(tmp_path / "new", gpu=STEP, npu=lacking, vllm=STEP, ascend=lacking)
+    assert _lost(World(after.triple, before), check) == []

@@ -41,7 +41,8 @@ def check(world: World) -> Iterator[Finding]:
             continue
         if not any(known[:2] == place and item.name in known[2] for known in told):
             told.add((*place, item.name))
-            yield lost_in(NAME, item, f"tests {item.name} beside {_short(item.among)}", item.name)
+            beside = f" beside {_short(item.among)}" if item.among else ""
+            yield lost_in(NAME, item, f"tests {item.name}{beside}", item.name)
 
 
 def _of_methods(world: World) -> Iterator[Finding]:

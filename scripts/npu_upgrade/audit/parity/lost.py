@@ -77,10 +77,11 @@ def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterato
     side = Effective(pair.npu)
     models = [m for m in (Effective(pair.gpu).methods.get(method.name),) if m]
     above = upstream_of(side, method.name, "vllm-ascend") if world.of_omni else None
+    vllm = upstream_of(side, method.name)
     models += [above] if above else []
     # What one of those that it follows gave up in the same time is not lost, but followed.
     followed = [(before, m) for m in models if (before := _before(m, world))]
-    reached = [place.node for place in side.reach(method).values() if place.file.project != "vllm"]
+    others = _others(method, old, side)
     for kind, items_of in ((OPERAND, _operands), (KEYWORD, _keywords), (STEP, _steps)):
         gone = items_of(old.node) - items_of(method.node)
         given_up = {item for b, m in followed for item in items_of(b.node) - items_of(m.node)}
@@ -88,40 +89,71 @@ def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterato
         come = {
             among for among, name in items_of(method.node) - items_of(old.node) if (among, name) not in known
         }
+        apart = items_of(vllm.node) - items_of(above.node) if vllm and above else {}
         for item in gone:
+            # What vllm-ascend does not do as vllm does, and an ``if`` that stands there elsewhere still.
+            if item in apart or (not item[0] and item in items_of(method.node)):
+                continue
             # Something of this method's own in the same place: it is another name for it.
             if item[0] in come or (kind == STEP and come):
                 continue
-            model = next((m for m in models if item in items_of(m.node)), None)
-            if model and item not in given_up and not _elsewhere(kind, item, method, old, reached):
+            model = next((m for m in models if _has(kind, item, items_of(m.node))), None)
+            if model and item not in given_up and not _elsewhere(kind, item, method, old, others):
                 among, name = item
-                if not is_device_bound(f"{among} {name}") and not is_replaced(name):
+                known_there = above is not None and name in text_of(above.node)
+                if known_there or not (is_device_bound(f"{among} {name}") or is_replaced(name)):
                     yield Lost(kind, name, among, method, model)
 
 
-def _elsewhere(kind: str, item: Item, method: Method, old: Method, reached: Iterable[Function]) -> bool:
-    """Whether the method has it in another way: in what it calls, or spelled or passed otherwise."""
+def _has(kind: str, item: Item, items: Counter[Item]) -> bool:
+    """Whether it is among the items of a method that is followed: an operand beside whatever else, a
+    keyword of a callee that it may have in a local name.
+    """
     among, name = item
-    nodes = [node for node in reached if node is not method.node]
+    if item in items or kind == STEP or not among:
+        return item in items
+    last = among.rpartition(".")[2]
+    return any(n == name and (kind == OPERAND or a.rpartition(".")[2] == last) for a, n in items)
+
+
+def _others(method: Method, old: Method, side: Effective) -> list[tuple[Function, Function | None]]:
+    """What the method calls that is new or reads otherwise than before, each with the old one."""
+    before = Effective(old.owner).reach(old).values()
+    known = {(place.file.path, place.name): place.node for place in before}
+    reached = [place for place in side.reach(method).values() if place.node is not method.node]
+    pairs = [(place.node, known.get((place.file.path, place.name))) for place in reached]
+    return [(node, was) for node, was in pairs if was is None or text_of(was) != text_of(node)]
+
+
+def _elsewhere(
+    kind: str, item: Item, method: Method, old: Method, others: Iterable[tuple[Function, Function | None]]
+) -> bool:
+    """Whether the method has it in another way now: in what it calls, or spelled or passed otherwise."""
+    among, name = item
+    texts = [(text_of(node), text_of(was) if was else "") for node, was in others]
     if kind == KEYWORD:
         calls = [_calls(node).get(among, []) for node in (old.node, method.node)]
         if not calls[1] or any(_is_spread(call) for call in calls[1]):
             return True  # the call itself is gone, or passes what cannot be told
         more = max(len(c.args) for c in calls[1]) > max((len(c.args) for c in calls[0]), default=0)
-        return more or any(item in _keywords(node) for node in nodes)
+        moved = any(now.count(f"{name}=") > was.count(f"{name}=") for now, was in texts)
+        return more or moved
     if kind == OPERAND:
-        as_often = text_of(method.node).count(name) >= text_of(old.node).count(name)
-        return as_often or any(name in text_of(node) for node in nodes) or among not in text_of(method.node)
-    return among in _calls(method.node) or any(among in _calls(node) for node in nodes)
+        here = text_of(method.node)
+        as_often = here.count(name) >= text_of(old.node).count(name)
+        return as_often or among not in here or any(now.count(name) > was.count(name) for now, was in texts)
+    called = f"{among.rpartition('.')[2]}("
+    return among in _calls(method.node) or any(now.count(called) > was.count(called) for now, was in texts)
 
 
 @functools.lru_cache(maxsize=1024)  # nodes are their own keys
 def _operands(node: Function) -> Counter[Item]:
-    """The operands of the conditions that join several, each with each of the others."""
+    """The operands of conditions, each with each of the others; those of ``if`` alone too."""
     found: Counter[Item] = Counter()
     for condition in conditions_of(node):
         parts = list(dict.fromkeys(condition.parts))
         found.update((other, part) for part in parts for other in parts if part != other)
+        found.update(("", part) for part in parts if len(parts) == 1)
     return found
 
 
