@@ -1,6 +1,7 @@
-"""Looks at the old pair in a process of its own while the new one is looked at in this one.
+"""Looks at something in a process of its own while something else is looked at in this one.
 
-Two cores halve the time, and neither process holds the trees of both.
+That is the old pair beside the new one, and without an old pair the checks that have least in
+common with the others. Two cores halve the time, and no process holds the trees of both pairs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,19 @@ from npu_upgrade.audit.cache import KeptFindings
 from npu_upgrade.audit.finding import from_json
 from npu_upgrade.audit.outcome import Outcome, look
 from npu_upgrade.audit.world import World
+
+_APART = ("cuda-names", "duplicates", "markers", "stale-copies", "workarounds")
+
+
+def look_at_both(world: World, names: Sequence[str]) -> tuple[Outcome, Outcome]:
+    """The outcome of a triple and of the old one beside it, which is empty when there is none."""
+    if world.old:
+        waiting = look_beside(World(world.old.triple), names)
+        return look(world, names), waiting()
+    waiting = look_beside(world, [name for name in names if name in _APART])
+    found = look(world, [name for name in names if name not in _APART])
+    found.add(waiting())
+    return found, Outcome()
 
 
 def look_beside(world: World, names: Sequence[str]) -> Callable[[], Outcome]:

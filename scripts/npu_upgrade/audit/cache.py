@@ -21,31 +21,25 @@ _PACKAGES = ("audit", "program", "pycode", "sources", "upgrade")
 
 
 class KeptFindings:
-    """What the checks found on one triple, and on the old one it is compared with, by check."""
+    """What each check found on one triple and the old one beside it: a file for each, in one folder."""
 
     def __init__(self, world: World) -> None:
         triples = [world.triple] + ([world.old.triple] if world.old else [])
         content = [_content(tree) for triple in triples for tree in _trees(triple)]
-        self.place = cache_root() / "audit" / f"{sha256(json.dumps([content, _maker()]))[:24]}.json"
-        self._found: dict[str, list[Finding]] = {}
-        self._changed = False
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            stored = json.loads(self.place.read_text("utf-8"))
-            self._found = {name: [from_json(entry) for entry in found] for name, found in stored.items()}
+        self.folder = cache_root() / "audit" / sha256(json.dumps([content, _maker()]))[:24]
 
     def get(self, check: str) -> list[Finding] | None:
-        return self._found.get(check)
+        """The findings of a check, None when they are not known."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            stored = json.loads((self.folder / f"{check}.json").read_text("utf-8"))
+            return [from_json(entry) for entry in stored]
+        return None
 
     def put(self, check: str, found: list[Finding]) -> None:
-        self._found[check], self._changed = found, True
-
-    def save(self) -> None:
-        """Write what was added; a cache that cannot be written is no reason to fail."""
-        if not self._changed:
-            return
-        stored = {name: [finding.as_json() for finding in found] for name, found in self._found.items()}
+        """Keep them; a cache that cannot be written is no reason to fail."""
         with contextlib.suppress(BadInput):
-            write_atomic(self.place, json.dumps(stored))
+            text = json.dumps([finding.as_json() for finding in found])
+            write_atomic(self.folder / f"{check}.json", text)
 
 
 def _trees(triple: Triple) -> list[SourceTree]:

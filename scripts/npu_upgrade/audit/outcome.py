@@ -23,6 +23,11 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
 
+    def add(self, other: Outcome) -> None:
+        """Take in what other checks found on the same triple."""
+        self.findings = in_order([*self.findings, *other.findings])
+        self.faults |= other.faults
+
     def without(self, checks: Sequence[str]) -> list[Finding]:
         """The findings of all but some checks."""
         return [finding for finding in self.findings if finding.check not in checks]
@@ -40,7 +45,6 @@ def look(world: World, names: Sequence[str]) -> Outcome:
                 if name not in outcome.faults:
                     kept.put(name, found)
             outcome.findings += found
-    kept.save()
     outcome.findings = in_order(outcome.findings)
     return outcome
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.beside import look_beside
+from npu_upgrade.audit.beside import look_at_both
 from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.judge import NEW, Judged, judge
-from npu_upgrade.audit.outcome import Outcome, look
 from npu_upgrade.audit.report import as_data, as_text, counts
 from npu_upgrade.audit.run import check_names
 from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
@@ -83,9 +82,8 @@ def run(args: argparse.Namespace) -> Result:
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
-    waiting = look_beside(old, names) if old else Outcome
     say(f"auditing {_named(asked.triple)}" + (f", and {_named(asked.old)}" if asked.old else ""))
-    found, before = look(World(asked.triple, old), names), waiting()
+    found, before = look_at_both(World(asked.triple, old), names)
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
     judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
