@@ -43,6 +43,13 @@ def test_a_step_that_an_upgrade_lost_is_told_where_only_vllm_ascend_has_it(tmp_p
     assert _lost(world, "parity-hooks") == [("NPUARModelRunner", "buzzer.ring in step")]
 
 
+@pytest.mark.parametrize(("value", "told"), [("None", False), ("[]", False), ("True", True)])
+def test_leaving_out_an_empty_value_is_no_loss(tmp_path, value, told):
+    had = STEP.replace("seat=seat", f"seat={value}")
+    world = _world(tmp_path, npu=had, now=STEP.replace(", seat=seat", ""), gpu=had, old=had, new=had)
+    assert bool(_lost(world, "parity-kwargs")) is told
+
+
 @pytest.mark.parametrize(("gone", "instead", "check", "subject"), [OPERAND, KEYWORD])
 def test_what_it_never_had_is_not_lost(tmp_path, gone, instead, check, subject):
     lacking = STEP.replace(gone, instead)

@@ -21,6 +21,8 @@ from npu_upgrade.program.program import Method, Program
 from npu_upgrade.pycode.signatures import Function
 from npu_upgrade.pycode.walk import walk
 
+# What a callee takes where it is given nothing, most often.
+_EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
 OPERAND, KEYWORD, STEP = "operand", "keyword", "step"
 _LOG = ("logger.", "log.", "print", "super")
 # (what it is one of, what it is): the other operands of a condition, or a callee; and the text or name
@@ -159,9 +161,14 @@ def _operands(node: Function) -> Counter[Item]:
 
 @functools.lru_cache(maxsize=1024)
 def _keywords(node: Function) -> Counter[Item]:
-    """The keywords of the calls, each with what is called."""
-    calls = ((name, call) for name, calls in _calls(node).items() for call in calls)
-    return Counter((name, keyword.arg) for name, call in calls for keyword in call.keywords if keyword.arg)
+    """The keywords of the calls, each with what is called; leaving out an empty value is no loss."""
+    calls = ((name, call) for name, found in _calls(node).items() for call in found)
+    return Counter(
+        (name, keyword.arg)
+        for name, call in calls
+        for keyword in call.keywords
+        if keyword.arg and ast.unparse(keyword.value) not in _EMPTY
+    )
 
 
 @functools.lru_cache(maxsize=1024)
