@@ -1,0 +1,16 @@
+"""Gloo in place of HCCL: the backend named "hccl" of torch.distributed, for NPU and CPU tensors."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+
+def install() -> None:
+    """Let process groups with the backend "hccl" be gloo groups over the same memory."""
+    if not dist.is_available():
+        return
+    dist.Backend.register_backend("hccl", _gloo, devices=["npu", "cpu"])
+
+
+def _gloo(store, rank, size, timeout):
+    return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)

@@ -1,0 +1,122 @@
+"""``python -m npu_emulator.dry_run PLAN.json``: the import tier, then one forked process for each scenario.
+
+PLAN.json holds ``out`` (a folder for results), ``models`` (a folder for tiny checkpoints), ``modules`` (what
+the import tier imports), ``watched`` (files whose executed lines are recorded), and ``runs`` (scenario and
+tier). Each finished step is one JSON line on stdout, and its result one JSON file in ``out``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from npu_emulator.dry_run.executed import Executed
+from npu_emulator.dry_run.failure import describe
+
+
+def main(arguments: list[str]) -> int:
+    """Run a plan; the exit code is 0 when all results were written, whatever they say."""
+    plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    out = Path(plan["out"])
+    executed = Executed(plan["watched"])
+    result = _import(plan["modules"])
+    result["lines"] = executed.lines()
+    _write(out, "import", result)
+    if "error" in result:
+        return 0
+    for run in plan["runs"]:
+        _in_child(plan, run, out, executed)
+    return 0
+
+
+def _import(modules: list[str]) -> dict:
+    started = time.monotonic()
+    try:
+        from npu_emulator.dry_run.imports import import_all
+
+        import_all(modules)
+    except BaseException as error:
+        return {"error": describe(error), "seconds": time.monotonic() - started}
+    return {"seconds": time.monotonic() - started}
+
+
+def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
+    """Fork, run one scenario there, and see to it that the process and all it started are gone."""
+    name = f"{run['tier']}-{run['scenario']}"
+    started = time.monotonic()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(plan, run, out, name, executed)
+    status, late = _wait(pid, started + run["seconds"])
+    _end_group(pid)
+    path = out / f"{name}.json"
+    if not path.exists():
+        why = f"no result after {run['seconds']} s" if late else f"the process ended with status {status}"
+        _write(
+            out, name, {"error": {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late}}
+        )
+        return
+    print(json.dumps({"done": name, "seconds": round(time.monotonic() - started, 1)}), flush=True)
+
+
+def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> None:
+    """The forked process: its own session, its own log, one result file; never returns."""
+    os.setsid()
+    log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    code = 0
+    try:
+        from npu_emulator.dry_run.scenario import play
+
+        result = play(plan, run)
+    except BaseException as error:
+        result = {"error": describe(error)}
+        code = 1
+    try:
+        result["lines"] = executed.lines()
+        _write(out, name, result, announce=False)
+        from npu_emulator.autoload import end
+
+        end()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _wait(pid: int, deadline: float) -> tuple[int, bool]:
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), False
+        time.sleep(0.05)
+    os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), True
+
+
+def _end_group(group: int) -> None:
+    """End what the scenario's process left behind in its own session."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _write(out: Path, name: str, result: dict, announce: bool = True) -> None:
+    path = out / f"{name}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result), encoding="utf-8")
+    partial.rename(path)
+    if announce:
+        print(json.dumps({"done": name, "seconds": round(result.get("seconds", 0), 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Tiny checkpoints with real safetensors and a real tokenizer, made once by a seeded script."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+# scenario model -> the module that makes its checkpoint
+_MAKERS = {"dense": "dense", "omni_ar": "dense", "omni_generation": "dense"}
+
+
+def checkpoint(model: str, folder: Path) -> Path:
+    """The folder of the tiny checkpoint ``model`` inside ``folder``; it is made when it is missing."""
+    maker = _MAKERS[model]
+    target = folder / maker
+    if (target / "config.json").exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    importlib.import_module(f"npu_emulator.dry_run.models.{maker}").make(scratch)
+    try:
+        os.rename(scratch, target)  # whoever comes first wins
+    except OSError:
+        shutil.rmtree(scratch)
+    return target

@@ -1,0 +1,47 @@
+"""Play one scenario in one tier: start its engine, run its probes, judge each."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+
+from npu_emulator.dry_run import checks, engine
+from npu_emulator.dry_run.catalogue import Probe, Scenario, scenario
+from npu_emulator.dry_run.models import checkpoint
+
+GRAPHS = {"cudagraph_capture_sizes": [1, 2, 4]}
+
+
+def play(plan: dict, run: dict) -> dict:
+    """The result of one run: classes, seconds of each phase, and a verdict with its reason for each probe."""
+    wanted = scenario(run["scenario"])
+    stage = importlib.import_module(f"npu_emulator.dry_run.stages.{wanted.stage}")
+    folder = checkpoint(wanted.model, Path(plan["models"]))
+    started = time.monotonic()
+    running = stage.start(wanted, folder, options(wanted, run["tier"]))
+    result = {"classes": stage.classes(running), "start_seconds": time.monotonic() - started}
+    started = time.monotonic()
+    result["probes"] = [_judge(stage, running, wanted, folder, probe, plan) for probe in wanted.probes]
+    result["seconds"] = time.monotonic() - started
+    result["graphs"] = graphs()
+    return result
+
+
+def options(wanted: Scenario, tier: str) -> dict:
+    """The engine arguments of a tier."""
+    graph = {} if tier == "eager" else {"compilation_config": GRAPHS}
+    return engine.COMMON | {"enforce_eager": tier == "eager"} | graph | wanted.options
+
+
+def graphs() -> dict[str, int]:
+    """How many graphs were captured and replayed in this process."""
+    from npu_emulator import kernels
+
+    return dict(kernels.native.graphs())
+
+
+def _judge(stage, running, wanted: Scenario, folder: Path, probe: Probe, plan: dict) -> dict:
+    outputs = stage.run(running, probe)
+    why = checks.CHECKS[probe.check](stage, running, wanted, folder, probe, outputs, plan)
+    return {"name": probe.name, "why": why, "tokens": [output.tokens for output in outputs]}

@@ -1,0 +1,42 @@
+"""What the AR and generation stages of vllm-omni share."""
+
+from __future__ import annotations
+
+from npu_emulator.dry_run import engine
+from npu_emulator.dry_run.stages import plain
+
+WORKER = "vllm_omni.platforms.npu.worker"
+
+
+def start(folder, options, *, worker_type: str, architecture: type, scheduler: str):
+    """An engine whose worker and runner are vllm-omni's, on one registered tiny model class."""
+    import vllm_omni  # noqa: F401 - patches vLLM
+    from vllm import ModelRegistry
+    from vllm_omni.engine.arg_utils import OmniEngineArgs
+    from vllm_omni.model_executor.models.registry import OmniModelRegistry
+
+    name = architecture.__name__
+    for registry in (OmniModelRegistry, ModelRegistry):
+        registry.register_model(name, architecture)
+    arguments = OmniEngineArgs(
+        model=str(folder),
+        worker_type=worker_type,
+        engine_output_type=options.pop("engine_output_type", "text"),
+        model_stage=options.pop("model_stage", "thinker"),
+        model_arch=name,
+        scheduler_cls=scheduler,
+        skip_tokenizer_init=False,
+        **options,
+    )
+    return engine.start(arguments)
+
+
+def classes(running, kind: str) -> dict[str, str]:
+    """The classes in use; ``kind`` is "ar" or "generation"."""
+    worker = engine.worker_of(running)
+    word = {"ar": "AR", "generation": "Generation"}[kind]
+    expected = (
+        f"{WORKER}.npu_{kind}_worker.NPU{word}Worker",
+        f"{WORKER}.npu_{kind}_model_runner.NPU{word}ModelRunner",
+    )
+    return plain.named(worker, worker.model_runner, expected)
