@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from npu_emulator import record
 from npu_emulator.dry_run.executed import Executed
 from npu_emulator.dry_run.failure import describe
 
@@ -70,6 +71,7 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
     log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    _own_record(out / f"{name}.record")
     code = 0
     try:
         from npu_emulator.dry_run.scenario import play
@@ -88,6 +90,12 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _own_record(folder: Path) -> None:
+    """Let this process and all it starts write their events into a folder of this run."""
+    folder.mkdir(exist_ok=True)
+    os.environ[record.FOLDER] = str(folder)
 
 
 def _wait(pid: int, deadline: float) -> tuple[int, bool]:
