@@ -42,8 +42,8 @@ class Scenario:
     """One engine start in each of its ``tiers``.
 
     ``stage`` picks the driver (plain, ar, generation, …), ``model`` the tiny checkpoint, ``options`` are
-    engine arguments, ``omni`` tells whether it needs vllm-omni. ``runner`` and ``worker`` are the class
-    names that must have run; empty: the stage's own.
+    engine arguments, ``omni`` tells whether it needs vllm-omni, ``core`` whether it runs when nothing is
+    chosen, ``seconds`` is the longest it may take.
     """
 
     name: str
@@ -54,17 +54,18 @@ class Scenario:
     tiers: tuple[str, ...] = ("eager", "graph")
     options: dict[str, Any] = field(default_factory=dict)
     omni: bool = True
+    core: bool = False
     seconds: int = 240
 
 
 _AR_PROBES = (BATCH_1, BATCH_4, CHUNKED, PENALTY, SEEDED)
 
 SCENARIOS = (
-    Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False),
-    Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar", _AR_PROBES),
+    Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False, core=True),
+    Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar", _AR_PROBES, core=True),
     Scenario(
         "generation", "a one-shot stage with code2wav-like output", "generation", "omni_generation",
-        (Probe("batch 1", (_SHORT,), check="finishes"), Probe("batch 4", _BATCH, check="finishes")),
+        (Probe("batch 1", (_SHORT,), check="finishes"), Probe("batch 4", _BATCH, check="finishes")), core=True,
     ),
 )  # fmt: skip
 
