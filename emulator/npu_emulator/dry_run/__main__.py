@@ -21,6 +21,7 @@ from npu_emulator.dry_run.failure import describe
 
 def main(arguments: list[str]) -> int:
     """Run a plan; the exit code is 0 when all results were written, whatever they say."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a running scenario is ended as well
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     out = Path(plan["out"])
     executed = Executed(plan["watched"])
@@ -53,8 +54,10 @@ def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
     pid = os.fork()
     if pid == 0:
         _child(plan, run, out, name, executed)
-    status, late = _wait(pid, started + run["seconds"])
-    _end_group(pid)
+    try:
+        status, late = _wait(pid, started + run["seconds"])
+    finally:
+        _end_group(pid)
     path = out / f"{name}.json"
     if not path.exists():
         why = f"no result after {run['seconds']} s" if late else f"the process ended with status {status}"
@@ -68,6 +71,7 @@ def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
 def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> None:
     """The forked process: its own session, its own log, one result file; never returns."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
