@@ -43,7 +43,8 @@ class Scenario:
 
     ``stage`` picks the driver (plain, ar, generation, …), ``model`` the tiny checkpoint, ``options`` are
     engine arguments, ``omni`` tells whether it needs vllm-omni, ``core`` whether it runs when nothing is
-    chosen, ``seconds`` is the longest it may take.
+    chosen, ``vllm_reference`` whether its tokens are compared with vLLM's own on a CPU instead of the stage's
+    reference in torch, ``seconds`` is the longest it may take.
     """
 
     name: str
@@ -55,13 +56,14 @@ class Scenario:
     options: dict[str, Any] = field(default_factory=dict)
     omni: bool = True
     core: bool = False
+    vllm_reference: bool = False
     seconds: int = 240
 
 
 _AR_PROBES = (BATCH_1, BATCH_4, CHUNKED, PENALTY, SEEDED)
 
 SCENARIOS = (
-    Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False, core=True),
+    Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False, core=True, vllm_reference=True),
     Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar", _AR_PROBES, core=True),
     Scenario(
         "generation", "a one-shot stage with code2wav-like output", "generation", "omni_generation",
