@@ -2,7 +2,8 @@
 
 PLAN.json holds ``out`` (a folder for results), ``models`` (a folder for tiny checkpoints), ``modules`` (what
 the import tier imports), ``watched`` (files whose executed lines are recorded), and ``runs`` (scenario and
-tier). Each finished step is one JSON line on stdout, and its result one JSON file in ``out``.
+tier). Each finished step is one JSON line on stdout, and its result one JSON file in ``out``. A run may name
+an ``out`` of its own, and with ``shadow`` (package -> folder) files to import instead of the installed ones.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     if "error" in result:
         return 0
     for run in plan["runs"]:
-        _in_child(plan, run, out, executed)
+        _in_child(plan, run, Path(run.get("out", out)), executed)
     return 0
 
 
@@ -49,6 +50,7 @@ def _import(modules: list[str]) -> dict:
 def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
     """Fork, run one scenario there, and see to it that the process and all it started are gone."""
     name = f"{run['tier']}-{run['scenario']}"
+    out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     sys.stdout.flush()
     pid = os.fork()
@@ -79,7 +81,9 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
     code = 0
     try:
         from npu_emulator.dry_run.scenario import play
+        from npu_emulator.dry_run.shadow import shadow
 
+        shadow(run.get("shadow", {}))
         result = play(plan, run)
     except BaseException as error:
         result = {"error": describe(error)}

@@ -6,7 +6,10 @@ import importlib
 
 
 def import_all(modules: list[str]) -> None:
-    """Activate the platform, apply vllm-ascend's patches as its worker does, import ``modules``."""
+    """Activate the platform, apply vllm-ascend's patches as its worker does, import ``modules``.
+
+    Without ``modules`` only the platform: each scenario imports the rest itself.
+    """
     import torch  # noqa: F401 - starts the emulation
     from vllm.platforms import current_platform
 
@@ -16,6 +19,8 @@ def import_all(modules: list[str]) -> None:
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
+    if not modules:
+        return
     from vllm_ascend.utils import adapt_patch
 
     adapt_patch(is_global_patch=True)
