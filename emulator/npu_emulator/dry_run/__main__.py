@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from npu_emulator import record
-from npu_emulator.dry_run.executed import Executed
+from npu_emulator.dry_run import observe
+from npu_emulator.dry_run.executed import Executed, watch
 from npu_emulator.dry_run.failure import describe
 
 
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a running scenario is ended as well
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     out = Path(plan["out"])
-    executed = Executed(plan["watched"])
+    executed = watch(plan["watched"])
     result = _import(plan["modules"])
     result["lines"] = executed.lines()
     _write(out, "import", result)
@@ -42,6 +43,7 @@ def _import(modules: list[str]) -> dict:
         from npu_emulator.dry_run.imports import import_all
 
         import_all(modules)
+        observe.failures()
     except BaseException as error:
         return {"error": describe(error), "seconds": time.monotonic() - started}
     return {"seconds": time.monotonic() - started}
@@ -60,6 +62,8 @@ def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
         status, late = _wait(pid, started + run["seconds"])
     finally:
         _end_group(pid)
+        for event in observe.events("group", out / f"{name}.record"):  # a server has a session of its own
+            _end_group(event["group"])
     path = out / f"{name}.json"
     if not path.exists():
         why = f"no result after {run['seconds']} s" if late else f"the process ended with status {status}"
@@ -86,10 +90,10 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
         shadow(run.get("shadow", {}))
         result = play(plan, run)
     except BaseException as error:
-        result = {"error": describe(error)}
+        result = {"error": observe.first_failure() or describe(error)}
         code = 1
     try:
-        result["lines"] = executed.lines()
+        result["lines"] = observe.all_lines(executed.lines())
         _write(out, name, result, announce=False)
         from npu_emulator.autoload import end
 
@@ -103,6 +107,8 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
 def _own_record(folder: Path) -> None:
     """Let this process and all it starts write their events into a folder of this run."""
     folder.mkdir(exist_ok=True)
+    for earlier in folder.glob("*.jsonl"):
+        earlier.unlink()
     os.environ[record.FOLDER] = str(folder)
 
 

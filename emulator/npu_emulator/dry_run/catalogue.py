@@ -5,7 +5,7 @@ A scenario starts one engine. Its probes are groups of requests, run one after a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 TIERS = ("import", "eager", "graph", "serve")
@@ -19,21 +19,26 @@ _BATCH = (tuple(range(3, 20)), _SHORT, _LONG, (5,) * 33)
 class Probe:
     """One group of requests that run together.
 
-    ``prompts`` are token ids; ``sampling`` are arguments of SamplingParams. ``check`` says how the result is
-    judged: "tokens" (tokens and log-probabilities of a reference), "repeatable" (a seeded run twice, the
-    second time beside other requests, gives the same tokens), "finishes" (each request finishes).
+    ``prompts`` are token ids, a new request ``every`` so many steps (0: all at once); ``sampling`` are
+    arguments of SamplingParams. ``check`` names how the result is judged, see ``checks.py``.
     """
 
     name: str
     prompts: tuple[tuple[int, ...], ...]
     sampling: dict[str, Any] = field(default_factory=dict)
     check: str = "tokens"
+    every: int = 0
 
 
 BATCH_1 = Probe("batch 1", (_SHORT,))
 BATCH_4 = Probe("batch 4", _BATCH)
 CHUNKED = Probe("chunked prefill", (tuple(range(20, 170)), tuple(range(200, 330)), _SHORT))
 PENALTY = Probe("repetition penalty", _BATCH[:2], {"repetition_penalty": 1.7})
+PAYLOADS = (Probe("batch 1", (_SHORT,), check="payload"), Probe("batch 4", _BATCH, check="payload"))
+LONG_PAYLOADS = replace(CHUNKED, check="payload")
+JOINING = Probe("joining and leaving", (*_BATCH, _SHORT, (9, 4)), check="payload", every=3)
+PREEMPTED = Probe("preemption", tuple(tuple(range(start, start + 122)) for start in (10, 140, 270)), {"max_tokens": 16}, "preempted")
+IDLE = Probe("between dummy batches", (tuple(range(50, 200)), _SHORT), check="idle")
 SEEDED = Probe("seeded sampling", (_SHORT, _BATCH[0]), {"temperature": 0.8, "seed": 17}, "repeatable")
 
 
@@ -60,14 +65,46 @@ class Scenario:
     seconds: int = 240
 
 
+_SPLIT_PROBES = (BATCH_1, BATCH_4, CHUNKED)
+_TP2, _PP2 = {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}
+_LATENT = {"engine_output_type": "latent"}  # hidden states go to the next stage
 _AR_PROBES = (BATCH_1, BATCH_4, CHUNKED, PENALTY, SEEDED)
 
 SCENARIOS = (
     Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False, core=True, vllm_reference=True),
-    Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar", _AR_PROBES, core=True),
+    Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("synchronous", (_SHORT,), check="asynchronous")),
+        options={"async_scheduling": False, **_LATENT}, core=True,
+    ),
     Scenario(
         "generation", "a one-shot stage with code2wav-like output", "generation", "omni_generation",
-        (Probe("batch 1", (_SHORT,), check="finishes"), Probe("batch 4", _BATCH, check="finishes")), core=True,
+        PAYLOADS, core=True,
+    ),
+    Scenario("plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT_PROBES, options=_TP2, omni=False),
+    Scenario("plain-pp2", "pipeline parallel over two processes", "plain", "dense", _SPLIT_PROBES, options=_PP2, omni=False),
+    Scenario("ar-tp2", "an AR stage, tensor parallel over two processes", "ar", "omni_ar", _SPLIT_PROBES, options=_TP2),
+    Scenario("ar-pp2", "an AR stage, pipeline parallel over two processes", "ar", "omni_ar", _SPLIT_PROBES, options=_PP2),
+    Scenario(
+        "ar-async", "an AR stage with asynchronous scheduling", "ar", "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("asynchronous", (_SHORT,), check="asynchronous")),
+        options={"async_scheduling": True, **_LATENT},
+    ),
+    Scenario(
+        "prefer-model-sampler", "an AR stage whose model samples for itself", "sampler", "omni_sampler",
+        tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
+    ),
+    Scenario("talker", "an AR stage whose model makes codec codes with talker_mtp", "talker", "omni_talker", (*PAYLOADS, JOINING), options=_LATENT),
+    Scenario(
+        "ar-batches", "requests that join, leave, are split and are preempted", "ar", "omni_ar",
+        (JOINING, PREEMPTED), options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
+    ),
+    Scenario(
+        "plain-idle-dp", "an idle data-parallel rank's dummy batch on vllm-ascend alone", "plain", "dense", (IDLE,),
+        options={"enable_prefix_caching": True}, omni=False,
+    ),
+    Scenario(
+        "idle-dp", "an idle data-parallel rank's dummy batch in an AR stage", "ar", "omni_ar", (IDLE,),
+        options={"enable_prefix_caching": True},
     ),
 )  # fmt: skip
 

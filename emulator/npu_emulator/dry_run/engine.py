@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+
+from npu_emulator.dry_run import observe
 
 COMMON = {
     "dtype": "float32",
@@ -41,6 +44,19 @@ def start(arguments, worker_cls: str | None = None):
 def worker_of(engine):
     """The worker object of an engine with one worker in this process."""
     return engine.model_executor.driver_worker.worker
+
+
+def observed(engine) -> list[dict]:
+    """What each worker tells about itself (:func:`observe.worker`), in the order of their ranks."""
+    return engine.model_executor.collective_rpc(observe.worker)
+
+
+def end(engine) -> dict[str, Any]:
+    """What is known at the end of a run: the graphs that all workers captured and replayed."""
+    graphs: Counter[str] = Counter()
+    for found in observed(engine):
+        graphs.update(found["graphs"])
+    return {"graphs": dict(graphs)}
 
 
 def generate(engine, prompts, sampling: dict[str, Any], prefix: str = "") -> list[Output]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_current: Executed | None = None
+
 
 class Executed:
     """Records executed lines of ``files`` in this process and, after a fork, in the child for itself."""
@@ -24,3 +26,16 @@ class Executed:
         found = {path: sorted(data.lines(path) or []) for path in data.measured_files()}
         self._coverage.start()
         return found
+
+
+def watch(files: list[str]) -> Executed:
+    """Record the executed lines of ``files`` from now on; the first call of a process decides."""
+    global _current
+    if _current is None:
+        _current = Executed(files)
+    return _current
+
+
+def lines() -> dict[str, list[int]]:
+    """The executed lines of this process so far; none when nothing is watched."""
+    return _current.lines() if _current else {}

@@ -14,31 +14,29 @@ GRAPHS = {"cudagraph_capture_sizes": [1, 2, 4]}
 
 
 def play(plan: dict, run: dict) -> dict:
-    """The result of one run: classes, seconds of each phase, and a verdict with its reason for each probe."""
+    """The result of one run: classes, seconds of each phase, and a verdict with its reason for each probe.
+
+    Only ``absent``, with the reason, when the release has no such feature.
+    """
     wanted = scenario(run["scenario"])
     stage = importlib.import_module(f"npu_emulator.dry_run.stages.{wanted.stage}")
     folder = checkpoint(wanted.model, Path(plan["models"]))
     started = time.monotonic()
-    running = stage.start(wanted, folder, options(wanted, run["tier"]))
+    try:
+        running = stage.start(wanted, folder, options(wanted, run["tier"]))
+    except engine.Absent as error:
+        return {"absent": str(error), "seconds": time.monotonic() - started}
     result = {"classes": stage.classes(running), "start_seconds": time.monotonic() - started}
     started = time.monotonic()
     result["probes"] = [_judge(stage, running, wanted, folder, probe, plan) for probe in wanted.probes]
     result["seconds"] = time.monotonic() - started
-    result["graphs"] = graphs()
-    return result
+    return result | getattr(stage, "end", engine.end)(running)
 
 
 def options(wanted: Scenario, tier: str) -> dict:
     """The engine arguments of a tier."""
     graph = {} if tier == "eager" else {"compilation_config": GRAPHS}
     return engine.COMMON | {"enforce_eager": tier == "eager"} | graph | wanted.options
-
-
-def graphs() -> dict[str, int]:
-    """How many graphs were captured and replayed in this process."""
-    from npu_emulator import kernels
-
-    return dict(kernels.native.graphs())
 
 
 def _judge(stage, running, wanted: Scenario, folder: Path, probe: Probe, plan: dict) -> dict:

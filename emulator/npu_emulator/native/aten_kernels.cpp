@@ -6,6 +6,7 @@
 // without a reference implementation, and says their name. Must not know vLLM.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <torch/extension.h>
 #include <torch/library.h>
@@ -39,10 +40,15 @@ at::Tensor as_cpu(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) {}, options);
 }
 
-// A new NPU tensor with the content and strides of a CPU tensor.
+c10::DeviceIndex current_device() {
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice().index();
+}
+
+// A new NPU tensor with the content and strides of a CPU tensor; a negative device is the current one.
 at::Tensor to_npu(const at::Tensor& tensor, int device) {
   if (!tensor.defined() || tensor.device().type() != c10::DeviceType::CPU) return tensor;
-  const c10::Device npu(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device < 0 ? 0 : device));
+  const c10::Device npu(c10::DeviceType::PrivateUse1,
+                        device < 0 ? current_device() : static_cast<c10::DeviceIndex>(device));
   const auto options = at::TensorOptions().dtype(tensor.dtype()).device(npu);
   at::Tensor result = at::empty_strided(tensor.sizes(), tensor.strides(), options);
   if (tensor.numel()) as_cpu(result).copy_(tensor);
@@ -233,7 +239,7 @@ struct Call {
   std::vector<std::pair<at::Tensor, at::Tensor>> resized;  // empty outputs, which the CPU kernel may resize
   std::vector<at::Tensor> targets;                         // where a replay puts its results
   c10::optional<c10::Device> asked;                        // the device argument, if there is one
-  int device = 0;
+  int device = -1;                                         // of an NPU argument
 
   at::Tensor in(const at::Tensor& tensor, bool written) {
     if (!on_npu(tensor)) return tensor;
@@ -324,7 +330,7 @@ py::object& default_generator_of() {
 
 at::Generator default_generator(int device) {
   py::gil_scoped_acquire gil;
-  return default_generator_of()(device).cast<at::Generator>();
+  return default_generator_of()(device < 0 ? current_device() : device).cast<at::Generator>();
 }
 
 // Random operators called without a generator use the device's default one.
@@ -500,7 +506,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              [](py::object function) { default_generator_of() = std::move(function); });
   module.def("on_missing", [](py::object function) { missing_listener() = std::move(function); });
   module.def("as_cpu", &as_cpu);
-  module.def("to_npu", &to_npu, py::arg("tensor"), py::arg("device") = 0);
+  module.def("to_npu", &to_npu, py::arg("tensor"), py::arg("device") = -1);
   module.def("recording", &recording);
   module.def("record", [](py::object function) { record(python_step(std::move(function))); });
   module.def("calls", [] {

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+
 from npu_emulator.dry_run import engine
 from npu_emulator.dry_run.stages import plain
 
 WORKER = "vllm_omni.platforms.npu.worker"
 
 
-def start(folder, options, *, worker_type: str, architecture: type, scheduler: str):
-    """An engine whose worker and runner are vllm-omni's, on one registered tiny model class."""
+def start(folder, options, *, worker_type: str, model: str, scheduler: str):
+    """An engine whose worker and runner are vllm-omni's, on the tiny model of module ``models/{model}.py``."""
     import vllm_omni  # noqa: F401 - patches vLLM
     from vllm import ModelRegistry
     from vllm_omni.engine.arg_utils import OmniEngineArgs
     from vllm_omni.model_executor.models.registry import OmniModelRegistry
 
+    architecture = importlib.import_module(f"npu_emulator.dry_run.models.{model}").MODEL
     name = architecture.__name__
     for registry in (OmniModelRegistry, ModelRegistry):
         registry.register_model(name, architecture)
@@ -33,10 +36,9 @@ def start(folder, options, *, worker_type: str, architecture: type, scheduler: s
 
 def classes(running, kind: str) -> dict[str, str]:
     """The classes in use; ``kind`` is "ar" or "generation"."""
-    worker = engine.worker_of(running)
     word = {"ar": "AR", "generation": "Generation"}[kind]
     expected = (
         f"{WORKER}.npu_{kind}_worker.NPU{word}Worker",
         f"{WORKER}.npu_{kind}_model_runner.NPU{word}ModelRunner",
     )
-    return plain.named(worker, worker.model_runner, expected)
+    return plain.named(running, expected)

@@ -17,21 +17,21 @@ def start(wanted, folder, options):
 
 def run(running, probe, prefix="", prompts=None):
     """The outputs of a probe's requests."""
-    return engine.generate(running, prompts or probe.prompts, probe.sampling, prefix or probe.name)
+    prefix = prefix or f"{probe.name} "
+    return engine.generate(running, prompts or probe.prompts, probe.sampling, prefix, probe.every)
 
 
 def classes(running) -> dict[str, str]:
     """The worker and runner classes in use, and those expected."""
-    worker = engine.worker_of(running)
-    return named(worker, worker.model_runner, EXPECTED)
+    return named(running, EXPECTED)
 
 
-def named(worker, runner, expected) -> dict[str, str]:
-    """Full class names of what runs and of what should."""
-    names = [f"{type(one).__module__}.{type(one).__name__}" for one in (worker, runner)]
+def named(running, expected) -> dict[str, str]:
+    """Full class names of what runs in every worker, and of what should."""
+    found = engine.observed(running)
     return {
-        "worker": names[0],
-        "runner": names[1],
+        "worker": " and ".join(sorted({one["worker"] for one in found})),
+        "runner": " and ".join(sorted({one["runner"] for one in found})),
         "expected_worker": expected[0],
         "expected_runner": expected[1],
     }
