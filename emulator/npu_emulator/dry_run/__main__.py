@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -94,6 +95,7 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
         code = 1
     try:
         result["lines"] = observe.all_lines(executed.lines())
+        result["peak_mib"] = _peak_mib()
         _write(out, name, result, announce=False)
         from npu_emulator.autoload import end
 
@@ -102,6 +104,12 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _peak_mib() -> int:
+    """The most memory this process used, and the largest of those it started: an upper bound for two workers."""
+    own, started = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return (own + 2 * started) // 1024
 
 
 def _own_record(folder: Path) -> None:
