@@ -107,8 +107,9 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
 
 
 def _peak_mib() -> int:
-    """The most memory this process used, and the largest of those it started: an upper bound for two workers."""
-    own, started = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """The most memory this process used and, counted for two workers, the largest of those it started."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    own, started = (resource.getrusage(kind).ru_maxrss for kind in kinds)
     return (own + 2 * started) // 1024
 
 
