@@ -28,7 +28,7 @@ def ensure_tools():
         spec = read_spec("tools")
         if is_satisfied(spec.requirements):
             return
-        python = str(ensure(spec))
+        python = str(ensure(spec, inherited=True))
     except UpgradeError as error:
         sys.exit(report(error, as_text=sys.stdout.isatty()))
     os.environ[STARTED_IN] = str(spec.folder)

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -137,6 +137,12 @@ class Repo:
     def blob(self, sha: str) -> bytes:
         """The bytes of one blob."""
         return self._blobs([sha])[sha]
+
+    def blobs_of(self, files: Mapping[str, str], paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of some of ``files`` (path -> blob SHA), read in one go."""
+        wanted = {path: files[path] for path in paths}
+        read = self._blobs(set(wanted.values()))
+        return {path: read[sha] for path, sha in wanted.items()}
 
     def blobs(self, shas: Iterable[str]) -> dict[str, str]:
         """Blob SHA -> text, read in one go; bytes that are no UTF-8 become U+FFFD."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from npu_upgrade.files import sha256
@@ -25,8 +25,13 @@ def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:
         return below(sorted({*tree.list(), *texts} - gone), prefix)
 
     def data(path: str) -> bytes:
-        text = texts.get(path)
-        return tree.read(path).encode() if text is None else text.encode()
+        return many([path])[path]
+
+    def many(paths: Sequence[str]) -> dict[str, bytes]:
+        new = {path: text.encode() for path, text in texts.items() if text is not None}
+        return tree.contents([path for path in paths if path not in new]) | {
+            path: new[path] for path in paths if path in new
+        }
 
     return replace(
         tree,
@@ -37,4 +42,5 @@ def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:
         _has=lambda path: texts[path] is not None if path in texts else tree.exists(path),
         _bytes=data,
         _paths=listed,
+        _many=many,
     )

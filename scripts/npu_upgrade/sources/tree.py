@@ -48,6 +48,7 @@ class SourceTree:
     _has: Callable[[str], bool] = field(default=lambda path: False, repr=False)
     _bytes: Callable[[str], bytes] = field(default=lambda path: b"", repr=False)
     _paths: Callable[[str], Paths] = field(default=lambda prefix: [], repr=False)
+    _many: Callable[[Paths], dict[str, bytes]] | None = field(default=None, repr=False)
 
     def exists(self, path: str) -> bool:
         """Whether ``path`` is a file of this source."""
@@ -65,6 +66,10 @@ class SourceTree:
                 expected="a readable file",
                 try_="check its permissions; for a release, run again: opening it repairs the cache",
             ) from error
+
+    def contents(self, paths: Paths) -> dict[str, bytes]:
+        """The bytes of several files, of git in one go. Raises OSError when one cannot be read."""
+        return self._many(paths) if self._many else {path: self._bytes(path) for path in paths}
 
     def list(self, prefix: str = "") -> Paths:
         """Sorted paths of all files, or of those in the folder ``prefix``."""
@@ -123,6 +128,7 @@ def _open_git(spec: Spec) -> SourceTree:
         _has=lambda path: path in blobs(),
         _bytes=lambda path: repo.blob(blobs()[path]),
         _paths=lambda prefix: below(blobs(), prefix),
+        _many=lambda paths: repo.blobs_of(blobs(), paths),
     )
     tree.project = _project(tree)
     return tree

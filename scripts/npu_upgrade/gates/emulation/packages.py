@@ -1,0 +1,154 @@
+"""The Python package of a source tree as a folder one can import from, in the cache by its content.
+
+``emulation/packages/<hash>/`` holds the package with its data files, what its build would have generated,
+and its metadata with the entry points that the tree declares. It appears by one rename when complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from npu_upgrade.envs import locks
+from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.files import sha256
+from npu_upgrade.gates.emulation.entry_points import entry_points, entry_points_text
+from npu_upgrade.gates.emulation.generated import generated_files
+from npu_upgrade.paths import cache_root
+from npu_upgrade.progress import say
+from npu_upgrade.sources.tree import PACKAGES, SourceTree
+
+EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
+STAMP = "npu-upgrade-package.json"
+LAYOUT = 1  # raise it when what is written changes
+UNKNOWN_VERSION = "0.0.0+unknown"
+_COMPILED = (".so", ".pyd", ".o", ".a", ".pyc")  # of a checkout that was built, for another device
+_BESIDE = {"vllm_ascend": ("csrc/torch_binding.cpp", "csrc/torch_binding_meta.cpp")}
+_OWN_ENTRY_POINTS = {
+    "torch.backends": {"npu_emulator": "npu_emulator.autoload:start"},
+    "triton.backends": {"npu_emulator": "npu_emulator.triton_kernels"},
+}
+_PLUGIN = {"vllm.general_plugins": {"npu_emulator": "npu_emulator.dry_run.plugin:register"}}
+
+
+def materialise(tree: SourceTree, top: str) -> Path:
+    """The folder to put on PYTHONPATH for the package ``top`` of ``tree``; made when it is not there.
+
+    Raises :class:`BadInput` when the tree has no such package, :class:`Blocked` when the cache cannot be
+    written.
+    """
+    if not tree.exists(f"{top}/__init__.py"):
+        raise BadInput(
+            f"{tree.spec} has no package {top}", expected=f"sources of {PACKAGES[top]}", try_="another source"
+        )
+    paths = _paths(tree, top)
+    content = None if _fixed(tree) else tree.contents(paths)
+    folder = _store() / f"{top}-{_digest(tree, content)}"
+
+    def fill(into: Path) -> None:
+        _write(into, content if content is not None else tree.contents(paths))
+        _write(into, generated_files(top, tree.version or UNKNOWN_VERSION, set(paths)))
+        _write(into, _info(PACKAGES[top], tree.version or UNKNOWN_VERSION, entry_points(tree, top)))
+
+    return _kept(folder, fill)
+
+
+def emulator_info() -> Path:
+    """A folder for PYTHONPATH with the emulator's metadata, whose entry points start it in each process."""
+    points = dict(_OWN_ENTRY_POINTS)
+    if (EMULATOR / "npu_emulator" / "dry_run" / "plugin.py").exists():
+        points |= _PLUGIN
+    files = _info("npu-emulator", "0", points)
+    folder = _store() / f"npu_emulator-{sha256(json.dumps(points))[:16]}"
+    return _kept(folder, lambda into: _write(into, files))
+
+
+def _paths(tree: SourceTree, top: str) -> list[str]:
+    package = [path for path in tree.list(top) if not path.endswith(_COMPILED)]
+    return package + [path for path in _BESIDE.get(top, ()) if tree.exists(path)]
+
+
+def _fixed(tree: SourceTree) -> bool:
+    """Whether the tree's identity alone tells its content."""
+    return not tree.dirty and tree.spec.startswith(("pypi:", "git:"))
+
+
+def _digest(tree: SourceTree, content: dict[str, bytes] | None) -> str:
+    what = [f"{path} {sha256(data)}" for path, data in (content or {}).items()]
+    what += [] if content is not None else [tree.archive_sha256 or tree.spec.rpartition("@")[2]]
+    return sha256(json.dumps([LAYOUT, tree.version, *what]))[:16]
+
+
+def _info(project: str, version: str, points: dict[str, dict[str, str]]) -> dict[str, bytes]:
+    info = f"{project.replace('-', '_')}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+    texts = {f"{info}/METADATA": metadata, f"{info}/entry_points.txt": entry_points_text(points)}
+    return {path: text.encode() for path, text in texts.items()}
+
+
+def _store() -> Path:
+    return cache_root().absolute() / "emulation" / "packages"
+
+
+def _kept(folder: Path, fill) -> Path:
+    """``folder`` filled by ``fill``, now or before; in use until this process ends."""
+    locks.use(folder)
+    if not _complete(folder):
+        with locks.alone(folder):
+            if not _complete(folder):
+                _publish(folder, fill)
+        locks.use(folder)
+    with contextlib.suppress(OSError):
+        os.utime(folder / STAMP)
+    return folder
+
+
+def _complete(folder: Path) -> bool:
+    """Whether every file that was written is there whole: a cleaner may have been at the cache."""
+    try:
+        sizes = json.loads((folder / STAMP).read_text("utf-8"))
+        return all(os.stat(f"{folder}/{path}").st_size == size for path, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _publish(folder: Path, fill) -> None:
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    try:
+        say(f"unpacking {folder.name}")
+        finished = scratch / "finished"
+        finished.mkdir()
+        fill(finished)
+        files = [path for path in finished.rglob("*") if path.is_file()]
+        for path in files:
+            path.chmod(0o444)
+        sizes = {path.relative_to(finished).as_posix(): path.stat().st_size for path in files}
+        (finished / STAMP).write_text(json.dumps(sizes), "utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        finished.rename(folder)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(into: Path, files: dict[str, bytes]) -> None:
+    for path, data in files.items():
+        target = into / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def _cannot_write(folder: Path, error: OSError) -> Blocked:
+    return Blocked(
+        f"cannot write {folder}: {error.strerror or error}",
+        expected="a cache folder this user may write to, with room",
+        try_="free some space (upgrade.py env prune), or point XDG_CACHE_HOME at another folder",
+    )
