@@ -7,17 +7,24 @@ import torch
 from npu_emulator.operators.registry import reference
 from npu_emulator.problems import require
 
+_NAME = "npu_top_k_top_p"
 
-@reference("npu::npu_top_k_top_p")
+
+def _check(logits, p, k):
+    require(logits.dim() == 2, _NAME, f"logits have two dimensions, got {tuple(logits.shape)}")
+    require(p is not None or k is not None, _NAME, "p and k cannot both be None")
+    for name, limit, dtype in (("p", p, logits.dtype), ("k", k, torch.int32)):
+        if limit is None:
+            continue
+        rows = f"{name} must have {logits.shape[0]} rows, got {tuple(limit.shape)}"
+        require(limit.shape == logits.shape[:1], _NAME, rows)
+        require(limit.dtype == dtype, _NAME, f"{name} must be {dtype}, got {limit.dtype}")
+
+
+# vllm-ascend 0.18.0 ... 0.22.1rc1 bring the operator themselves, under their own name
+@reference("npu::npu_top_k_top_p", "_C_ascend::npu_apply_top_k_top_p")
 def npu_top_k_top_p(logits, p=None, k=None):
-    require(logits.dim() == 2, "npu_top_k_top_p", f"logits have two dimensions, got {tuple(logits.shape)}")
-    for name, limit in (("p", p), ("k", k)):
-        fits = limit is None or limit.shape == logits.shape[:1]
-        require(
-            fits,
-            "npu_top_k_top_p",
-            f"{name} must have {logits.shape[0]} rows, got {None if limit is None else tuple(limit.shape)}",
-        )
+    _check(logits, p, k)
     ordered, order = logits.sort(dim=-1)
     if k is not None:
         least = (ordered.shape[1] - k.long()).clamp(min=0)
