@@ -92,7 +92,7 @@ def check_python(spec: EnvSpec) -> None:
         raise Blocked(
             f"torch-npu {version} has no wheel for Python {running} on x86-64",
             expected=f"Python {_listed(pythons) or 'none: it has no x86-64 wheel at all'}",
-            try_=f"the same command with one of these, such as python{_newest(pythons)} (apt, uv python install)",
+            try_=f"the same command with one of these, such as python{_newest(pythons)}",
         )
 
 
@@ -108,7 +108,7 @@ def _check_torch(pinned: dict[str, Requirement], ascend: SourceTree) -> None:
     if torch.release != npu.release:
         raise BadInput(
             f"requirements.txt of {ascend.spec} pins torch {torch} with torch-npu {npu}",
-            expected=f"torch-npu {torch.base_version}, {torch.base_version}.postN or {torch.base_version}rcN: "
+            expected=f"torch-npu {torch.base_version}, {torch.base_version}.postN or .rcN: "
             "one is built for exactly one torch",
             try_="correct the pin that is wrong",
         )

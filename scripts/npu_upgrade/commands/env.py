@@ -1,0 +1,158 @@
+"""List, make and prune the Python environments that the gates run in.
+
+They live in the cache folder, made on first use and used again by every job. Environments of several
+GB share their files with one package cache by hard links, so a second one costs little. `prune`
+removes what is incomplete or was not used for long, never what a running process uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable
+
+from npu_upgrade.envs import locks, sizes
+from npu_upgrade.envs.entries import Entry, entries, remove
+from npu_upgrade.envs.heavy import uv_cache
+from npu_upgrade.envs.specs import read_spec
+from npu_upgrade.envs.store import ensure
+from npu_upgrade.errors import BadInput
+from npu_upgrade.progress import say
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "list, make and prune the environments the gates run in"
+EXAMPLES = """  upgrade.py env list
+  upgrade.py env make vllm-cpu
+  upgrade.py env make emulation --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+  upgrade.py env prune --older-than 14 --dry-run
+  upgrade.py env prune --all"""
+_FOR = {
+    "tools": "the commands themselves",
+    "test": "make test, lint and format",
+    "docs": "make docs",
+    "emulation": "upgrade.py emulate: torch, torch-npu and what the packages import",
+    "vllm-cpu": "a real vLLM on this machine's CPU",
+}
+_DAYS = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "make", "prune"))
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"for make: {', '.join(_FOR)}")
+    parser.add_argument(
+        "--older-than", type=float, metavar="DAYS", help=f"prune what was not used for DAYS ({_DAYS:.0f})"
+    )
+    parser.add_argument("--all", action="store_true", help="prune all, and the package cache")
+    parser.add_argument("--dry-run", action="store_true", help="say what prune would remove, remove nothing")
+    for name in ("omni", "ascend", "vllm"):
+        parser.add_argument(f"--{name}", metavar="SPEC", help=f"for make emulation: the vllm-{name}")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS; exit 2 for an unknown name, BLOCKED when an environment cannot be made."""
+    if args.name and args.action != "make":
+        raise BadInput(
+            f"env {args.action} takes no name", expected=f"upgrade.py env {args.action}", try_="leave it out"
+        )
+    if args.older_than is not None and args.older_than < 0:
+        raise BadInput("--older-than is negative", expected="a number of days", try_="--older-than 30")
+    actions: dict[str, Callable[[argparse.Namespace], Result]] = {
+        "list": _list,
+        "make": _make,
+        "prune": _prune,
+    }
+    return actions[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> Result:
+    found = entries()
+    cache = sizes.megabytes(uv_cache())
+    rows = [_row(entry) for entry in found]
+    data = {
+        "environments": [entry.as_json() | {"for": _what_for(entry)} for entry in found],
+        "package_cache": {"path": str(uv_cache()), "size_mb": cache},
+    }
+    text = table(("name", "for", "size", "complete", "last used", "path"), rows)
+    text += f"\n\npackage cache {uv_cache()}: {cache} MB, shared with the environments by hard links"
+    return Result(
+        Verdict.PASS, f"{len(found)} kept, {sum(not one.complete for one in found)} incomplete", data, text
+    )
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    said = entry.as_json()
+    size = "?" if entry.size_mb is None else f"{entry.size_mb} MB"
+    complete = "yes" if entry.complete else "no"
+    return entry.name, _what_for(entry), size, complete, said["last_used"], said["path"]
+
+
+def _what_for(entry: Entry) -> str:
+    return _FOR.get(entry.name, "") if entry.kind == "environment" else f"emulated runs: {entry.kind}"
+
+
+def _make(args: argparse.Namespace) -> Result:
+    if args.name not in _FOR:
+        raise BadInput(
+            f"no environment is called {args.name!r}" if args.name else "env make needs a name",
+            expected=f"one of {', '.join(_FOR)}",
+            try_="upgrade.py env make NAME",
+        )
+    makers = {"emulation": _emulation, "vllm-cpu": _vllm_cpu}
+    python = makers.get(args.name, lambda args: str(ensure(read_spec(args.name))))(args)
+    return Result(Verdict.PASS, f"{args.name} is ready", {"name": args.name, "python": python}, python)
+
+
+def _emulation(args: argparse.Namespace) -> str:
+    from npu_upgrade.audit.triples import open_project, open_triple
+    from npu_upgrade.gates.emulation.environment import prepare
+
+    if not args.ascend:
+        raise BadInput(
+            "which vllm-ascend the environment is for is not said",
+            expected="--ascend SPEC, with --omni SPEC for vllm-omni on it",
+            try_="upgrade.py env make emulation --ascend pypi:vllm-ascend==0.30.0rc2",
+        )
+    omni = open_project(args.omni, "vllm-omni") if args.omni else None
+    triple = open_triple(omni, args.ascend, args.vllm)
+    return str(prepare(triple.omni, triple.ascend, triple.vllm).python)
+
+
+def _vllm_cpu(args: argparse.Namespace) -> str:
+    from npu_upgrade.gates.vllm_cpu import cpu_python
+
+    return str(cpu_python())
+
+
+def _prune(args: argparse.Namespace) -> Result:
+    days = _DAYS if args.older_than is None else args.older_than
+    removed, busy, freed = [], [], 0
+    for entry in entries():
+        if not (args.all or not entry.complete or entry.unused_for(days)):
+            continue
+        size = remove(entry, dry_run=args.dry_run)
+        if size is None:
+            say(f"in use, kept: {entry.path}")
+            busy.append(str(entry.path))
+            continue
+        say(f"{'would remove' if args.dry_run else 'removed'} {entry.path} ({size} MB freed)")
+        removed.append(entry.as_json() | {"freed_mb": size})
+        freed += size
+    if args.all and not busy:
+        freed += _prune_package_cache(dry_run=args.dry_run)
+    verb = "would remove" if args.dry_run else "removed"
+    summary = f"{verb} {len(removed)}, {freed} MB" + (f"; {len(busy)} in use" if busy else "")
+    return Result(Verdict.PASS, summary, {"removed": removed, "in_use": busy, "freed_mb": freed})
+
+
+def _prune_package_cache(*, dry_run: bool) -> int:
+    """Remove the package cache, whose files then no environment holds any more; the MB that frees."""
+    folder = uv_cache()
+    with locks.alone_now(folder) as alone:
+        if not alone or not folder.is_dir():
+            return 0
+        freed = sizes.megabytes(folder)
+        if not dry_run:
+            shutil.rmtree(folder)
+        say(f"{'would remove' if dry_run else 'removed'} the package cache {folder} ({freed} MB)")
+    return freed
