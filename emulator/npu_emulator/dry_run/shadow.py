@@ -28,7 +28,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def shadow(packages: dict[str, str]) -> None:
-    """From now on import the modules of ``packages`` (name -> folder) from those folders where they have them.
+    """Import modules of ``packages`` (name -> folder) from those folders, where they have them, from now on.
 
     Raises :class:`EmulatorFault` when one of them was imported before: it would not be replaced.
     """
