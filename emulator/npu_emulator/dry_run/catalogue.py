@@ -37,7 +37,8 @@ PENALTY = Probe("repetition penalty", _BATCH[:2], {"repetition_penalty": 1.7})
 PAYLOADS = (Probe("batch 1", (_SHORT,), check="payload"), Probe("batch 4", _BATCH, check="payload"))
 LONG_PAYLOADS = replace(CHUNKED, check="payload")
 JOINING = Probe("joining and leaving", (*_BATCH, _SHORT, (9, 4)), check="payload", every=3)
-PREEMPTED = Probe("preemption", tuple(tuple(range(start, start + 122)) for start in (10, 140, 270)), {"max_tokens": 16}, "preempted")
+_NEARLY_A_BLOCK = tuple(tuple(range(start, start + 122)) for start in (10, 140, 270))
+PREEMPTED = Probe("preemption", _NEARLY_A_BLOCK, {"max_tokens": 16}, "preempted")
 IDLE = Probe("between dummy batches", (tuple(range(50, 200)), _SHORT), check="idle")
 SEEDED = Probe("seeded sampling", (_SHORT, _BATCH[0]), {"temperature": 0.8, "seed": 17}, "repeatable")
 
@@ -65,8 +66,6 @@ class Scenario:
     seconds: int = 240
 
 
-_SPLIT_PROBES = (BATCH_1, BATCH_4, CHUNKED)
-_TP2, _PP2 = {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}
 _LATENT = {"engine_output_type": "latent"}  # hidden states go to the next stage
 _AR_PROBES = (BATCH_1, BATCH_4, CHUNKED, PENALTY, SEEDED)
 
@@ -80,10 +79,6 @@ SCENARIOS = (
         "generation", "a one-shot stage with code2wav-like output", "generation", "omni_generation",
         PAYLOADS, core=True,
     ),
-    Scenario("plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT_PROBES, options=_TP2, omni=False),
-    Scenario("plain-pp2", "pipeline parallel over two processes", "plain", "dense", _SPLIT_PROBES, options=_PP2, omni=False),
-    Scenario("ar-tp2", "an AR stage, tensor parallel over two processes", "ar", "omni_ar", _SPLIT_PROBES, options=_TP2),
-    Scenario("ar-pp2", "an AR stage, pipeline parallel over two processes", "ar", "omni_ar", _SPLIT_PROBES, options=_PP2),
     Scenario(
         "ar-async", "an AR stage with asynchronous scheduling", "ar", "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("asynchronous", (_SHORT,), check="asynchronous")),
@@ -93,7 +88,10 @@ SCENARIOS = (
         "prefer-model-sampler", "an AR stage whose model samples for itself", "sampler", "omni_sampler",
         tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
     ),
-    Scenario("talker", "an AR stage whose model makes codec codes with talker_mtp", "talker", "omni_talker", (*PAYLOADS, JOINING), options=_LATENT),
+    Scenario(
+        "talker", "an AR stage whose model makes codec codes with talker_mtp", "talker", "omni_talker",
+        (*PAYLOADS, JOINING), options=_LATENT,
+    ),
     Scenario(
         "ar-batches", "requests that join, leave, are split and are preempted", "ar", "omni_ar",
         (JOINING, PREEMPTED), options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
@@ -106,6 +104,29 @@ SCENARIOS = (
         "idle-dp", "an idle data-parallel rank's dummy batch in an AR stage", "ar", "omni_ar", (IDLE,),
         options={"enable_prefix_caching": True},
     ),
+)  # fmt: skip
+
+_PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _BATCH[0], _LONG, _SHORT)))
+
+SCENARIOS += (
+    Scenario("moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False),
+    Scenario("mla", "latent attention on vllm-ascend alone", "published", "latent", _AR_PROBES, omni=False),
+    Scenario("image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False),
+)  # fmt: skip
+
+
+_SPLIT = (BATCH_1, BATCH_4, CHUNKED)
+_TP2, _PP2 = {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}
+_ASKED = (
+    Probe("completion", (_SHORT,)), Probe("streamed", (_SHORT,)), Probe("chat", (tuple(range(65, 91)),)),
+    Probe("three at once", _BATCH[:3]), Probe("stops", (), check="stops"),
+)  # fmt: skip
+SCENARIOS += (
+    Scenario("plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT, options=_TP2, omni=False),
+    Scenario("plain-pp2", "pipeline parallel over two processes", "plain", "dense", _SPLIT, options=_PP2, omni=False),
+    Scenario("ar-tp2", "an AR stage, tensor parallel over two processes", "ar", "omni_ar", _SPLIT, options=_TP2 | _LATENT),
+    Scenario("ar-pp2", "an AR stage, pipeline parallel over two processes", "ar", "omni_ar", _SPLIT, options=_PP2 | _LATENT),
+    Scenario("serve-plain", "vllm serve on vllm-ascend alone", "serve", "dense", _ASKED, ("serve",), omni=False, seconds=600),
 )  # fmt: skip
 
 

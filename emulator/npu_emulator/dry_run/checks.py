@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from npu_emulator.dry_run.engine import Output
+import torch
+
+from npu_emulator.dry_run.engine import Output, worker_of
 
 TOLERANCE = 2e-3  # of a log-probability in float32, over different orders of summation
 
@@ -50,10 +53,71 @@ def repeatable(stage, running, wanted, folder, probe, outputs, plan) -> str:
     return ""
 
 
+def payload(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """The reference's tokens, and its payload from what each request gathered over its steps."""
+    for index, (one, other) in enumerate(zip(outputs, stage.expected(folder, probe), strict=True)):
+        if not one.finished:
+            return f"request {index} did not finish"
+        if one.tokens != other.tokens:
+            return f"request {index}: tokens {one.tokens}, the reference has {other.tokens}"
+        for key, values in other.payload.items():
+            why = _differs(one.payload.get(key, []), values)
+            if why:
+                return f"request {index}: payload {key!r} {why}"
+    return ""
+
+
+def _differs(ours: list[Any], theirs: list[Any]) -> str:
+    if not ours:
+        return "is missing"
+    ours, theirs = torch.cat(ours), torch.cat(theirs)
+    if ours.shape != theirs.shape:
+        return f"has shape {tuple(ours.shape)}, the reference {tuple(theirs.shape)}"
+    far = float((ours.cpu().double() - theirs.double()).abs().max())
+    return "" if far <= TOLERANCE else f"is {far:.4f} away from the reference"
+
+
+def idle(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """The reference's tokens before an idle data-parallel rank's dummy batches and after them."""
+    why = tokens(stage, running, wanted, folder, probe, outputs, plan)
+    for _ in range(2):
+        worker_of(running).execute_dummy_batch()
+    again = stage.run(running, probe, "after ")
+    return why or tokens(stage, running, wanted, folder, probe, again, plan)
+
+
+def preempted(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """The reference's tokens although at least one request was preempted."""
+    if not any(output.preempted for output in outputs):
+        return "no request was preempted"
+    return tokens(stage, running, wanted, folder, probe, outputs, plan)
+
+
+def asynchronous(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """Tokens, and the runner schedules asynchronously exactly when the scenario asks for it."""
+    asked, found = wanted.options["async_scheduling"], worker_of(running).model_runner.use_async_scheduling
+    if bool(found) is not asked:
+        return f"the runner's use_async_scheduling is {found}, expected {asked}"
+    return tokens(stage, running, wanted, folder, probe, outputs, plan)
+
+
+def stops(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """The server ends when it is told to, and nothing of it is left."""
+    return stage.stop(running)
+
+
 def finishes(stage, running, wanted, folder, probe, outputs, plan) -> str:
     """Each request finishes."""
     late = [str(index) for index, output in enumerate(outputs) if not output.finished]
     return f"requests {', '.join(late)} did not finish" if late else ""
 
 
-CHECKS = {"tokens": tokens, "repeatable": repeatable, "finishes": finishes}
+CHECKS = {
+    "tokens": tokens,
+    "payload": payload,
+    "repeatable": repeatable,
+    "idle": idle,
+    "preempted": preempted,
+    "asynchronous": asynchronous,
+    "finishes": finishes, "stops": stops,
+}

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from npu_emulator.dry_run import observe
+from npu_emulator.dry_run import observe, payloads
 
 COMMON = {
     "dtype": "float32",
@@ -20,14 +20,22 @@ GREEDY = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "logprobs": 1
 _MOST_STEPS = 400
 
 
+class Absent(Exception):
+    """The release at hand has no such feature: nothing to judge, and no failure."""
+
+
 @dataclass
 class Output:
-    """What one request gave: token ids, the log-probability of each, and its multimodal payload."""
+    """What one request gave: token ids, the log-probability of each, and its multimodal payload.
+
+    ``payload`` has for each key the values of all steps; ``preempted`` tells how often the request was.
+    """
 
     tokens: list[int]
     logprobs: list[float]
-    payload: dict[str, Any]
+    payload: dict[str, list[Any]]
     finished: bool = True
+    preempted: int = 0
 
 
 def start(arguments, worker_cls: str | None = None):
@@ -59,37 +67,38 @@ def end(engine) -> dict[str, Any]:
     return {"graphs": dict(graphs)}
 
 
-def generate(engine, prompts, sampling: dict[str, Any], prefix: str = "") -> list[Output]:
-    """Run ``prompts`` (token ids) together; the outputs in their order."""
+def generate(engine, prompts, sampling: dict[str, Any], prefix: str = "", every: int = 0) -> list[Output]:
+    """Run ``prompts`` (token ids), a new one ``every`` so many steps (0: together); outputs in their order."""
     from vllm import SamplingParams
 
-    for index, prompt in enumerate(prompts):
-        parameters = SamplingParams(**GREEDY | sampling)
-        engine.add_request(f"{prefix}{index}", {"prompt_token_ids": list(prompt)}, parameters)
+    seen = payloads.observe(engine)
     finished: dict[str, Any] = {}
-    payloads: dict[str, dict[str, Any]] = {}
-    for _ in range(_MOST_STEPS):
-        if not engine.has_unfinished_requests():
+    names = [f"{prefix}{index}" for index in range(len(prompts))]
+    added = 0
+    for step in range(_MOST_STEPS):
+        while added < len(prompts) and added * every <= step:
+            parameters = SamplingParams(**GREEDY | sampling)
+            engine.add_request(names[added], _asked(prompts[added]), parameters)
+            added += 1
+        if added == len(prompts) and not engine.has_unfinished_requests():
             break
         for output in engine.step():
-            payloads.setdefault(output.request_id, {}).update(_payload(output))
             if output.finished:
                 finished[output.request_id] = output
-    names = [f"{prefix}{index}" for index in range(len(prompts))]
-    return [_read(finished.get(name), payloads.get(name, {})) for name in names]
+    return [_read(name, finished.get(name), seen) for name in names]
 
 
-def _payload(output) -> dict[str, Any]:
-    completion = output.outputs[0] if getattr(output, "outputs", None) else None
-    found = getattr(completion, "multimodal_output", None) or getattr(output, "multimodal_output", None)
-    return dict(found) if found else {}
+def _asked(prompt):
+    """A request as the engine takes it; one that is not token ids alone is so already."""
+    return prompt if isinstance(prompt, dict) else {"prompt_token_ids": list(prompt)}
 
 
-def _read(output, payload: dict[str, Any]) -> Output:
+def _read(name: str, output, seen: payloads.Observed) -> Output:
+    payload, preempted = seen.payloads.pop(name, {}), seen.preemptions.pop(name, 0)
     if output is None:
-        return Output([], [], payload, finished=False)
+        return Output([], [], payload, finished=False, preempted=preempted)
     completion = output.outputs[0]
     tokens = list(completion.token_ids)
     steps = completion.logprobs or []
     logprobs = [step[token].logprob for token, step in zip(tokens, steps, strict=False)]
-    return Output(tokens, logprobs, payload)
+    return Output(tokens, logprobs, payload, preempted=preempted)

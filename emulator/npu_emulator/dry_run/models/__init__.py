@@ -9,7 +9,16 @@ import tempfile
 from pathlib import Path
 
 # scenario model -> the module that makes its checkpoint
-_MAKERS = {"dense": "dense", "omni_ar": "dense", "omni_generation": "dense"}
+_MAKERS = {
+    "dense": "dense",
+    "mixture": "mixture",
+    "latent": "latent",
+    "vision": "vision",
+    "omni_ar": "dense",
+    "omni_generation": "dense",
+    "omni_sampler": "dense",
+    "omni_talker": "dense",
+}
 
 
 def checkpoint(model: str, folder: Path) -> Path:

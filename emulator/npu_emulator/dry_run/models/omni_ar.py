@@ -7,7 +7,7 @@ from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
 
 
 class TinyOmniAR(Qwen3ForCausalLM):
-    """Its tokens are those of the plain model; each step also gives the last hidden state of a request."""
+    """Its tokens are those of the plain model; its payload has the negated hidden states of each request."""
 
     have_multimodal_outputs = True
     has_preprocess = True
@@ -25,8 +25,13 @@ class TinyOmniAR(Qwen3ForCausalLM):
     def make_omni_output(self, output, **options):
         from vllm_omni.model_executor.models.output_templates import OmniOutput
 
-        if isinstance(output, OmniOutput):
+        if not isinstance(output, torch.Tensor):  # done already, or not the last pipeline rank
             return output
-        return OmniOutput(
-            text_hidden_states=output, multimodal_outputs={"hidden_states": {"last": output.clone()}}
-        )
+        return OmniOutput(text_hidden_states=output, multimodal_outputs=self.payload(output, **options))
+
+    def payload(self, output, **options) -> dict:
+        """The multimodal outputs of one step from its hidden states (tokens, hidden size)."""
+        return {"hidden_states": {"last": -output}}
+
+
+MODEL = TinyOmniAR

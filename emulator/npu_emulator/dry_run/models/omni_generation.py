@@ -10,19 +10,17 @@ SAMPLE_RATE = 24000
 
 
 class TinyOmniGeneration(TinyOmniAR):
-    """One forward gives everything; there are no tokens."""
+    """One forward gives everything, there are no tokens: the last hidden state stands for the waveform."""
 
     has_preprocess = False
     has_postprocess = False
 
-    def make_omni_output(self, output, **options):
-        from vllm_omni.model_executor.models.output_templates import OmniOutput
-
-        if isinstance(output, OmniOutput):
-            return output
+    def payload(self, output, **options) -> dict:
         rows = options["logits_index"].tolist()
-        payload = {
+        return {
             "model_outputs": [output[row].float() for row in rows],
             "sr": [torch.tensor(SAMPLE_RATE) for _ in rows],
         }
-        return OmniOutput(text_hidden_states=None, multimodal_outputs=payload)
+
+
+MODEL = TinyOmniGeneration

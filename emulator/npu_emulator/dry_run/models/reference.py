@@ -21,11 +21,25 @@ def _load(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     return config, load_file(folder / "model.safetensors")
 
 
-@torch.inference_mode()
-def hidden_states(folder: Path, tokens: list[int]) -> torch.Tensor:
+def embed(folder: Path, tokens) -> torch.Tensor:
+    """The input embeddings (tokens, hidden size)."""
+    return _load(folder)[1]["model.embed_tokens.weight"][torch.tensor(tokens)]
+
+
+def logits(folder: Path, states: torch.Tensor) -> torch.Tensor:
+    """The logits (…, vocabulary) of final hidden states."""
+    return linear(states, _load(folder)[1]["lm_head.weight"])
+
+
+def hidden_states(folder: Path, tokens) -> torch.Tensor:
     """The final hidden states (tokens, hidden size) of one sequence."""
+    return decode(folder, embed(folder, tokens))
+
+
+@torch.inference_mode()
+def decode(folder: Path, states: torch.Tensor) -> torch.Tensor:
+    """The final hidden states (tokens, hidden size) for the input embeddings of one sequence."""
     config, weights = _load(folder)
-    states = weights["model.embed_tokens.weight"][torch.tensor(tokens)]
     for layer in range(config["num_hidden_layers"]):
         states = _layer(config, weights, f"model.layers.{layer}.", states)
     return _norm(states, weights["model.norm.weight"], config)
@@ -68,23 +82,34 @@ def _norm(states, weight, config):
     return states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]) * weight
 
 
+def most_likely(scores: torch.Tensor) -> int:
+    """The greedy choice."""
+    return int(scores.argmax())
+
+
+def second_most_likely(scores: torch.Tensor) -> int:
+    """The choice of a model with a sampler of its own."""
+    return int(scores.topk(2).indices[1])
+
+
 @torch.inference_mode()
-def generate(folder: Path, prompts, sampling: dict[str, Any]) -> list[Output]:
-    """Greedy tokens and their log-probabilities for each prompt, with a repetition penalty when asked."""
-    _, weights = _load(folder)
+def generate(folder: Path, prompts, sampling: dict[str, Any], choose=most_likely) -> list[Output]:
+    """Tokens, log-probabilities and all hidden states for each prompt; a repetition penalty when asked."""
     results = []
     for prompt in prompts:
-        tokens, logprobs = list(prompt), []
+        tokens, logprobs, states = list(prompt), [], torch.empty(0)
         for _ in range(sampling["max_tokens"]):
-            logits = linear(hidden_states(folder, tokens)[-1], weights["lm_head.weight"])
-            chosen = int(_penalised(logits, tokens, sampling.get("repetition_penalty", 1.0)).argmax())
-            logprobs.append(float(logits.log_softmax(-1)[chosen]))
+            states = hidden_states(folder, tokens)
+            scores = logits(folder, states[-1])
+            chosen = choose(penalised(scores, tokens, sampling.get("repetition_penalty", 1.0)))
+            logprobs.append(float(scores.log_softmax(-1)[chosen]))
             tokens.append(chosen)
-        results.append(Output(tokens[len(prompt) :], logprobs, {}))
+        results.append(Output(tokens[len(prompt) :], logprobs, {"hidden": [states]}))
     return results
 
 
-def _penalised(logits, tokens, penalty):
+def penalised(logits, tokens, penalty):
+    """``logits`` with those of the tokens seen so far made less likely."""
     seen = torch.zeros_like(logits, dtype=torch.bool)
     seen[torch.tensor(sorted(set(tokens)))] = True
     changed = torch.where(logits > 0, logits / penalty, logits * penalty)

@@ -11,7 +11,7 @@ WORKER = "vllm_omni.platforms.npu.worker"
 
 
 def start(folder, options, *, worker_type: str, model: str, scheduler: str):
-    """An engine whose worker and runner are vllm-omni's, on the tiny model of module ``models/{model}.py``."""
+    """An engine with vllm-omni's worker and runner, on the tiny model of module ``models/{model}.py``."""
     import vllm_omni  # noqa: F401 - patches vLLM
     from vllm import ModelRegistry
     from vllm_omni.engine.arg_utils import OmniEngineArgs
