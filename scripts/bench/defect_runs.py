@@ -67,9 +67,8 @@ def plan(
     defects: Sequence[Defect], shadows: dict[str, dict[str, str]], environment: Environment, out: Path
 ) -> dict[str, Any]:
     """What the dry run plays. The modules that a defect edits must not be imported before it."""
-    base = {(tier, one.name): (tier, one) for defect in defects for tier, one in defect.runs}
-    runs = [_entry(run, out / _UNEDITED, {}) for run in base.values()]
-    runs += [_entry(run, out / one.id, shadows[one.id]) for one in defects for run in one.runs]
+    runs = [_entry(run, names, out / _UNEDITED, {}) for run, names in _unedited(defects)]
+    runs += [_entry(run, one.probes, out / one.id, shadows[one.id]) for one in defects for run in one.runs]
     originals = dict.fromkeys(path for defect in defects for path in defect.paths)
     return {
         "out": str(out),
@@ -80,9 +79,20 @@ def plan(
     }
 
 
-def _entry(run: tuple[str, Any], out: Path, shadow: dict[str, str]) -> dict[str, Any]:
+def _unedited(defects: Sequence[Defect]) -> list[tuple[tuple[str, Any], list[str]]]:
+    """Each run of any of the defects, with the probes that one of them needs."""
+    runs: dict[tuple[str, str], tuple[tuple[str, Any], list[str]]] = {}
+    for defect in defects:
+        for tier, one in defect.runs:
+            names = runs.setdefault((tier, one.name), ((tier, one), []))[1]
+            names += defect.probes or [probe.name for probe in one.probes]
+    return list(runs.values())
+
+
+def _entry(run: tuple[str, Any], probes: Sequence[str], out: Path, shadow: dict[str, str]) -> dict[str, Any]:
     tier, one = run
-    return {"tier": tier, "scenario": one.name, "seconds": one.seconds, "out": str(out), "shadow": shadow}
+    entry = {"tier": tier, "scenario": one.name, "seconds": one.seconds, "out": str(out), "shadow": shadow}
+    return entry | ({"probes": sorted(set(probes))} if probes else {})
 
 
 def _row(defect: Defect, edited: dict[str, tuple[str, str]], environment: Environment, out: Path) -> Row:

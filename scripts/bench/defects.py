@@ -25,7 +25,10 @@ _PACKAGES = {"omni": "vllm_omni", "ascend": "vllm_ascend", "vllm": "vllm"}
 
 @dataclass(frozen=True)
 class Defect:
-    """One recipe. ``runs`` are (tier, scenario); ``executed`` says whether they are expected to reach it."""
+    """One recipe. ``runs`` are (tier, scenario), of which only ``probes`` are run, or all without any.
+
+    ``executed`` says whether they are expected to reach the edited lines.
+    """
 
     id: str
     incident: str
@@ -33,6 +36,7 @@ class Defect:
     specs: dict[str, str]
     edits: tuple[Edit, ...]
     runs: tuple[tuple[str, Any], ...]
+    probes: tuple[str, ...]
     executed: bool
     note: str
 
@@ -54,13 +58,20 @@ def load_defects(folder: Path = DEFECTS) -> list[Defect]:
 
 def read_defect(data: dict[str, Any]) -> Defect:
     """One recipe's data as a defect; KeyError for what is missing, BadInput for a run that does not exist."""
+    runs = tuple(_run(text) for text in data["runs"])
+    for name in data.get("probes", ()):
+        if not any(probe.name == name for _, one in runs for probe in one.probes):
+            raise BadInput(
+                f"no probe {name}", expected="one of the scenario's", try_="see upgrade.py emulate --list"
+            )
     return Defect(
         id=data["id"],
         incident=data["incident"],
         kind=data["class"],
         specs=data["triple"],
         edits=tuple(data["edits"]),
-        runs=tuple(_run(text) for text in data["runs"]),
+        runs=runs,
+        probes=tuple(data.get("probes", ())),
         executed=data.get("executed", True),
         note=data["note"],
     )

@@ -21,7 +21,7 @@ REQUIRED = {"id", "incident", "class", "triple", "edits", "runs", "note"}
 @pytest.mark.parametrize("path", sorted(DEFECTS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_has_what_a_recipe_needs(path: Path) -> None:
     data = yaml.safe_load(path.read_text("utf-8"))
-    assert REQUIRED <= set(data) <= REQUIRED | {"executed"}
+    assert REQUIRED <= set(data) <= REQUIRED | {"executed", "probes"}
     assert data["id"] == path.stem
     assert data["note"].endswith(".")
     assert list(data["triple"]) == list(PARTS)

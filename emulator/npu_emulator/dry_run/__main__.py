@@ -3,7 +3,8 @@
 PLAN.json holds ``out`` (a folder for results), ``models`` (a folder for tiny checkpoints), ``modules`` (what
 the import tier imports), ``watched`` (files whose executed lines are recorded), and ``runs`` (scenario and
 tier). Each finished step is one JSON line on stdout, and its result one JSON file in ``out``. A run may name
-an ``out`` of its own, and with ``shadow`` (package -> folder) files to import instead of the installed ones.
+an ``out`` of its own, the only ``probes`` to run, and with ``shadow`` (package -> folder) files to import
+instead of the installed ones.
 """
 
 from __future__ import annotations

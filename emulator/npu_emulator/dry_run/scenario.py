@@ -28,7 +28,8 @@ def play(plan: dict, run: dict) -> dict:
         return {"absent": str(error), "seconds": time.monotonic() - started}
     result = {"classes": stage.classes(running), "start_seconds": time.monotonic() - started}
     started = time.monotonic()
-    result["probes"] = [_judge(stage, running, wanted, folder, probe, plan) for probe in wanted.probes]
+    probes = [probe for probe in wanted.probes if probe.name in run.get("probes", [probe.name])]
+    result["probes"] = [_judge(stage, running, wanted, folder, probe, plan) for probe in probes]
     result["seconds"] = time.monotonic() - started
     return result | getattr(stage, "end", engine.end)(running)
 
