@@ -97,6 +97,17 @@ SCENARIOS = (
         (JOINING, PREEMPTED), options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
     ),
     Scenario(
+        "async-chunk-in", "a generation stage that gets its codes in chunks", "chunks_in", "omni_generation", PAYLOADS,
+    ),
+    Scenario(
+        "async-chunk-out", "a talking AR stage that hands its codes on in chunks", "chunks_out", "omni_talker",
+        PAYLOADS, options=_LATENT,
+    ),
+    Scenario(
+        "pooling", "an embedding model on the AR runner, its prompts split, cached and asked again", "pooling", "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")), options={"enable_prefix_caching": True},
+    ),
+    Scenario(
         "plain-idle-dp", "an idle data-parallel rank's dummy batch on vllm-ascend alone", "plain", "dense", (IDLE,),
         options={"enable_prefix_caching": True}, omni=False,
     ),
@@ -110,7 +121,7 @@ _PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _B
 
 SCENARIOS += (
     Scenario("moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False),
-    Scenario("mla", "latent attention on vllm-ascend alone", "published", "latent", _AR_PROBES, omni=False),
+    Scenario("mla", "latent attention on vllm-ascend alone", "published", "latent", (BATCH_1, BATCH_4, PENALTY, SEEDED), omni=False),
     Scenario("image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False),
 )  # fmt: skip
 
@@ -127,6 +138,11 @@ SCENARIOS += (
     Scenario("ar-tp2", "an AR stage, tensor parallel over two processes", "ar", "omni_ar", _SPLIT, options=_TP2 | _LATENT),
     Scenario("ar-pp2", "an AR stage, pipeline parallel over two processes", "ar", "omni_ar", _SPLIT, options=_PP2 | _LATENT),
     Scenario("serve-plain", "vllm serve on vllm-ascend alone", "serve", "dense", _ASKED, ("serve",), omni=False, seconds=600),
+    Scenario(
+        "serve-omni", "vllm serve --omni with an AR and a generation stage", "serve_omni", "omni_ar",
+        (Probe("chat", (tuple(range(65, 91)),), check="payload"), Probe("stops", (), check="stops")), ("serve",),
+        options={"enforce_eager": True}, seconds=600,
+    ),
 )  # fmt: skip
 
 

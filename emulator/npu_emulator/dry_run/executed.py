@@ -9,7 +9,7 @@ class Executed:
     """Records executed lines of ``files`` in this process and, after a fork, in the child for itself."""
 
     def __init__(self, files: list[str]) -> None:
-        self._files = files
+        self.files = files
         self._coverage = None
         if files:
             import coverage
@@ -34,6 +34,11 @@ def watch(files: list[str]) -> Executed:
     if _current is None:
         _current = Executed(files)
     return _current
+
+
+def watched() -> list[str]:
+    """The files whose lines are recorded in this process."""
+    return _current.files if _current else []
 
 
 def lines() -> dict[str, list[int]]:

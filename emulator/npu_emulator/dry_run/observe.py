@@ -1,4 +1,4 @@
-"""What a process tells about itself: its classes, its executed lines, the failures it logs. It changes nothing.
+"""What a process tells about itself: its classes, its executed lines, the failures it logs. It only looks.
 
 A worker or a server process writes into the record; the scenario's own process reads it there.
 """

@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/extension.h>
 #include <torch/library.h>
 
@@ -354,6 +355,12 @@ void call_cpu(const OperatorHandle& op, Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::CPU), stack);
 }
 
+// A collective returns its work. On the device a replay orders it by streams; here it has to be waited for.
+void wait(const IValue& value) {
+  if (value.type()->isSubtypeOf(*c10::getCustomClassType<c10::intrusive_ptr<c10d::Work>>()))
+    value.toCustomClass<c10d::Work>()->wait();
+}
+
 Step again(const OperatorHandle& op, std::vector<IValue> arguments, std::vector<at::Tensor> targets) {
   return [op, arguments = std::move(arguments), targets = std::move(targets)] {
     Stack stack(arguments.begin(), arguments.end());
@@ -365,6 +372,7 @@ Step again(const OperatorHandle& op, std::vector<IValue> arguments, std::vector<
       next++;
     };
     for (const IValue& value : stack) {
+      if (value.isCustomClass()) wait(value);
       if (value.isTensor()) put(value.toTensor());
       else if (value.isTensorList())
         for (const auto& tensor : value.toTensorVector()) put(tensor);
@@ -381,6 +389,13 @@ bool reads_back(const OperatorHandle& op, const Stack& stack, size_t first) {
   return name == "aten::_to_copy";
 }
 
+// The device sends what a tensor holds at this place of its stream; gloo would send what it holds later.
+void keep_as_it_is(IValue& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const auto& tensor : tensors.toTensorVector()) copies.push_back(tensor.clone());
+  tensors = c10::List<at::Tensor>(copies);
+}
+
 void on_cpu(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   count(op);
   const auto& arguments = op.schema().arguments();
@@ -391,6 +406,7 @@ void on_cpu(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   for (size_t i = 0; i < arguments.size(); i++) fill_generator(arguments[i], call.device, (*stack)[first + i]);
   std::vector<IValue> recorded;
   if (recording()) recorded.assign(stack->begin() + first, stack->end());
+  if (op.operator_name().name == "c10d::send") keep_as_it_is((*stack)[first]);
   call_cpu(op, stack);
   call.resize_outputs();
   const size_t results = op.schema().returns().size();

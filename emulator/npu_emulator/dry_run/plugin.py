@@ -1,0 +1,56 @@
+"""A general plugin of vLLM: every server, engine and worker process of a dry run tells what it runs.
+
+The processes of ``vllm serve`` are vLLM's own; this is how they know the tiny models, and how the scenario
+learns their classes, executed lines and failures. It observes; without a record folder it does nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import json
+import os
+from multiprocessing import util
+
+from npu_emulator import record
+from npu_emulator.dry_run import executed, observe
+
+MODELS = "NPU_EMULATOR_MODELS"  # the module whose ``register`` makes tiny models known
+WATCHED = "NPU_EMULATOR_WATCHED"  # a JSON list of the files whose executed lines are wanted
+_registered = False
+
+
+def register() -> None:
+    """Called by vLLM once or more in each of its processes."""
+    global _registered
+    if _registered or not os.environ.get(record.FOLDER):
+        return
+    _registered = True
+    observe.failures()
+    if os.environ.get(WATCHED):
+        executed.watch(json.loads(os.environ[WATCHED]))
+        atexit.register(observe.lines)
+        util.register_after_fork(observe, _at_exit_of_a_fork)
+    if os.environ.get(MODELS):
+        importlib.import_module(os.environ[MODELS]).register()
+    _name_workers()
+
+
+def _at_exit_of_a_fork(_) -> None:
+    util.Finalize(None, observe.lines, exitpriority=1)  # a forked process does not run atexit
+
+
+def _name_workers() -> None:
+    """Record the classes of each worker, once it has its key-value cache."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    real = WorkerWrapperBase.initialize_from_config
+
+    @functools.wraps(real)
+    def observed(self, *arguments, **options):
+        result = real(self, *arguments, **options)
+        record.note("classes", **observe.named(self.worker))
+        return result
+
+    WorkerWrapperBase.initialize_from_config = observed
