@@ -37,7 +37,7 @@ def entry_points_text(points: Points) -> str:
 
 def _of_text(text: str) -> Points:
     parser = configparser.RawConfigParser(delimiters=("=",))
-    parser.optionxform = str  # names keep their case
+    parser.optionxform = lambda optionstr: optionstr  # names keep their case
     parser.read_string(text)
     return {group: dict(parser.items(group)) for group in parser.sections()}
 
