@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from npu_emulator import kernels, record
-from npu_emulator.operators.registry import REFERENCES, kernel
+from npu_emulator.operators.registry import REFERENCES, SHAPES, kernel
 
 EXTENSION = "vllm_ascend.vllm_ascend_C"
 SPACE = "_C_ascend"
@@ -71,7 +71,7 @@ def register(sources: Path) -> None:
             known.add(name)
             library.impl(name, kernel(f"{SPACE}::{name}", function), "PrivateUse1")
             if name in traceable:
-                library.impl(name, function, "Meta")
+                library.impl(name, SHAPES[f"{SPACE}::{name}"], "Meta")
     kernels.native.install_no_reference(SPACE, known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from types import ModuleType
@@ -11,6 +12,7 @@ import torch
 NATIVE = "NPU_EMULATOR_NATIVE"
 
 
+@functools.cache
 def _load() -> ModuleType:
     path = os.path.join(os.environ[NATIVE], "_aten_kernels.so")
     spec = importlib.util.spec_from_file_location("_aten_kernels", path)
@@ -20,14 +22,18 @@ def _load() -> ModuleType:
     return module
 
 
-native = _load()
+def __getattr__(name: str):
+    """``native`` is loaded on first use: references are importable, and testable, without it."""
+    if name != "native":
+        raise AttributeError(name)
+    return _load()
 
 
 def as_cpu(value):
     """A CPU tensor over the same memory; anything that is not a tensor is returned as it is."""
-    return native.as_cpu(value) if isinstance(value, torch.Tensor) else value
+    return _load().as_cpu(value) if isinstance(value, torch.Tensor) else value
 
 
-def to_npu(value, device: int = 0):
-    """A new NPU tensor of the same content; anything that is not a tensor is returned as it is."""
-    return native.to_npu(value, device) if isinstance(value, torch.Tensor) else value
+def to_npu(value, device: int = -1):
+    """A new NPU tensor of the same content on ``device``, else on the current one; anything that is not a tensor is returned as it is."""
+    return _load().to_npu(value, device) if isinstance(value, torch.Tensor) else value

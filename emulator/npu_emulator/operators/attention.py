@@ -1,171 +1,54 @@
-"""Attention over contiguous or paged keys and values."""
+"""Attention of one sequence, and the reading of keys and values from a paged cache."""
 
 from __future__ import annotations
 
 import torch
 
 from npu_emulator.operators.registry import reference
-from npu_emulator.problems import lacking, require
+from npu_emulator.problems import require
 
-_FUSED = "npu_fused_infer_attention_score"
-_CAUSAL, _BAND = 3, 4
-_MASK_SIDE = 2048  # of the compressed mask that the sparse modes 2, 3 and 4 ask for
-_MOST_HEAD = 512
+LEFT_CAUSAL, CAUSAL, BAND = 2, 3, 4  # sparse modes: first tokens aligned, last tokens aligned, a band
 
 
-def attend(query, key, value, scale, sparse_mode=0, before=None, mask=None):
-    """Attention of one sequence, in float32.
+def attend(query, key, value, scale, sparse_mode=0, before=None, after=0, mask=None, sink=None):
+    """Attention of one sequence, in float32: the result like query, and the log of each softmax's sum.
 
-    ``query`` (tokens, heads, size), ``key`` and ``value`` (context, kv heads, size), the result like query.
-    Mode 3 is causal with the last tokens aligned, mode 4 a band that reaches ``before`` tokens back.
+    ``query`` (tokens, heads, size), ``key`` (context, kv heads, size), ``value`` (context, kv heads, value
+    size); the sum (tokens, heads). The band of mode 4 reaches ``before`` tokens back and ``after`` ahead.
+    ``mask`` (tokens, context) is true where nothing is seen; ``sink`` (heads) is one more logit. A token that
+    sees nothing gives zeros.
     """
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     scores = torch.einsum("qhd,khd->hqk", query.float(), key.float()) * scale
-    hidden = _hidden(query.shape[0], key.shape[0], sparse_mode, before)
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, float("-inf"))
-    if mask is not None:
-        scores = scores.masked_fill(mask.bool(), float("-inf"))
-    return torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(0), value.float())
+    for hidden in (_hidden(query.shape[0], key.shape[0], sparse_mode, before, after), mask):
+        if hidden is not None:
+            scores = scores.masked_fill(hidden.bool(), float("-inf"))
+    if sink is not None:
+        column = sink.float()[:, None, None].expand(-1, query.shape[0], 1)
+        scores = torch.cat((scores, column), -1)
+        value = torch.cat((value, torch.zeros_like(value[:1])))
+    result = torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(0), value.float())
+    return result, scores.logsumexp(-1).t()
 
 
-def _hidden(tokens, context, sparse_mode, before):
-    if sparse_mode not in (_CAUSAL, _BAND):
+def _hidden(tokens, context, sparse_mode, before, after):
+    if sparse_mode not in (LEFT_CAUSAL, CAUSAL, BAND):
         return None
-    row = torch.arange(tokens)[:, None] + (context - tokens)
+    row = torch.arange(tokens)[:, None] + (0 if sparse_mode == LEFT_CAUSAL else context - tokens)
     column = torch.arange(context)[None]
-    hidden = column > row
-    if sparse_mode == _BAND and before is not None:
-        hidden = hidden | (column < row - before)
-    return hidden
+    if sparse_mode != BAND:
+        return column > row
+    hidden = column > row + after
+    return hidden if before is None else hidden | (column < row - before)
 
 
 def paged(cache, blocks, length):
-    """The first ``length`` tokens of a sequence from a paged cache (blocks, block size, kv heads, size)."""
+    """The first ``length`` tokens of a sequence from a paged cache (blocks, block size, …)."""
     block_size = cache.shape[1]
     count = (length + block_size - 1) // block_size
     taken = cache[blocks[:count].long()]
     return taken.reshape(count * block_size, *cache.shape[2:])[:length]
-
-
-def _check_fused(query, key, layout, heads, kv_heads, lengths, kv_lengths, block_table, sparse_mode, mask):
-    require(layout == "TND" or layout in ("BSH", "BSND", "BNSD"), _FUSED, f"input_layout {layout} is unknown")
-    if layout != "TND":
-        raise lacking(_FUSED, f"input_layout {layout}")
-    require(query.dim() == 3, _FUSED, f"with TND query has three dimensions, got {tuple(query.shape)}")
-    require(query.shape[1] == heads, _FUSED, f"num_heads is {heads}, query has {query.shape[1]} heads")
-    require(
-        heads % kv_heads == 0,
-        _FUSED,
-        f"num_heads {heads} must be a multiple of num_key_value_heads {kv_heads}",
-    )
-    require(
-        query.shape[2] <= _MOST_HEAD, _FUSED, f"the head size is at most {_MOST_HEAD}, got {query.shape[2]}"
-    )
-    require(
-        query.dtype == key.dtype,
-        _FUSED,
-        f"query and key must have one dtype, got {query.dtype} and {key.dtype}",
-    )
-    require(
-        lengths is not None and kv_lengths is not None, _FUSED, "TND needs both lists of sequence lengths"
-    )
-    require(
-        len(lengths) == len(kv_lengths), _FUSED, f"{len(lengths)} query and {len(kv_lengths)} key lengths"
-    )
-    ordered = all(one <= other for one, other in zip(lengths, lengths[1:], strict=False))
-    require(ordered, _FUSED, f"actual_seq_lengths is a running sum, got {list(lengths)}")
-    require(
-        not lengths or lengths[-1] == query.shape[0],
-        _FUSED,
-        f"actual_seq_lengths ends at the {query.shape[0]} rows of query, got {list(lengths)}",
-    )
-    if block_table is not None:
-        require(
-            block_table.shape[0] >= len(lengths),
-            _FUSED,
-            f"block_table has {block_table.shape[0]} rows for {len(lengths)} sequences",
-        )
-        require(
-            block_table.dtype == torch.int32, _FUSED, f"block_table must be int32, got {block_table.dtype}"
-        )
-    if sparse_mode in (2, _CAUSAL, _BAND):
-        side = (_MASK_SIDE, _MASK_SIDE)
-        fits = mask is not None and tuple(mask.shape[-2:]) == side
-        require(
-            fits,
-            _FUSED,
-            f"sparse_mode {sparse_mode} needs an atten_mask of {side}, got {None if mask is None else tuple(mask.shape)}",
-        )
-
-
-@reference("npu::npu_fused_infer_attention_score")
-def npu_fused_infer_attention_score(
-    query, key, value, *, pse_shift=None, atten_mask=None, actual_seq_lengths=None, actual_seq_lengths_kv=None,
-    block_table=None, num_heads=1, scale=1.0, pre_tokens=2147483647, next_tokens=2147483647, input_layout="BSH",
-    num_key_value_heads=0, sparse_mode=0, block_size=0, softmax_lse_flag=False, **other
-):  # fmt: skip
-    kv_heads = num_key_value_heads or num_heads
-    _check_fused(
-        query,
-        key,
-        input_layout,
-        num_heads,
-        kv_heads,
-        actual_seq_lengths,
-        actual_seq_lengths_kv,
-        block_table,
-        sparse_mode,
-        atten_mask,
-    )
-    unknown = sorted(name for name, given in other.items() if isinstance(given, torch.Tensor))
-    if unknown:
-        raise lacking(_FUSED, ", ".join(unknown))
-    result = torch.zeros(
-        *query.shape[:2], value.shape[-1] if block_table is None else query.shape[2], dtype=query.dtype
-    )
-    start = kv_start = 0
-    for row, (end, kv_end) in enumerate(zip(actual_seq_lengths, actual_seq_lengths_kv, strict=True)):
-        if end == start or not kv_end:
-            keys = values = None  # a padded row
-        elif block_table is not None:
-            context = int(kv_end)
-            keys = _heads(paged(key, block_table[row], context), kv_heads)
-            values = _heads(paged(value, block_table[row], context), kv_heads)
-        else:
-            keys, values = key[kv_start:kv_end], value[kv_start:kv_end]
-        kv_start = kv_end
-        if keys is not None:
-            part = attend(query[start:end], keys, values, scale, sparse_mode, pre_tokens)
-            result[start:end] = part.to(result.dtype)
-        start = end
-    return result, torch.zeros(1)
-
-
-def _heads(tokens, kv_heads):
-    return tokens.reshape(tokens.shape[0], kv_heads, -1)
-
-
-@reference("npu::npu_fused_infer_attention_score.out")
-def npu_fused_infer_attention_score_out(query, key, value, *, workspace=None, out, **options):
-    attention, lse = npu_fused_infer_attention_score(query, key, value, **options)
-    require(
-        out[0].numel() >= attention.numel(),
-        _FUSED,
-        f"out has {tuple(out[0].shape)}, the result {tuple(attention.shape)}",
-    )
-    target = out[0]
-    if target.numel() == attention.numel():
-        target.view(attention.shape).copy_(attention)
-    else:
-        target[: attention.shape[0]] = attention
-    return out[0], out[1]
-
-
-@reference("npu::_npu_fused_infer_attention_score_get_max_workspace")
-def fused_workspace(query, key, value, **options):
-    return torch.empty(16, dtype=torch.uint8)
 
 
 @reference("atb::_npu_paged_attention")
@@ -192,11 +75,28 @@ def npu_paged_attention(
         length = int(context_lens[row])
         if length > 0:
             keys, values = (paged(cache, block_table[row], length) for cache in (key_cache, value_cache))
-            results[row : row + 1] = attend(queries[row : row + 1], keys, values, scale_value, _CAUSAL).to(
-                out.dtype
-            )
+            part, _ = attend(queries[row : row + 1], keys, values, scale_value, CAUSAL)
+            results[row : row + 1] = part.to(out.dtype)
 
 
 @reference("atb::_npu_paged_attention_get_workspace", "npu::_npu_paged_attention_get_workspace")
 def paged_workspace(*arguments, **options):
     return torch.empty(16, dtype=torch.uint8)
+
+
+@reference("atb::_npu_flash_attention_unpad")
+def npu_flash_attention_unpad(query, key, value, seq_len, scale_value, num_heads, num_kv_heads, out):
+    """Sequences one after another, each seen whole; ``seq_len`` holds the tokens of each."""
+    operator = "_npu_flash_attention_unpad"
+    lengths = [int(length) for length in seq_len]
+    require(
+        num_heads % num_kv_heads == 0, operator, f"num_heads {num_heads} is no multiple of {num_kv_heads}"
+    )
+    require(sum(lengths) <= query.shape[0], operator, f"seq_len {lengths} for {query.shape[0]} rows of query")
+    heads = {id(query): num_heads, id(key): num_kv_heads, id(value): num_kv_heads}
+    query, key, value = (part.reshape(part.shape[0], heads[id(part)], -1) for part in (query, key, value))
+    results, start = out.view(out.shape[0], num_heads, -1), 0
+    for length in lengths:
+        rows = slice(start, start + length)
+        results[rows] = attend(query[rows], key[rows], value[rows], scale_value)[0].to(out.dtype)
+        start += length

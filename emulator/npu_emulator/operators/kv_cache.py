@@ -7,7 +7,7 @@ from npu_emulator.problems import lacking, require
 
 
 def _write(operator, states, cache, slots):
-    """Put row i of ``states`` into slot ``slots[i]`` of ``cache`` (blocks, block size, …); negative: nowhere."""
+    """Put row i of ``states`` into slot ``slots[i]`` of ``cache`` (blocks, size, …); negative: nowhere."""
     slots = slots.long()
     require(
         states.shape[0] >= slots.shape[0],

@@ -15,16 +15,24 @@ from npu_emulator import kernels, record
 from npu_emulator.problems import EmulatorFault, MissingReference, OperatorLimit
 
 REFERENCES: dict[str, Callable[..., Any]] = {}
+SHAPES: dict[str, Callable[..., Any]] = {}
 CALLS: Counter[str] = Counter()
 _OUTSIDE = {"registry"}
 
 
-def reference(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the reference of operators, each named ``namespace::operator[.overload]``."""
+def reference(
+    *names: str, meta: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the reference of operators, each named ``namespace::operator[.overload]``.
+
+    ``meta`` gives the results' shapes on meta tensors where the reference itself reads values; without it
+    the reference is its own shape function.
+    """
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             REFERENCES[name] = function
+            SHAPES[name] = meta or function
         return function
 
     return keep

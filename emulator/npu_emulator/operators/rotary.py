@@ -27,7 +27,7 @@ def npu_rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neo
     require(
         query.shape[0] == tokens and key.shape[0] == tokens,
         "_npu_rotary_embedding",
-        f"query and key must have a row for each of {tokens} positions, got {query.shape[0]} and {key.shape[0]}",
+        f"query and key have a row for each of {tokens} positions, got {query.shape[0]} and {key.shape[0]}",
     )
     cos, sin = cos_sin_cache.index_select(0, positions.flatten().long()).float().chunk(2, -1)
     cos, sin = _doubled(cos, is_neox)[:, None], _doubled(sin, is_neox)[:, None]

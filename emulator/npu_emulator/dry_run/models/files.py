@@ -7,11 +7,17 @@ from pathlib import Path
 
 VOCABULARY = 512
 _SPECIAL = ("<pad>", "<s>", "</s>")
+FIRST_MORE = len(_SPECIAL) + 256  # the id of the first special token that a model adds
 _CHAT = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 
 
-def write(folder: Path, config: dict, shapes: dict[str, tuple[int, ...]], seed: int = 0) -> None:
-    """Write a random checkpoint: matrices normal with deviation 0.15, vectors near one."""
+def write(
+    folder: Path, config: dict, shapes: dict[str, tuple[int, ...]], seed: int = 0, more: tuple[str, ...] = ()
+) -> None:
+    """Write a random checkpoint: matrices normal with deviation 0.15, vectors near one.
+
+    ``more`` are the special tokens that the model has beside those of every one.
+    """
     import torch
     from safetensors.torch import save_file
 
@@ -21,22 +27,22 @@ def write(folder: Path, config: dict, shapes: dict[str, tuple[int, ...]], seed: 
         values = torch.randn(shape, generator=random)
         weights[name] = values * 0.15 if len(shape) > 1 else 1 + 0.1 * values
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_json(folder / "config.json", config)
-    _write_tokenizer(folder)
+    write_json(folder / "config.json", config)
+    _write_tokenizer(folder, more)
 
 
-def _write_tokenizer(folder: Path) -> None:
+def _write_tokenizer(folder: Path, more: tuple[str, ...]) -> None:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = {word: index for index, word in enumerate([*_SPECIAL, *alphabet])}
+    words = {word: index for index, word in enumerate([*_SPECIAL, *alphabet, *more])}
     tokenizer = Tokenizer(BPE(vocab=words, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(_SPECIAL))
+    tokenizer.add_special_tokens([*_SPECIAL, *more])
     tokenizer.save(str(folder / "tokenizer.json"))
-    _write_json(
+    write_json(
         folder / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -49,5 +55,6 @@ def _write_tokenizer(folder: Path) -> None:
     )
 
 
-def _write_json(path: Path, content: dict) -> None:
+def write_json(path: Path, content: dict) -> None:
+    """Write one of the checkpoint's JSON files."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
