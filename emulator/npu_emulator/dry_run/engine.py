@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ COMMON = {
     "enable_prefix_caching": False,
 }
 GREEDY = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "logprobs": 1, "detokenize": False}
-_MOST_STEPS = 400
+_MOST_STEPS = 2000
 
 
 class Absent(Exception):
@@ -68,7 +69,7 @@ def end(engine) -> dict[str, Any]:
 
 
 def generate(engine, prompts, sampling: dict[str, Any], prefix: str = "", every: int = 0) -> list[Output]:
-    """Run ``prompts`` (token ids), a new one ``every`` so many steps (0: together); outputs in their order."""
+    """Run ``prompts`` (token ids), one more ``every`` so many steps (0: together); outputs in order."""
     from vllm import SamplingParams
 
     seen = payloads.observe(engine)
@@ -82,9 +83,10 @@ def generate(engine, prompts, sampling: dict[str, Any], prefix: str = "", every:
             added += 1
         if added == len(prompts) and not engine.has_unfinished_requests():
             break
-        for output in engine.step():
-            if output.finished:
-                finished[output.request_id] = output
+        outputs = engine.step()
+        if not outputs:
+            time.sleep(0.002)  # a stage may wait for a chunk from outside
+        finished |= {output.request_id: output for output in outputs if output.finished}
     return [_read(name, finished.get(name), seen) for name in names]
 
 
