@@ -3,8 +3,12 @@
 import pytest
 
 from bench.defect_lines import reached
+from bench.defect_runs import Row, plan
 from bench.defects import chosen, read_defect, write_shadow
+from bench.emulator_defects import as_text, figures_of, short_of_goals
 from npu_upgrade.errors import BadInput
+from npu_upgrade.gates.emulation.environment import Environment
+from npu_upgrade.gates.emulation.outcome import Outcome
 
 DATA = {
     "id": "one",
@@ -90,3 +94,50 @@ def test_a_changed_head_counts_when_its_body_ran():
     other = BEFORE.replace("class Runner:", "class Runner(Base):")
     assert not reached(BEFORE, other, ran_before=[8, 9], ran_after=[8, 9])
     assert reached(BEFORE, other, ran_before=[], ran_after=[10])
+
+
+def row(unedited: str, edited: str, executed: bool) -> Row:
+    outcomes = [Outcome("eager", "plain", state, "why it is so") for state in (unedited, edited)]
+    return Row(read_defect(DATA), (outcomes[0],), (outcomes[1],), executed)
+
+
+def test_recall_is_over_what_was_executed_and_could_be_judged():
+    rows = [row("PASS", "FAIL", True), row("PASS", "PASS", True), row("PASS", "INCONCLUSIVE", True)]
+    rows += [row("FAIL", "FAIL", True), row("PASS", "PASS", False)]
+    assert figures_of(rows) == {
+        "defects": "5", "not_judged": "1", "executed": "3", "caught": "1", "recall": "0.333"
+    }  # fmt: skip
+
+
+def test_a_failure_that_the_unedited_triple_has_is_not_caught_but_not_judged():
+    assert row("FAIL", "FAIL", True).caught is None
+    assert "not judged, unedited it is FAIL: why it is so" in as_text([row("FAIL", "FAIL", True)])
+    assert row("PASS", "FAIL", True).caught is not None
+
+
+def test_what_is_not_caught_is_listed_with_its_note():
+    text = as_text([row("PASS", "FAIL", True), row("PASS", "PASS", True)])
+    assert text.count("A note.") == 1
+    assert "not caught:" not in as_text([row("PASS", "FAIL", True)])
+
+
+def test_goals_are_a_number_of_executed_defects_and_a_recall():
+    figures = {"executed": "30", "recall": "0.900"}
+    assert not short_of_goals(figures)
+    assert len(short_of_goals({"executed": "29", "recall": "0.899"})) == 2
+
+
+def test_the_unedited_triple_runs_every_probe_that_a_defect_runs(tmp_path):
+    batch_1 = read_defect({**DATA, "probes": ["batch 1"]})
+    batch_4 = read_defect({**DATA, "id": "two", "probes": ["batch 4"]})
+    environment = Environment(tmp_path, {}, {"vllm_ascend": tmp_path})
+    found = plan([batch_1, batch_4], {"one": {"vllm_ascend": "x"}, "two": {}}, environment, tmp_path)
+    first, one, two = found["runs"]
+    assert (first["probes"], one["probes"], two["probes"]) == (
+        ["batch 1", "batch 4"],
+        ["batch 1"],
+        ["batch 4"],
+    )
+    assert (first["shadow"], one["shadow"]) == ({}, {"vllm_ascend": "x"})
+    assert len({run["out"] for run in found["runs"]}) == 3
+    assert found["modules"] == []
