@@ -13,7 +13,7 @@ import json
 import os
 from multiprocessing import util
 
-from npu_emulator import record
+from npu_emulator import autoload, record
 from npu_emulator.dry_run import executed, observe
 
 MODELS = "NPU_EMULATOR_MODELS"  # the module whose ``register`` makes tiny models known
@@ -31,14 +31,15 @@ def register() -> None:
     if os.environ.get(WATCHED):
         executed.watch(json.loads(os.environ[WATCHED]))
         atexit.register(observe.lines)
-        util.register_after_fork(observe, _at_exit_of_a_fork)
+    util.register_after_fork(observe, _at_exit_of_a_fork)
     if os.environ.get(MODELS):
         importlib.import_module(os.environ[MODELS]).register()
     _name_workers()
 
 
 def _at_exit_of_a_fork(_) -> None:
-    util.Finalize(None, observe.lines, exitpriority=1)  # a forked process does not run atexit
+    for told in (observe.lines, autoload.end):  # a forked process does not run atexit
+        util.Finalize(None, told, exitpriority=1)
 
 
 def _name_workers() -> None:

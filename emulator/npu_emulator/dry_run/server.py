@@ -45,6 +45,18 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def flags(options: dict) -> list[str]:
+    """Engine arguments as options of the command line."""
+    found = []
+    for key, value in options.items():
+        name = key.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            found += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return found
+
+
 def start(command: list[str], environment: dict[str, str], port: int, name: str) -> Server:
     """Start ``command`` and wait until it is healthy and serves ``name``; raises :class:`NotServing`."""
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -19,7 +19,7 @@ _ASKED = {"max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_tokens_
 
 def start(wanted, folder, options):
     """A ready server of the checkpoint in ``folder``."""
-    return launch([*COMMAND, str(folder)], flags(options), {})
+    return launch([*COMMAND, str(folder)], server.flags(options), {})
 
 
 def launch(command, options: list[str], variables: dict[str, str]) -> server.Server:
@@ -29,18 +29,6 @@ def launch(command, options: list[str], variables: dict[str, str]) -> server.Ser
     environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     where = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", name]
     return server.start([*command, *where, *options], environment, port, name)
-
-
-def flags(options: dict) -> list[str]:
-    """Engine arguments as options of the command line."""
-    found = []
-    for key, value in options.items():
-        name = key.replace("_", "-")
-        if isinstance(value, bool):
-            found.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            found += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    return found
 
 
 def run(running, probe, prefix="", prompts=None):
