@@ -73,6 +73,14 @@ def test_prune_takes_incomplete_and_old(kept: dict[str, Path], capsys: pytest.Ca
     assert call("prune", "--older-than", "0.5", capsys=capsys)[1]["removed"][0]["name"] == "fresh"
 
 
+def test_prune_leaves_a_running_build_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    running = put("emulation/native/.unfinished-a", 0.1, None)
+    abandoned = put("emulation/native/.unfinished-b", 2, None)
+    call("prune", "--all", capsys=capsys)
+    assert running.exists()
+    assert not abandoned.exists()
+
+
 def test_prune_all_takes_the_package_cache(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     cache = put("uv", 1, None)
     # a hard link: removing the environment alone frees nothing
