@@ -79,10 +79,11 @@ def uv_variables() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "VIRTUAL_ENV"))}
     found = indexes()
     own = {"UV_CACHE_DIR": str(uv_cache()), "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    own |= {"NO_COLOR": "1", "UV_HTTP_TIMEOUT": "180"}
+    own |= {"NO_COLOR": "1", "UV_HTTP_TIMEOUT": "180", "UV_LOCK_TIMEOUT": "3600"}
     if found:
         own["UV_DEFAULT_INDEX"] = _url(found[0])
-        own["UV_INDEX"] = " ".join(_url(index) for index in found[1:])
+        # uv looks at its default index last: named once more, the main one comes first, as people mean it
+        own["UV_INDEX"] = " ".join(map(_url, found))
     else:
         own["UV_NO_INDEX"] = "1"
     links = os.environ.get("PIP_FIND_LINKS") or pip_settings().get("find-links", "")
