@@ -7,21 +7,27 @@ from pathlib import Path
 
 NAME = "npu_emulator_tiny"
 _HERE = __name__
-_MODELS = ("npu_emulator.dry_run.models.omni_ar", "npu_emulator.dry_run.models.omni_generation")
+_FOLDER = "npu_emulator.dry_run.models"
+_MODELS = {
+    "TinyOmniAR": f"{_FOLDER}.omni_ar:TinyOmniAR",
+    "TinyOmniGeneration": f"{_FOLDER}.omni_generation:TinyOmniGeneration",
+}
 # where vllm-omni keeps its registry of pipelines, newest first
 _REGISTRIES = ("vllm_omni.config.pipeline_registry", "vllm_omni.config.stage_config")
 
 
 def register() -> None:
-    """Make the tiny models and their pipeline known to the vllm-omni of this process."""
+    """Make the tiny models and their pipeline known to the vllm-omni of this process.
+
+    Models by name, as plugins do: to import one before vllm-ascend's patches would change what runs.
+    """
     from vllm import ModelRegistry
     from vllm_omni.model_executor.models.registry import OmniModelRegistry
 
-    models = [importlib.import_module(name).MODEL for name in _MODELS]
-    for model in models:
+    for name, place in _MODELS.items():
         for registry in (OmniModelRegistry, ModelRegistry):
-            registry.register_model(model.__name__, model)
-    register_pipeline()(_pipeline(*(model.__name__ for model in models)))
+            registry.register_model(name, place)
+    register_pipeline()(_pipeline(*_MODELS))
 
 
 def register_pipeline():
