@@ -4,8 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run in the interpreter of an emulated environment")
 
-from npu_emulator.operators import grouped_linear, moe_gating, moe_routing  # noqa: E402
 from tests.emulator.operators import close, random, refused, uncovered  # noqa: E402
+
+from npu_emulator.operators import grouped_linear, moe_gating, moe_routing  # noqa: E402
 
 EXPERTS, CHOSEN, TOKENS, WIDTH = 8, 2, 5, 16
 

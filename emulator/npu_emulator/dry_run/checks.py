@@ -22,7 +22,7 @@ def tokens(stage, running, wanted, folder, probe, outputs, plan) -> str:
         if one.tokens != other.tokens:
             return f"request {index}: tokens {one.tokens}, the reference has {other.tokens}"
         far = _farthest(one.logprobs, other.logprobs)
-        if far > TOLERANCE:
+        if far > wanted.tolerance:
             return f"request {index}: a log-probability is {far:.4f} away from the reference"
     return ""
 
@@ -34,6 +34,20 @@ def _expected(stage, wanted, folder, probe, plan) -> list[Output]:
         return stage.expected(folder, probe)
     found = json.loads(Path(path).read_text(encoding="utf-8"))["probes"][probe.name]
     return [Output(one["tokens"], one["logprobs"], {}) for one in found]
+
+
+def likely(stage, running, wanted, folder, probe, outputs, plan) -> str:
+    """Each token has the reference's log-probability after those before it, and none is much likelier."""
+    for index, (one, steps) in enumerate(zip(outputs, stage.likelihoods(folder, probe, outputs), strict=True)):
+        if not one.finished:
+            return f"request {index} did not finish"
+        far = _farthest(one.logprobs, [same for same, _ in steps])
+        if far > wanted.tolerance:
+            return f"request {index}: a log-probability is {far:.4f} away from the reference"
+        worse = max((best - same for same, best in steps), default=0.0)
+        if worse > wanted.tolerance:
+            return f"request {index}: a token is {worse:.4f} less likely than the reference's best"
+    return ""
 
 
 def _farthest(ours, theirs) -> float:
@@ -114,6 +128,7 @@ def finishes(stage, running, wanted, folder, probe, outputs, plan) -> str:
 
 CHECKS = {
     "tokens": tokens,
+    "likely": likely,
     "payload": payload,
     "repeatable": repeatable,
     "idle": idle,

@@ -159,7 +159,7 @@ def npu_ring_mla(
     sums = torch.full((query.shape[0], head_num), float("-inf"))
     causal = 0 if mask_type in (None, "no_mask") else 3
     start = kv_start = 0
-    for tokens, context in lengths.tolist():
+    for tokens, context in lengths.t().tolist():
         rows, columns = slice(start, start + tokens), slice(kv_start, kv_start + context)
         if tokens and context:
             result[rows], sums[rows] = attend(query[rows], key[columns], value[columns], qk_scale, causal)

@@ -27,6 +27,19 @@ def _load(folder: Path, kind: str):
 
 
 @torch.inference_mode()
+def likelihoods(folder: Path, prompts, outputs: list[Output], kind: str) -> list[list[tuple[float, float]]]:
+    """For each token of each output its log-probability after those before it, and that of the likeliest."""
+    model, results = _load(folder, kind), []
+    for prompt, output in zip(prompts, outputs, strict=True):
+        asked = torch.tensor([[*prompt, *output.tokens]])
+        logits = model(input_ids=asked, use_cache=False).logits[0, len(prompt) - 1 : -1]
+        scores = logits.float().log_softmax(-1)
+        chosen = scores.gather(1, torch.tensor(output.tokens)[:, None])[:, 0]
+        results.append(list(zip(chosen.tolist(), scores.amax(1).tolist(), strict=True)))
+    return results
+
+
+@torch.inference_mode()
 def generate(
     folder: Path, requests: list[dict[str, Any]], sampling: dict[str, Any], kind: str
 ) -> list[Output]:

@@ -9,6 +9,11 @@ from npu_emulator.dry_run.stages import plain
 start, run, classes = plain.start, plain.run, plain.classes
 
 
+def likelihoods(folder, probe, outputs):
+    """How likely transformers finds the tokens of the outputs."""
+    return published.likelihoods(folder, probe.prompts, outputs, "AutoModelForCausalLM")
+
+
 def expected(folder, probe):
     """What transformers gives for the probe's requests."""
     import torch
