@@ -113,9 +113,9 @@ def _open(server: Server, path: str, body: dict[str, Any]):
         return urllib.request.urlopen(request, timeout=_ANSWER_SECONDS)
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")[:500]
-        raise NotServing(f"{path} was answered with {error.code}: {text}") from error
+        raise NotServing(f"{path} was answered with {error.code}: {text}") from None
     except OSError as error:
-        raise NotServing(f"{path} was not answered: {error}") from error
+        raise NotServing(f"{path} was not answered: {error}") from None  # the cause says less
 
 
 def stop(server: Server) -> str:
