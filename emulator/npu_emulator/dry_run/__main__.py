@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a running scenario is ended as well
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     out = Path(plan["out"])
+    os.environ.setdefault("NPU_EMULATOR_DEVICES", str(_devices(plan["runs"])))
     executed = watch(plan["watched"])
     result = _import(plan["modules"])
     result["lines"] = executed.lines()
@@ -37,6 +38,17 @@ def main(arguments: list[str]) -> int:
     for run in plan["runs"]:
         _in_child(plan, run, Path(run.get("out", out)), executed)
     return 0
+
+
+def _devices(runs: list[dict]) -> int:
+    """As many emulated devices as the widest of the scenarios is split over."""
+    from npu_emulator.dry_run.catalogue import scenario
+
+    options = [scenario(run["scenario"]).options for run in runs]
+    return max(
+        (one.get("tensor_parallel_size", 1) * one.get("pipeline_parallel_size", 1) for one in options),
+        default=1,
+    )
 
 
 def _import(modules: list[str]) -> dict:
