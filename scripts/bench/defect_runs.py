@@ -17,7 +17,7 @@ from npu_upgrade.gates.emulation.reference import models_folder
 from npu_upgrade.progress import say
 
 _RUNNER = "vllm_ascend.worker.model_runner_v1"
-_UNEDITED = "unedited"
+_UNEDITED, _SHADOW = "unedited", "shadow"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run_defects(defects: Sequence[Defect], out: Path) -> list[Row]:
 def _group(defects: Sequence[Defect], out: Path) -> list[Row]:
     trees = Trees()
     edited = {defect.id: texts(trees, defect) for defect in defects}
-    shadows = {name: write_shadow(files, out / name / "shadow") for name, files in edited.items()}
+    shadows = {name: write_shadow(files, out / name / _SHADOW) for name, files in edited.items()}
     triple = trees.triple(defects[0].specs)
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
     play(environment.python, environment.variables, plan(defects, shadows, environment, out), out)
@@ -74,7 +74,8 @@ def plan(
         "out": str(out),
         "models": str(models_folder()),
         "modules": [_RUNNER] if defects[0].late else [],
-        "watched": [str(out / "*" / "shadow" / "*"), *(str(environment.path(path)) for path in originals)],
+        "watched": [str(environment.path(path)) for path in originals]
+        + [str(out / defect.id / _SHADOW / path) for defect in defects for path in defect.paths],
         "runs": runs,
     }
 
@@ -100,7 +101,7 @@ def _row(defect: Defect, edited: dict[str, tuple[str, str]], environment: Enviro
     after = [read_outcome(out / defect.id, tier, one.name) for tier, one in defect.runs]
     executed = any(
         reached(
-            *both, _lines(before, environment.path(path)), _lines(after, out / defect.id / "shadow" / path)
+            *both, _lines(before, environment.path(path)), _lines(after, out / defect.id / _SHADOW / path)
         )
         for path, both in edited.items()
     )
