@@ -8,7 +8,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from npu_upgrade.envs.tools import ensure_tools
 
-COMMANDS = ["discover", "lineage", "merge", "plan", "port", "audit", "blocks", "deliver", "status", "next"]
+COMMANDS = [
+    *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "deliver"),
+    *("blocks", "env", "status", "next"),
+]
 
 if __name__ == "__main__":
     ensure_tools()

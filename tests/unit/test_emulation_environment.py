@@ -53,6 +53,15 @@ def test_pins_of_torch_win_and_bounds_of_vllm_count(tmp_path: Path, vllm: Source
     assert spec.heavy
 
 
+def test_torch_npu_that_imports_pkg_resources_gets_it(tmp_path: Path, vllm: SourceTree) -> None:
+    old = PINS.replace("2.10.0.post4", "2.9.0").replace("2.10.0", "2.9.0")
+    specs = [
+        requirements.environment_spec(None, ascend(tmp_path / name, text), vllm)
+        for name, text in (("new", PINS), ("old", old))
+    ]
+    assert ["setuptools<81" in spec.requirements for spec in specs] == [False, True]
+
+
 def test_open_bound_of_transformers_is_added(tmp_path: Path, vllm: SourceTree) -> None:
     text = PINS.replace("transformers==5.14.1", "transformers>=4.57")
     spec = requirements.environment_spec(None, ascend(tmp_path / "ascend", text), vllm)

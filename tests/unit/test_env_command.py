@@ -158,7 +158,8 @@ def test_uv_gets_the_settings_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     got = heavy.uv_variables()
     assert got["UV_DEFAULT_INDEX"] == "https://me:p%40ss@one.example/simple"
-    assert got["UV_INDEX"] == "https://two.example/simple file:///three/simple"
+    main = "https://me:p%40ss@one.example/simple"
+    assert got["UV_INDEX"].split() == [main, "https://two.example/simple", "file:///three/simple"]
     assert got["UV_FIND_LINKS"] == "/wheels,https://links.example/x"
     assert got["SSL_CERT_FILE"] == "/ca.pem"
     assert Path(got["UV_CACHE_DIR"]) == cache_root() / "uv"

@@ -189,6 +189,9 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     upgrade.write_plan(conflicts_open=0)
     upgrade.record_all()
     deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id} --workspace {workspace}"
+    emulate = f"upgrade.py emulate --job {job.id} --workspace {workspace}"
+    assert ask("next", workspace)["next"] == emulate
+    upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
     assert ask("next", workspace)["next"] == deliver
     upgrade.record("audit", verdict=Verdict.FAIL)
     assert ask("next", workspace)["next"] == "upgrade.py audit"

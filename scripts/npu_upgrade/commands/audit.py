@@ -17,14 +17,13 @@ from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.beside import look_at_both
-from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.judge import NEW, Judged, judge
 from npu_upgrade.audit.report import as_data, as_text, counts
 from npu_upgrade.audit.run import check_names
 from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
 from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.commands.audit_job import AuditJob, begin
+from npu_upgrade.commands.gate_job import GateJob, begin, pins
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput
 from npu_upgrade.progress import say
@@ -45,7 +44,7 @@ class _Asked:
     triple: Triple
     old: Triple | None
     waivers: Waivers
-    job: AuditJob | None
+    job: GateJob | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,10 +88,21 @@ def run(args: argparse.Namespace) -> Result:
     judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
     result = _result(asked, judged, [str(problem) for problem in problems], faults, whole=bool(args.output))
     if asked.job:
-        partly = names != check_names()
-        return asked.job.finish(result, _pins(asked.triple), as_data(judged, whole=True), partly=partly)
+        return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)
     return result
+
+
+def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool) -> Result:
+    """The result as evidence of the job; of some checks only, nothing is recorded."""
+    assert asked.job
+    if partly:
+        result.data |= {"job": asked.job.job.id}
+        result.next = asked.job.again
+        return result
+    counted = {"counts": result.data["counts"], "baseline": result.data["baseline"]}
+    findings = {"findings": as_data(judged, whole=True)}
+    return asked.job.finish(result, pins(asked.triple), findings, counted)
 
 
 def _names(chosen: Sequence[str] | None) -> list[str]:
@@ -105,7 +115,7 @@ def _names(chosen: Sequence[str] | None) -> list[str]:
 
 def _asked(args: argparse.Namespace) -> _Asked:
     """The trees and the waivers, from the arguments or from the job."""
-    job = None if args.ascend or args.omni else begin(args)
+    job = None if args.ascend or args.omni else begin(args, "audit", "static")
     if job is None and args.ascend is None:
         raise BadInput(
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="add --ascend SPEC"
@@ -119,7 +129,7 @@ def _asked(args: argparse.Namespace) -> _Asked:
     return _Asked(triple, _old(args.baseline, triple, job), _waivers(args.waivers, triple), job)
 
 
-def _old(baseline: list[str], triple: Triple, job: AuditJob | None) -> Triple | None:
+def _old(baseline: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
     if baseline == ["none"]:
         return None
     if baseline != ["auto"]:
@@ -189,16 +199,6 @@ def _next(result: Result, args: argparse.Namespace) -> str | None:
 
 def _version(triple: Triple) -> str | None:
     return triple.ascend.version
-
-
-def _pins(triple: Triple) -> dict[str, Any]:
-    names = {"vllm_ascend": "ascend", "vllm": "vllm"}
-    return {names[top]: _pin(tree) for top, tree in triple.trees().items() if top in names}
-
-
-def _pin(tree: SourceTree) -> dict[str, Any]:
-    exact = tree.version or (tree.sha and not tree.dirty)
-    return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
 
 
 def _named(triple: Triple) -> str:

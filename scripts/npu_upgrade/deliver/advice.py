@@ -96,6 +96,8 @@ def _after_merge(job: Job, outlook: Outlook) -> Action:
         )
     if not any((r.gate, r.label) == ("audit", "static") for r in outlook.standing):
         return Action(_again(job, "audit"), "the merged files are checked, and not audited yet")
+    if not any(r.gate == "emulate" for r in outlook.standing) and job.steps["deliver"].status == "todo":
+        return Action(_again(job, "emulate"), "the merged files are audited, and not run yet")
     return _after_plan(job, outlook)
 
 
@@ -162,6 +164,7 @@ def _fresh(job: Job, name: str) -> str:
         "merge": [*sources, *place],
         "plan": naming(job),
         "audit": naming(job),
+        "emulate": naming(job),
         "deliver": ["--repo", job.repo or "PATH", *naming(job)],
     }
     return shlex.join(["upgrade.py", name, *options[name]])

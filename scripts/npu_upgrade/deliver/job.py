@@ -26,7 +26,7 @@ from npu_upgrade.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.verdict import Verdict
 
 SCHEMA = "npu-upgrade/job/1"
-STEPS = ("discover", "lineage", "merge", "plan", "audit", "deliver")
+STEPS = ("discover", "lineage", "merge", "plan", "audit", "emulate", "deliver")
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
     "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"

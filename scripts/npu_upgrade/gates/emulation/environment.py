@@ -69,11 +69,14 @@ def _variables(packages: dict[str, Path], native: Path) -> dict[str, str]:
         "NPU_EMULATOR_ASCEND_CSRC": str(packages["vllm_ascend"] / "csrc"),
         "NPU_EMULATOR_MEMORY_MB": str(MEMORY_MB),
         "TRITON_INTERPRET": "1",
+        "OMP_NUM_THREADS": "1",  # tiny tensors: more threads only wait for each other
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "PYTHONPATH": os.pathsep.join(map(str, own)),
         "PYTHONPYCACHEPREFIX": str(cache / "pycache"),
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "VLLM_DISABLE_COMPILE_CACHE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
+        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # xgrammar's; for torch 2.9 it compiles one at import, minutes
         "HF_HUB_OFFLINE": "1",
     }

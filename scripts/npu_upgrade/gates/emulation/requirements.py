@@ -41,6 +41,7 @@ _DEVICE_ONLY = {
     "sageattention", "tilelang", "tokenspeed-mla", "triton-ascend", "xformers",
 }  # fmt: skip
 _OURS = ("coverage>=7.6,<8",)
+_WITH_PKG_RESOURCES = "setuptools<81"  # torchair of torch-npu 2.9 imports it and declares nothing
 
 
 def environment_spec(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> EnvSpec:
@@ -63,12 +64,18 @@ def environment_spec(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTr
     requirements = {str(one) for one in wanted if _key(one) not in ("vllm", "vllm-ascend", "vllm-omni")}
     return EnvSpec(
         NAME,
-        (*sorted(requirements), *_OURS),
+        (*sorted(requirements), *_undeclared(pinned), *_OURS),
         size_mb=SIZE_MB,
         heavy=True,
         overrides=tuple(sorted(str(one) for one in overrides.values())),
         duration=DURATION,
     )
+
+
+def _undeclared(pinned: dict[str, Requirement]) -> tuple[str, ...]:
+    """What the pinned torch-npu imports without declaring it."""
+    old = any(one.version.startswith("2.9.") for one in pinned["torch-npu"].specifier)
+    return (_WITH_PKG_RESOURCES,) if old else ()
 
 
 def check_python(spec: EnvSpec) -> None:

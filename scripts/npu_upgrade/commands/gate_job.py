@@ -1,4 +1,4 @@
-"""The audit as a step of a job: the merged runners as they are now, and the evidence about them."""
+"""A gate as a step of a job: the merged runners as they are now, and the evidence about them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade import invocation
+from npu_upgrade.audit.cache import content_digest
+from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import named_job
 from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import Job, naming
+from npu_upgrade.deliver.job import STEPS, Job, naming
 from npu_upgrade.deliver.plan_file import Plan, load_plan
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.deliver.surroundings import utc_now
@@ -22,13 +24,13 @@ from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.verdict import Result, Verdict
 
-GATE = "audit"
-
 
 @dataclass(frozen=True)
-class AuditJob:
-    """One audit of a job's files; ``omni`` is the tree with the merged runners in it."""
+class GateJob:
+    """One run of a gate on a job's files; ``omni`` is the tree with the merged runners in it."""
 
+    gate: str
+    label: str
     job: Job
     plan: Plan
     root: Path
@@ -53,29 +55,25 @@ class AuditJob:
         return base and base["spec"]
 
     def finish(
-        self, result: Result, pins: dict[str, Any], findings: list[dict[str, Any]], *, partly: bool
+        self, result: Result, pins: dict[str, Any], whole: dict[str, Any], evidence: dict[str, Any]
     ) -> Result:
-        """Record the verdict as evidence, with all ``findings``, and say what comes next.
+        """Record the verdict as evidence, and say what comes next.
 
-        Of some checks only, nothing is recorded.
+        ``whole`` is what the gate's log holds beside the result, ``evidence`` what the record itself holds.
         """
-        again = shlex.join(["upgrade.py", GATE, *naming(self.job)])
         result.data |= {"job": self.job.id}
-        if partly:
-            result.next = again
-            return result
         if self.plan.subject(self.root).tree != self.subject.tree:
             raise BadInput(
-                "the files changed while they were audited",
+                f"the files changed while gate {self.gate} judged them",
                 expected="the same content from the beginning to the end",
-                try_=f"{again} when nothing else writes to them",
+                try_=f"{self.again} when nothing else writes to them",
             )
-        log = self.job.folder / "audit.json"
-        write_json(log, result.as_json() | {"findings": findings})
+        log = self.job.folder / f"{self.gate}.json"
+        write_json(log, result.as_json() | whole)
         record = ledger.record(
             self.job,
-            gate=GATE,
-            label="static",
+            gate=self.gate,
+            label=self.label,
             verdict=result.verdict,
             subject=self.subject,
             pins=pins,
@@ -84,28 +82,49 @@ class AuditJob:
             seconds=time.monotonic() - self.begun,
             summary=result.summary,
             log=log,
-            data={"counts": result.data["counts"], "baseline": result.data["baseline"]},
+            data=evidence,
         )
-        self.job.finish(GATE, result.verdict, result.summary, {"evidence": record.id})
+        self.job.finish(self.gate, result.verdict, result.summary, {"evidence": record.id})
         result.data |= {"evidence": record.id, "report": str(log)}
-        deliver = ["upgrade.py", "deliver", "--repo", self.job.repo or "PATH", *naming(self.job)]
-        result.next = again if result.verdict is Verdict.FAIL else shlex.join(deliver)
+        result.next = self.again if result.verdict is Verdict.FAIL else self._after()
         return result
 
+    @property
+    def again(self) -> str:
+        """The command that runs this gate again."""
+        return shlex.join(["upgrade.py", self.gate, *naming(self.job)])
 
-def begin(args: argparse.Namespace) -> AuditJob:
-    """The audit of the job that the options name; marks the step as running."""
+    def _after(self) -> str:
+        """The step after this one."""
+        later = STEPS[STEPS.index(self.gate) + 1]
+        place = ["--repo", self.job.repo or "PATH"] if later == "deliver" else []
+        return shlex.join(["upgrade.py", later, *place, *naming(self.job)])
+
+
+def begin(args: argparse.Namespace, gate: str, label: str) -> GateJob:
+    """The gate of the job that the options name; marks the step as running."""
     begun, started = time.monotonic(), utc_now()
     job = named_job(args)
     plan = load_plan(job)
     root = Path(job.repo or job.out or job.folder)
     subject = plan.subject(root)
     omni = open_source(f"dir:{job.repo}") if job.repo else _merged(job, plan, root)
-    job.begin(GATE)
-    return AuditJob(job, plan, root, omni, subject, started, begun)
+    job.begin(gate)
+    return GateJob(gate, label, job, plan, root, omni, subject, started, begun)
 
 
 def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
     """The vllm-omni of the job with the merged files of the output folder in their places."""
     texts = {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
     return overlay(open_source(job.inputs["omni"]["spec"]), texts)
+
+
+def pins(triple: Triple) -> dict[str, Any]:
+    """Which vllm-ascend and vllm a gate judged against, as evidence names them."""
+    names = {"vllm_ascend": "ascend", "vllm": "vllm"}
+    return {names[top]: _pin(tree) for top, tree in triple.trees().items() if top in names}
+
+
+def _pin(tree: SourceTree) -> dict[str, Any]:
+    exact = tree.version or (tree.sha and not tree.dirty)
+    return tree.identity() | ({} if exact else {"tree": content_digest(tree)})

@@ -1,0 +1,86 @@
+"""The scenarios of the emulator's dry run, read without starting anything."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.errors import BadInput
+
+EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
+FILE = EMULATOR / "npu_emulator" / "dry_run" / "catalogue.py"
+TIERS = ("import", "eager", "graph", "serve")
+
+
+@cache
+def scenarios() -> tuple[Any, ...]:
+    """All scenarios, in the order they run."""
+    spec = importlib.util.spec_from_file_location("npu_emulator_catalogue", FILE)
+    if spec is None or spec.loader is None or not FILE.is_file():
+        raise BadInput(
+            f"no catalogue of scenarios at {FILE}",
+            expected="the whole repository, as the skill's installer copies it",
+            try_="install the skill again (npx skills add REPOSITORY), or run from a git clone",
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module.SCENARIOS
+
+
+def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tuple[str, Any]]:
+    """The (tier, scenario) pairs to run, by tier and then in catalogue order.
+
+    ``names`` are scenario names, "core" or "all". Without vllm-omni only those that need none count.
+    Raises :class:`BadInput` for a name or a tier that does not exist, or that cannot run here.
+    """
+    check_tiers(tiers)
+    wanted = _wanted(names, omni)
+    return [(tier, one) for tier in TIERS for one in wanted if tier in tiers and tier in one.tiers]
+
+
+def check_tiers(tiers: Sequence[str]) -> None:
+    """Raise :class:`BadInput` for a tier that does not exist."""
+    wrong = [tier for tier in tiers if tier not in TIERS]
+    if wrong:
+        raise BadInput(
+            f"no tier {wrong[0]}", expected=f"some of {', '.join(TIERS)}", try_="--tiers import,eager"
+        )
+
+
+def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
+    fitting = [one for one in scenarios() if one.omni == omni]
+    known = {one.name for one in fitting}
+    if list(names) == ["all"]:
+        return fitting
+    if list(names) == ["core"]:
+        return [one for one in fitting if one.core]
+    for name in names:
+        if name not in known:
+            raise _unknown(name, omni, known)
+    return [one for one in fitting if one.name in names]
+
+
+def _unknown(name: str, omni: bool, known: set[str]) -> BadInput:
+    other = {one.name for one in scenarios() if one.omni != omni}
+    if name not in other:
+        why = f"no scenario {name}"
+    else:
+        why = f"scenario {name} needs --omni" if not omni else f"scenario {name} is one of vllm-ascend alone"
+    return BadInput(
+        why, expected=f"core, all, or some of {', '.join(sorted(known))}", try_="--scenarios core"
+    )
+
+
+def digest(folder: Path) -> str:
+    """A hash of the emulator's sources in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".cpp"):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,81 @@
+"""The new pair's outcomes against those of the matched old pair.
+
+A failure the old pair does not have is new: FAIL. One that both have, with the same text, is LAG when it is
+the pair's own, and no reason to fail the upgrade. Where the old pair fails in another way, the emulator may
+be at fault: INCONCLUSIVE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, NOT_REACHED, PASS, Outcome
+from npu_upgrade.verdict import Verdict
+
+LAG = "LAG"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One (tier, scenario) of the new pair, with that of the old pair when there is one."""
+
+    new: Outcome
+    old: Outcome | None
+
+    @property
+    def state(self) -> str:
+        """PASS, FAIL, LAG, INCONCLUSIVE, ABSENT or NOT REACHED."""
+        if self.new.state != FAIL or self.old is None or self.old.state in (PASS, ABSENT):
+            return self.new.state
+        return LAG if self.old.state == FAIL and same(self.old, self.new) else INCONCLUSIVE
+
+    @property
+    def why(self) -> str:
+        if self.state == INCONCLUSIVE and self.new.state == FAIL and self.old:
+            return f"{self.new.why} (the matched old pair does not pass either: {self.old.why})"
+        return self.new.why
+
+
+def same(one: Outcome, other: Outcome) -> bool:
+    """Whether two failures say the same, numbers and places aside."""
+    return _plain(one.why) == _plain(other.why)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)
+
+
+def compared(new: Sequence[Outcome], old: Sequence[Outcome]) -> list[Compared]:
+    """Each outcome of the new pair with its counterpart."""
+    before = {(outcome.tier, outcome.scenario): outcome for outcome in old}
+    return [Compared(outcome, before.get((outcome.tier, outcome.scenario))) for outcome in new]
+
+
+def verdict(all_compared: Sequence[Compared], *, has_old: bool) -> Verdict:
+    """FAIL for a new failure; INCONCLUSIVE when something could not be judged; else PASS.
+
+    Without an old pair a failure cannot be told from a fault of the emulator: INCONCLUSIVE.
+    """
+    states = {one.state for one in all_compared}
+    if FAIL in states:
+        return Verdict.FAIL if has_old else Verdict.INCONCLUSIVE
+    if states & {INCONCLUSIVE, NOT_REACHED} or not states & {PASS, LAG}:
+        return Verdict.INCONCLUSIVE
+    return Verdict.PASS
+
+
+def tiers(all_compared: Sequence[Compared]) -> Mapping[str, str]:
+    """Tier -> the worst state in it."""
+    order = [PASS, ABSENT, LAG, NOT_REACHED, INCONCLUSIVE, FAIL]
+    worst: dict[str, str] = {}
+    for one in all_compared:
+        known = worst.get(one.new.tier)
+        worst[one.new.tier] = max(one.state, known or PASS, key=order.index)
+    return worst
+
+
+def without_lines(outcome: Outcome) -> Outcome:
+    """The outcome alone, as it is kept."""
+    return replace(outcome, lines={})

@@ -1,0 +1,130 @@
+"""What one scenario of the dry run says, as a state and one reason.
+
+PASS, FAIL and INCONCLUSIVE are about the code under test. INCONCLUSIVE names what stopped the judgement: an
+operator or vendor package without a reference, or a fault of the emulator itself. ABSENT: this release does
+not have what the scenario uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PASS, FAIL, INCONCLUSIVE, ABSENT, NOT_REACHED = "PASS", "FAIL", "INCONCLUSIVE", "ABSENT", "NOT REACHED"
+_OUR_ERRORS = ("EmulatorFault", "MissingReference")
+_VIOLATION = "OperatorLimit"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One (tier, scenario): its state, why in one line, and where to look.
+
+    ``where`` is file:line in the code under test, ``log`` the scenario's own log, ``lines`` the executed
+    lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in MiB.
+    """
+
+    tier: str
+    scenario: str
+    state: str
+    why: str = ""
+    where: str = ""
+    log: str = ""
+    seconds: float = 0.0
+    traceback: tuple[str, ...] = ()
+    lines: Mapping[str, list[int]] = field(default_factory=dict)
+    graphs: Mapping[str, int] = field(default_factory=dict)
+    peak_mib: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.tier if self.tier == self.scenario else f"{self.tier} {self.scenario}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What a result shows of it; executed lines are reported as a whole, elsewhere."""
+        names = ("tier", "scenario", "state", "why", "where", "log", "seconds")
+        found = {name: getattr(self, name) for name in names} | {"traceback": list(self.traceback)}
+        return {name: value for name, value in found.items() if value not in ("", [], 0.0)}
+
+
+def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
+    """The outcome of one run from its files in ``out``."""
+    name = "import" if tier == "import" else f"{tier}-{scenario}"
+    path = out / f"{name}.json"
+    log = str(out / ("driver.log" if tier == "import" else f"{name}.log"))
+    if not path.exists():
+        return Outcome(tier, scenario, NOT_REACHED, "the import tier did not pass")
+    result = json.loads(path.read_text(encoding="utf-8"))
+    state, why = judged(result, _events(out / f"{name}.record"))
+    error = result.get("error") or {}
+    return Outcome(
+        tier,
+        scenario,
+        state,
+        why,
+        where=error.get("where", "") if state in (FAIL, INCONCLUSIVE) else "",
+        log=log,
+        seconds=round(result.get("start_seconds", 0) + result.get("seconds", 0), 1),
+        traceback=tuple(error.get("traceback", ())[-12:]),
+        lines=result.get("lines", {}),
+        graphs=result.get("graphs", {}),
+        peak_mib=result.get("peak_mib", 0),
+    )
+
+
+def judged(result: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """State and reason of one result with the emulator's events of its processes."""
+    if result.get("absent"):
+        return ABSENT, str(result["absent"])
+    error = result.get("error")
+    if error:
+        return _of_error(error, events)
+    wrong = _wrong_classes(result.get("classes", {}))
+    if wrong:
+        return FAIL, wrong
+    probes = [probe for probe in result.get("probes", []) if probe["why"]]
+    if probes:
+        return FAIL, "; ".join(f"{probe['name']}: {probe['why']}" for probe in probes)
+    return PASS, ""
+
+
+def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    said = f"{error['type']}: {error['text'].strip()}"
+    missing = _names(events, "missing")
+    limits = [event["text"] for event in events if event["event"] == "limit"]
+    if error["type"] == _VIOLATION or limits:
+        return FAIL, "outside of an operator's documented limits: " + (limits[0] if limits else error["text"])
+    if missing:
+        return INCONCLUSIVE, f"no reference for {', '.join(missing)}"
+    if error["type"] in _OUR_ERRORS or error.get("inside") or _names(events, "fault"):
+        faults = _names(events, "fault")
+        return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
+    if error["type"] == "Ended" and not error.get("late"):
+        return INCONCLUSIVE, f"a process died, perhaps by the emulator: {error['text']}"
+    return FAIL, said
+
+
+def _names(events: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    return list(dict.fromkeys(event["name"] for event in events if event["event"] == kind))
+
+
+def _wrong_classes(classes: Mapping[str, str]) -> str:
+    for part in ("worker", "runner"):
+        ran, expected = classes.get(part), classes.get(f"expected_{part}")
+        if expected and ran != expected:
+            return f"the {part} that ran is {ran}, expected {expected}"
+    return ""
+
+
+def _events(folder: Path) -> list[dict[str, Any]]:
+    """The emulator's events of all processes of one run."""
+    events = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                continue  # a process was ended while it wrote
+    return events

@@ -1,0 +1,78 @@
+"""Start the dry run in its environment, show its progress, and leave no process of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.errors import Blocked
+from npu_upgrade.files import write_json
+from npu_upgrade.progress import say
+
+_MODULE = "npu_emulator.dry_run"
+_PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "XDG_CACHE_HOME", "SSL_CERT_FILE")
+
+
+def play(python: Path, variables: Mapping[str, str], plan: Mapping[str, Any], out: Path) -> None:
+    """Run ``plan`` with the environment's interpreter; results and logs are in ``out`` afterwards.
+
+    Only what is needed of this process's own variables is passed on, so that a user's settings of vLLM
+    do not decide. Raises :class:`Blocked` when the process cannot be started or says nothing at all.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "plan.json", dict(plan))
+    kept = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    record = out / "import.record"  # each scenario then has one of its own
+    record.mkdir(exist_ok=True)
+    kept["NPU_EMULATOR_RECORD"] = str(record)
+    command = [str(python), "-P", "-m", _MODULE, str(out / "plan.json")]
+    with open(out / "driver.log", "wb") as log:
+        process = subprocess.Popen(
+            command,
+            env=kept | dict(variables),
+            cwd=out,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            _follow(process)
+        finally:
+            _end(process)
+    if not (out / "import.json").exists():
+        raise Blocked(
+            f"the dry run ended before it could import anything (exit {process.returncode})",
+            expected="an interpreter and native parts that start",
+            try_=f"see {out / 'driver.log'}; upgrade.py env prune --all makes the environment anew",
+        )
+
+
+def _follow(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        with contextlib.suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, dict) and "done" in said:
+                say(f"  {said['done']:<28} {said['seconds']:>6.1f} s")
+    process.wait()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the driver; each scenario's own process group it ends itself, on SIGTERM too."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,89 @@
+"""The emulated dry run on released packages: import, an eager and a graph scenario, and a found defect."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.edits import edited
+from npu_upgrade.audit.triples import open_project, open_triple
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.errors import Blocked
+from npu_upgrade.gates.emulation.catalogue import chosen
+from npu_upgrade.gates.emulation.dry_run import run
+from npu_upgrade.gates.emulation.machine import check_machine
+
+OMNI, ASCEND = "pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture(autouse=True)
+def machine():
+    try:
+        check_machine()
+    except Blocked as error:
+        pytest.skip(f"no emulation on this machine: {error.what}")
+
+
+def emulate(tmp_path, *args: str) -> tuple[int, dict]:
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "emulate",
+        *args,
+        "--out",
+        str(tmp_path / "out"),
+        "--format",
+        "json",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def test_the_matched_pair_runs_eager_and_with_graphs(tmp_path):
+    code, result = emulate(
+        tmp_path, "--omni", OMNI, "--ascend", ASCEND, "--baseline", "none",
+        "--tiers", "import,eager,graph", "--scenarios", "ar",
+    )  # fmt: skip
+    assert (code, result["verdict"]) == (0, "PASS"), result
+    assert result["label"] == "emulated dry-run"
+    assert result["verified_on_npu"] is False
+    assert result["tiers"] == {"import": "PASS", "eager": "PASS", "graph": "PASS"}
+    assert "no old pair to compare with" in result["summary"]
+    graph = json.loads((tmp_path / "out" / "new" / "graph-ar.json").read_text())
+    assert graph["classes"]["runner"].endswith("npu_ar_model_runner.NPUARModelRunner")
+    assert graph["graphs"]["replayed"] > graph["graphs"]["captured"] > 0
+    assert all(probe["tokens"] for probe in graph["probes"])
+
+
+def test_a_plain_model_gives_the_tokens_of_vllm_on_this_cpu(tmp_path):
+    triple = open_triple(open_project(OMNI, "vllm-omni"), ASCEND, None)  # the environment of the others
+    played = run(triple, chosen(["plain"], ["eager"], omni=False), tmp_path / "plain")
+    assert [(outcome.state, outcome.why) for outcome in played.outcomes] == [("PASS", ""), ("PASS", "")]
+    plan = json.loads((tmp_path / "plain" / "plan.json").read_text())
+    assert plan["references"]["plain"]
+
+
+def test_a_defect_in_the_runner_is_found_where_it_is(tmp_path):
+    edit = {
+        "in": "omni",
+        "path": "vllm_omni/platforms/npu/worker/npu_model_runner.py",
+        "at": "OmniNPUModelRunner._model_forward",
+        "do": "rename-call",
+        "call": "self._build_model_kwargs_extra",
+        "to": "self._build_kwargs_extra",
+    }
+    good = open_triple(open_project(OMNI, "vllm-omni"), ASCEND, None)
+    bad = Triple(edited(good.omni, [edit]), good.ascend, good.vllm)
+    played = run(bad, chosen(["ar"], ["eager"], omni=True), tmp_path / "bad")
+    imported, ran = played.outcomes
+    assert imported.state == "PASS"
+    assert ran.state == "FAIL"
+    assert "_build_kwargs_extra" in ran.why
+    assert "npu_model_runner.py" in ran.where

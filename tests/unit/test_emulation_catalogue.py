@@ -1,0 +1,37 @@
+"""Choosing tiers and scenarios of the dry run."""
+
+import pytest
+
+from npu_upgrade.errors import BadInput
+from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
+
+
+def test_names_are_unique_and_tiers_known():
+    names = [one.name for one in scenarios()]
+    assert len(names) == len(set(names))
+    assert {tier for one in scenarios() for tier in one.tiers} <= set(TIERS)
+
+
+def test_core_runs_tier_by_tier_with_the_omni_stages():
+    runs = [(tier, one.name) for tier, one in chosen(["core"], TIERS, omni=True)]
+    assert ("eager", "ar") in runs
+    assert ("graph", "generation") in runs
+    assert [TIERS.index(tier) for tier, _ in runs] == sorted(TIERS.index(tier) for tier, _ in runs)
+
+
+def test_without_omni_only_what_needs_none_runs():
+    assert {one.name for _, one in chosen(["core"], ["eager"], omni=False)} == {"plain"}
+
+
+@pytest.mark.parametrize(
+    ("names", "tiers", "omni", "said"),
+    [
+        (["nosuch"], ["eager"], True, "no scenario nosuch"),
+        (["ar"], ["eager"], False, "scenario ar needs --omni"),
+        (["plain"], ["eager"], True, "scenario plain is one of vllm-ascend alone"),
+        (["core"], ["eagr"], True, "no tier eagr"),
+    ],
+)
+def test_a_wrong_name_is_said_at_once(names, tiers, omni, said):
+    with pytest.raises(BadInput, match=said):
+        chosen(names, tiers, omni=omni)

@@ -1,0 +1,125 @@
+"""What a scenario's result files say, and what the matched old pair makes of it."""
+
+import json
+
+import pytest
+
+from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
+from npu_upgrade.gates.emulation.outcome import Outcome, judged, read_outcome
+from npu_upgrade.verdict import Verdict
+
+ERROR = {"type": "TypeError", "text": "step() got an unexpected keyword 'x'", "where": "runner.py:7 in step"}
+
+
+def test_a_result_without_an_error_or_a_wrong_probe_passes():
+    result = {"classes": {"runner": "A", "expected_runner": "A"}, "probes": [{"name": "batch 1", "why": ""}]}
+    assert judged(result, []) == ("PASS", "")
+
+
+def test_an_error_of_the_code_under_test_fails():
+    state, why = judged({"error": ERROR}, [])
+    assert state == "FAIL"
+    assert why == "TypeError: step() got an unexpected keyword 'x'"
+
+
+def test_another_runner_than_expected_fails_though_its_tokens_are_right():
+    result = {"classes": {"runner": "plain", "expected_runner": "omni"}, "probes": [{"name": "p", "why": ""}]}
+    assert judged(result, []) == ("FAIL", "the runner that ran is plain, expected omni")
+
+
+def test_wrong_tokens_fail_and_name_the_probe():
+    probes = [{"name": "batch 1", "why": ""}, {"name": "batch 4", "why": "request 2: tokens [1]"}]
+    assert judged({"probes": probes}, []) == ("FAIL", "batch 4: request 2: tokens [1]")
+
+
+def test_a_missing_reference_is_inconclusive_and_named_once():
+    missing = {"event": "missing", "name": "npu::npu_dynamic_quant"}
+    state, why = judged({"error": ERROR | {"type": "NotImplementedError"}}, [missing, missing])
+    assert (state, why) == ("INCONCLUSIVE", "no reference for npu::npu_dynamic_quant")
+
+
+def test_a_missing_reference_that_the_code_works_around_is_no_obstacle():
+    assert judged({"probes": []}, [{"event": "missing", "name": "npu::x"}]) == ("PASS", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "events"),
+    [
+        (ERROR | {"type": "EmulatorFault"}, []),
+        (ERROR | {"inside": True}, []),
+        (ERROR, [{"event": "fault", "name": "npu::x"}]),
+        ({"type": "Ended", "text": "the process ended with status -11", "late": False}, []),
+    ],
+)
+def test_a_fault_of_the_emulator_never_reads_as_a_failure(error, events):
+    assert judged({"error": error}, events)[0] == "INCONCLUSIVE"
+
+
+def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it():
+    limit = {"event": "limit", "name": "npu::x", "text": "x: gamma must have 4 columns"}
+    state, why = judged({"error": ERROR | {"type": "OperatorLimit", "inside": True}}, [limit])
+    assert state == "FAIL"
+    assert why == "outside of an operator's documented limits: x: gamma must have 4 columns"
+
+
+def test_a_scenario_that_hangs_fails():
+    error = {"type": "Ended", "text": "no result after 240 s", "late": True}
+    assert judged({"error": error}, []) == ("FAIL", "Ended: no result after 240 s")
+
+
+def test_what_a_release_does_not_have_is_absent():
+    assert judged({"absent": "no async_chunk"}, []) == ("ABSENT", "no async_chunk")
+
+
+def test_outcomes_are_read_with_the_events_of_all_processes(tmp_path):
+    (tmp_path / "graph-ar.json").write_text(json.dumps({"error": ERROR, "lines": {"a.py": [1]}}))
+    record = tmp_path / "graph-ar.record"
+    record.mkdir()
+    (record / "12.jsonl").write_text('{"event": "missing", "name": "npu::y"}\n{"event": "mi')
+    outcome = read_outcome(tmp_path, "graph", "ar")
+    assert (outcome.state, outcome.why) == ("INCONCLUSIVE", "no reference for npu::y")
+    assert outcome.lines == {"a.py": [1]}
+    assert read_outcome(tmp_path, "eager", "ar").state == "NOT REACHED"
+
+
+def _outcome(state, why="", tier="eager", scenario="ar"):
+    return Outcome(tier, scenario, state, why)
+
+
+def test_a_failure_the_old_pair_does_not_have_is_new():
+    both = compared([_outcome("FAIL", "x")], [_outcome("PASS")])
+    assert both[0].state == "FAIL"
+    assert verdict(both, has_old=True) is Verdict.FAIL
+
+
+def test_a_failure_both_pairs_have_is_lag_and_fails_nothing():
+    both = [
+        *compared([_outcome("FAIL", "KeyError: 12")], [_outcome("FAIL", "KeyError: 7")]),
+        Compared(_outcome("PASS", tier="import"), None),
+    ]
+    assert both[0].state == "LAG"
+    assert verdict(both, has_old=True) is Verdict.PASS
+
+
+@pytest.mark.parametrize("before", ["INCONCLUSIVE", "NOT REACHED", "FAIL"])
+def test_where_the_old_pair_does_not_pass_either_nothing_is_blamed_on_the_upgrade(before):
+    both = compared([_outcome("FAIL", "x")], [_outcome(before, "y")])
+    assert both[0].state == "INCONCLUSIVE"
+    assert "the matched old pair does not pass either: y" in both[0].why
+    assert verdict(both, has_old=True) is Verdict.INCONCLUSIVE
+
+
+def test_without_an_old_pair_a_failure_is_inconclusive():
+    both = compared([_outcome("FAIL", "x")], [])
+    assert verdict(both, has_old=False) is Verdict.INCONCLUSIVE
+
+
+def test_what_was_not_reached_or_never_ran_is_not_a_pass():
+    assert verdict(compared([_outcome("NOT REACHED")], []), has_old=True) is Verdict.INCONCLUSIVE
+    assert verdict(compared([_outcome("ABSENT")], []), has_old=True) is Verdict.INCONCLUSIVE
+    assert verdict([], has_old=True) is Verdict.INCONCLUSIVE
+
+
+def test_a_tier_is_as_good_as_its_worst_scenario():
+    outcomes = [_outcome("PASS"), _outcome("FAIL", "x", scenario="b"), _outcome("PASS", tier="graph")]
+    assert tiers(compared(outcomes, [])) == {"eager": "FAIL", "graph": "PASS"}
