@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The main job on real releases: vllm-omni 0.22.0 onto vllm-ascend 0.23.0.post1.
 
-Runs the same commands a maintainer or an agent runs, and ends with what was merged, what
-is left, and where the result lies. Nothing outside the output folder is written.
+Runs the same commands a maintainer or an agent runs, shows what breaks before the merge, what
+was merged, how the conflicts are decided, and what the runners do afterwards on an emulated
+NPU. Results lie in the output folder; sources and environments are cached as always.
 """
 
 from __future__ import annotations
@@ -21,17 +22,68 @@ OUT = WORKSPACE / "demo"
 SHOWN = 12  # findings printed in full
 
 
+# without a name: the tiers that show it in the shortest time
+BEFORE = ("--tiers", "import,eager", "--scenarios", "ar")
+AFTER = ("--tiers", "import,eager,graph", "--scenarios", "ar", "generation")
+
+
 def main() -> int:
     WORKSPACE.mkdir(exist_ok=True)
     step("lineage", "--omni", OMNI, "--ascend", ASCEND)
     show_audit(audit())
+    can_run = emulate("as they are", "--omni", OMNI, "--ascend", ASCEND, *BEFORE)
     merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
     plan = step("plan", "--job", merge["job"])
     show_result(merge, plan)
+    if show_conflicts(plan):
+        plan = step("plan", "--job", merge["job"])
+    if can_run and not open_conflicts(plan):
+        emulate("merged", "--job", merge["job"], *AFTER)
+    show_end(merge, plan)
     return 0
 
 
-def step(*args: str, table: bool = True) -> dict:
+def emulate(what: str, *args: str) -> bool:
+    """Run the runners on an emulated NPU; False when this machine cannot."""
+    print(f"\n== the runners {what}, on an emulated NPU", flush=True)
+    result = step("emulate", *args, may_end=(0, 1, 3, 4))
+    if result["verdict"] == "BLOCKED":
+        print(f"  skipped, this machine cannot: {result.get('error')}\n  try: {result.get('try')}")
+        return False
+    print(f"  {result['verdict']}: {result['summary']}")
+    return True
+
+
+def open_conflicts(plan: dict) -> list[dict]:
+    return [item for item in plan["items"] if item["blocking"] and item["kind"] == "conflict"]
+
+
+def show_conflicts(plan: dict) -> bool:
+    """Show each conflict and decide it as this demo does: upstream's side. True when there were some."""
+    conflicts = open_conflicts(plan)
+    for item in conflicts:
+        print(f"\n== {item['title']}\n{item['detail']}")
+    if conflicts:
+        print("\n== an agent reads both sides of each conflict and decides")
+        print("  the demo takes vllm-ascend's side of these, and has the result checked again")
+    for path in {item["path"] for item in conflicts}:
+        take_theirs(OUT / path)
+    return bool(conflicts)
+
+
+def take_theirs(path: Path) -> None:
+    """Decide every conflict of a file for vllm-ascend's side."""
+    kept, side = [], "both"
+    for line in path.read_text("utf-8").splitlines(keepends=True):
+        marker = line[:7]
+        if marker in ("<<<<<<<", "|||||||", "=======", ">>>>>>>"):
+            side = {"<<<<<<<": "ours", "|||||||": "base", "=======": "theirs", ">>>>>>>": "both"}[marker]
+        elif side in ("both", "theirs"):
+            kept.append(line)
+    path.write_text("".join(kept), "utf-8")
+
+
+def step(*args: str, table: bool = True, may_end: tuple[int, ...] = (0, 1)) -> dict:
     """Run one subcommand, show its progress and table, and return its JSON; ends the demo on an error."""
     print(f"\n$ upgrade.py {shlex.join(args)}", flush=True)
     command = [sys.executable, str(SCRIPTS / "upgrade.py"), *args, "--format", "json"]
@@ -39,9 +91,9 @@ def step(*args: str, table: bool = True) -> dict:
     done = subprocess.run(
         command, cwd=WORKSPACE, stdout=subprocess.PIPE, stderr=shown, text=True, check=False
     )
-    if not table and done.returncode not in (0, 1):
-        print(done.stderr, file=sys.stderr)
-    if done.returncode not in (0, 1):
+    if done.returncode not in may_end:
+        if not table:
+            print(done.stderr, file=sys.stderr)
         sys.exit(done.returncode)
     return json.loads(done.stdout)
 
@@ -74,14 +126,20 @@ def show_result(merge: dict, plan: dict) -> None:
         print(f"  resolve: {item['title']}")
     looks = plan["counts"]["items to look at"]
     print(f"  {len(left)} to resolve, {looks} to look at (plan.md has the texts of both sides)")
+
+
+def show_end(merge: dict, plan: dict) -> None:
     print("\n== where it is")
     for path in merge["files"]:
         print(f"  {path}")
     print(f"  {Path(merge['plan']).with_suffix('.md')}")
     print(f"  {merge['plan']}")
     print("\n== what comes next")
-    print(f"  resolve the conflicts, then: cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} plan")
-    print("\nstatic checks only: nothing was run, on no NPU and on no emulation of one")
+    if open_conflicts(plan):
+        print(f"  resolve the conflicts, then: cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} plan")
+    else:
+        print(f"  cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} next")
+    print("\nstatic checks and an emulated dry-run: nothing ran on an NPU")
 
 
 if __name__ == "__main__":
