@@ -19,8 +19,8 @@ COMPILER = "g++"
 SYMBOLS = "nm"
 # the libraries of CANN that torch_npu, its ATB plug-in and torchair are linked to
 EMPTY = (
-    "hccl", "acl_op_compiler", "ge_runner", "graph", "acl_tdt_channel", "runtime", "opapi", "cust_opapi", "atb",
-    "fmk_parser", "ascend_protobuf",
+    "hccl", "acl_op_compiler", "ge_runner", "graph", "acl_tdt_channel", "runtime", "opapi", "cust_opapi",
+    "atb", "fmk_parser", "ascend_protobuf",
 )  # fmt: skip
 CHECKED = ("opp", "runtime", "compiler")  # torch_npu wants these folders of a CANN installation
 _SYSTEM = (
@@ -91,7 +91,7 @@ def _undefined(packages: Path, written: Path) -> list[str]:
 
 
 def _stub_source(symbols: list[str]) -> str:
-    """C for symbols nobody calls on the way: data is zero, CANN's C functions succeed, ATB's C++ ones fail."""
+    """C for symbols nobody calls on the way: data is zero, CANN's functions succeed, ATB's fail."""
     lines = []
     for symbol in symbols:
         if symbol.startswith(_DATA) or "default_instance" in symbol:

@@ -1,4 +1,4 @@
-"""Put references, or the kernel that says what is missing, behind every operator of torch_npu's namespaces."""
+"""Put a reference, or the kernel that says what is missing, behind every operator of torch_npu."""
 
 from __future__ import annotations
 

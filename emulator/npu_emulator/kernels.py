@@ -16,7 +16,8 @@ NATIVE = "NPU_EMULATOR_NATIVE"
 def _load() -> ModuleType:
     path = os.path.join(os.environ[NATIVE], "_aten_kernels.so")
     spec = importlib.util.spec_from_file_location("_aten_kernels", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -35,5 +36,5 @@ def as_cpu(value):
 
 
 def to_npu(value, device: int = -1):
-    """A new NPU tensor of the same content on ``device``, else on the current one; anything that is not a tensor is returned as it is."""
+    """A new NPU tensor of the same content, on the current device unless one is given; else ``value``."""
     return _load().to_npu(value, device) if isinstance(value, torch.Tensor) else value

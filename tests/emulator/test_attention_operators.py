@@ -69,7 +69,8 @@ def test_batched_layouts(layout):
     come = layout.partition("_")[0]
     result, sums = second(
         *(in_layout(parts, come) for parts in (QUERIES, KEYS, VALUES)), num_query_heads=HEADS,
-        num_key_value_heads=KV_HEADS, softmax_scale=SCALE, input_layout=layout, atten_mask=MASK, sparse_mode=3,
+        num_key_value_heads=KV_HEADS, softmax_scale=SCALE, input_layout=layout,
+        atten_mask=MASK, sparse_mode=3,
         return_softmax_lse=True,
     )  # fmt: skip
     parts = [plain(*one, causal(3, 5)) for one in zip(QUERIES, KEYS, VALUES, strict=True)]
@@ -160,7 +161,8 @@ def test_a_sink_takes_weight_and_gives_nothing():
         random(HEADS),
     )
     options = {
-        "num_query_heads": HEADS, "num_key_value_heads": KV_HEADS, "softmax_scale": SCALE, "input_layout": "TND",
+        "num_query_heads": HEADS, "num_key_value_heads": KV_HEADS, "softmax_scale": SCALE,
+        "input_layout": "TND",
         "actual_seq_qlen": [2], "actual_seq_kvlen": [3],
     }  # fmt: skip
     result, _ = second(query, key, value, learnable_sink=sink, **options)
@@ -294,7 +296,8 @@ def latent(**options):
     arguments = {
         "query": random(2, HEADS, 1, LATENT, seed=1), "key": random(3, 1, BLOCK, LATENT, seed=2),
         "query_rope": random(2, HEADS, 1, ROPE, seed=3), "key_rope": random(3, 1, BLOCK, ROPE, seed=4),
-        "num_query_heads": HEADS, "num_key_value_heads": 1, "softmax_scale": 0.01, "input_layout": "BNSD_NBSD",
+        "num_query_heads": HEADS, "num_key_value_heads": 1, "softmax_scale": 0.01,
+        "input_layout": "BNSD_NBSD",
         "block_table": torch.tensor([[2, 0], [1, 0]], dtype=torch.int32), "block_size": BLOCK,
         "actual_seq_kvlen": [20, 3],
     } | options  # fmt: skip

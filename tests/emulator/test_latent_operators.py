@@ -53,7 +53,8 @@ def stored(**options):
     arguments = {
         "kv": random(TOKENS, 1, 1, LATENT + ROPE), "gamma": random(LATENT, seed=1), "cos": cos, "sin": sin,
         "index": torch.tensor([5, -1, 0]), "k_cache": torch.zeros(2, BLOCK, 1, ROPE),
-        "ckv_cache": torch.zeros(2, BLOCK, 1, LATENT), "epsilon": 1e-6, "cache_mode": "PA", "is_output_kv": True,
+        "ckv_cache": torch.zeros(2, BLOCK, 1, LATENT), "epsilon": 1e-6, "cache_mode": "PA",
+        "is_output_kv": True,
     } | options  # fmt: skip
     return latent.npu_kv_rmsnorm_rope_cache(**arguments)
 

@@ -49,9 +49,9 @@ class Scenario:
 
     ``stage`` picks the driver (plain, ar, generation, …), ``model`` the tiny checkpoint, ``options`` are
     engine arguments, ``omni`` tells whether it needs vllm-omni, ``core`` whether it runs when nothing is
-    chosen, ``vllm_reference`` whether its tokens are compared with vLLM's own on a CPU instead of the stage's
-    reference in torch, ``seconds`` is the longest it may take, ``tolerance`` how far a log-probability may lie
-    from the reference (in float32 it is another order of summation).
+    chosen, ``vllm_reference`` whether its tokens are compared with vLLM's own on a CPU instead of the
+    stage's reference in torch, ``seconds`` is the longest it may take, ``tolerance`` how far a
+    log-probability may lie from the reference (in float32 it is another order of summation).
     """
 
     name: str
@@ -64,7 +64,7 @@ class Scenario:
     omni: bool = True
     core: bool = False
     vllm_reference: bool = False
-    seconds: int = 240
+    seconds: int = 420
     tolerance: float = 2e-3
 
 
@@ -72,87 +72,196 @@ _LATENT = {"engine_output_type": "latent"}  # hidden states go to the next stage
 _AR_PROBES = (BATCH_1, BATCH_4, CHUNKED, PENALTY, SEEDED)
 
 SCENARIOS = (
-    Scenario("plain", "a text model on vllm-ascend alone", "plain", "dense", _AR_PROBES, omni=False, core=True, vllm_reference=True),
-    Scenario("ar", "an AR stage with preprocess, postprocess and make_omni_output", "ar", "omni_ar",
+    Scenario(
+        "plain",
+        "a text model on vllm-ascend alone",
+        "plain",
+        "dense",
+        _AR_PROBES,
+        omni=False,
+        core=True,
+        vllm_reference=True,
+    ),
+    Scenario(
+        "ar",
+        "an AR stage with preprocess, postprocess and make_omni_output",
+        "ar",
+        "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("synchronous", (_SHORT,), check="asynchronous")),
-        options={"async_scheduling": False, **_LATENT}, core=True,
+        options={"async_scheduling": False, **_LATENT},
+        core=True,
     ),
     Scenario(
-        "generation", "a one-shot stage with code2wav-like output", "generation", "omni_generation",
-        PAYLOADS, core=True,
+        "generation",
+        "a one-shot stage with code2wav-like output",
+        "generation",
+        "omni_generation",
+        PAYLOADS,
+        core=True,
     ),
     Scenario(
-        "ar-async", "an AR stage with asynchronous scheduling", "ar", "omni_ar",
+        "ar-async",
+        "an AR stage with asynchronous scheduling",
+        "ar",
+        "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("asynchronous", (_SHORT,), check="asynchronous")),
         options={"async_scheduling": True, **_LATENT},
     ),
     Scenario(
-        "prefer-model-sampler", "an AR stage whose model samples for itself", "sampler", "omni_sampler",
+        "prefer-model-sampler",
+        "an AR stage whose model samples for itself",
+        "sampler",
+        "omni_sampler",
         tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
     ),
     Scenario(
-        "talker", "an AR stage whose model makes codec codes with talker_mtp", "talker", "omni_talker",
-        (*PAYLOADS, JOINING), options=_LATENT,
+        "talker",
+        "an AR stage whose model makes codec codes with talker_mtp",
+        "talker",
+        "omni_talker",
+        (*PAYLOADS, JOINING),
+        options=_LATENT,
     ),
     Scenario(
-        "ar-batches", "requests that join, leave, are split and are preempted", "ar", "omni_ar",
-        (JOINING, PREEMPTED), options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
+        "ar-batches",
+        "requests that join, leave, are split and are preempted",
+        "ar",
+        "omni_ar",
+        (JOINING, PREEMPTED),
+        options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
     ),
     Scenario(
-        "async-chunk-in", "a generation stage that gets its codes in chunks", "chunks_in", "omni_generation", PAYLOADS,
+        "async-chunk-in",
+        "a generation stage that gets its codes in chunks",
+        "chunks_in",
+        "omni_generation",
+        PAYLOADS,
     ),
     Scenario(
-        "async-chunk-out", "a talking AR stage that hands its codes on in chunks", "chunks_out", "omni_talker",
-        PAYLOADS, options=_LATENT,
+        "async-chunk-out",
+        "a talking AR stage that hands its codes on in chunks",
+        "chunks_out",
+        "omni_talker",
+        PAYLOADS,
+        options=_LATENT,
     ),
     Scenario(
-        "pooling", "an embedding model on the AR runner, its prompts split, cached and asked again", "pooling", "omni_ar",
-        (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")), options={"enable_prefix_caching": True},
-    ),
-    Scenario(
-        "plain-idle-dp", "an idle data-parallel rank's dummy batch on vllm-ascend alone", "plain", "dense", (IDLE,),
-        options={"enable_prefix_caching": True}, omni=False,
-    ),
-    Scenario(
-        "idle-dp", "an idle data-parallel rank's dummy batch in an AR stage", "ar", "omni_ar", (IDLE,),
+        "pooling",
+        "an embedding model on the AR runner, its prompts split, cached and asked again",
+        "pooling",
+        "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")),
         options={"enable_prefix_caching": True},
     ),
-)  # fmt: skip
+    Scenario(
+        "plain-idle-dp",
+        "an idle data-parallel rank's dummy batch on vllm-ascend alone",
+        "plain",
+        "dense",
+        (IDLE,),
+        options={"enable_prefix_caching": True},
+        omni=False,
+    ),
+    Scenario(
+        "idle-dp",
+        "an idle data-parallel rank's dummy batch in an AR stage",
+        "ar",
+        "omni_ar",
+        (IDLE,),
+        options={"enable_prefix_caching": True},
+    ),
+)
 
 _PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _BATCH[0], _LONG, _SHORT)))
 
 SCENARIOS += (
-    Scenario("moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False),
-    Scenario("mla", "latent attention on vllm-ascend alone", "published", "latent", (BATCH_1, BATCH_4, PENALTY, SEEDED), omni=False,
+    Scenario(
+        "moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False
+    ),
+    Scenario(
+        "mla",
+        "latent attention on vllm-ascend alone",
+        "published",
+        "latent",
+        (BATCH_1, BATCH_4, PENALTY, SEEDED),
+        omni=False,
         tolerance=0.05,  # vllm-ascend rounds a prompt's queries, keys and values to bfloat16
     ),
     Scenario(
-        "mla-bfloat16", "latent attention with prompts in parts, which need bfloat16", "published", "latent",
-        tuple(replace(probe, check="likely") for probe in (BATCH_4, CHUNKED)), omni=False,
-        options={"dtype": "bfloat16"}, tolerance=0.2,
+        "mla-bfloat16",
+        "latent attention with prompts in parts, which need bfloat16",
+        "published",
+        "latent",
+        tuple(replace(probe, check="likely") for probe in (BATCH_4, CHUNKED)),
+        omni=False,
+        options={"dtype": "bfloat16"},
+        tolerance=0.2,
     ),
-    Scenario("image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False),
-)  # fmt: skip
+    Scenario(
+        "image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False
+    ),
+)
 
 
 _SPLIT = (BATCH_1, BATCH_4, CHUNKED)
 _TP2, _PP2 = {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}
 _ASKED = (
-    Probe("completion", (_SHORT,)), Probe("streamed", (_SHORT,)), Probe("chat", (tuple(range(65, 91)),)),
-    Probe("three at once", _BATCH[:3]), Probe("stops", (), check="stops"),
-)  # fmt: skip
+    Probe("completion", (_SHORT,)),
+    Probe("streamed", (_SHORT,)),
+    Probe("chat", (tuple(range(65, 91)),)),
+    Probe("three at once", _BATCH[:3]),
+    Probe("stops", (), check="stops"),
+)
 SCENARIOS += (
-    Scenario("plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT, options=_TP2, omni=False),
-    Scenario("plain-pp2", "pipeline parallel over two processes", "plain", "dense", _SPLIT, options=_PP2, omni=False),
-    Scenario("ar-tp2", "an AR stage, tensor parallel over two processes", "ar", "omni_ar", _SPLIT, options=_TP2 | _LATENT),
-    Scenario("ar-pp2", "an AR stage, pipeline parallel over two processes", "ar", "omni_ar", _SPLIT, options=_PP2 | _LATENT),
-    Scenario("serve-plain", "vllm serve on vllm-ascend alone", "serve", "dense", _ASKED, ("serve",), omni=False, seconds=600),
     Scenario(
-        "serve-omni", "vllm serve --omni with an AR and a generation stage", "serve_omni", "omni_ar",
-        (Probe("chat", (tuple(range(65, 91)),), check="payload"), Probe("stops", (), check="stops")), ("serve",),
-        options={"enforce_eager": True}, seconds=600,
+        "plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT, options=_TP2, omni=False
     ),
-)  # fmt: skip
+    Scenario(
+        "plain-pp2",
+        "pipeline parallel over two processes",
+        "plain",
+        "dense",
+        _SPLIT,
+        options=_PP2,
+        omni=False,
+    ),
+    Scenario(
+        "ar-tp2",
+        "an AR stage, tensor parallel over two processes",
+        "ar",
+        "omni_ar",
+        _SPLIT,
+        options=_TP2 | _LATENT,
+    ),
+    Scenario(
+        "ar-pp2",
+        "an AR stage, pipeline parallel over two processes",
+        "ar",
+        "omni_ar",
+        _SPLIT,
+        options=_PP2 | _LATENT,
+    ),
+    Scenario(
+        "serve-plain",
+        "vllm serve on vllm-ascend alone",
+        "serve",
+        "dense",
+        _ASKED,
+        ("serve",),
+        omni=False,
+        seconds=600,
+    ),
+    Scenario(
+        "serve-omni",
+        "vllm serve --omni with an AR and a generation stage",
+        "serve_omni",
+        "omni_ar",
+        (Probe("chat", (tuple(range(65, 91)),), check="payload"), Probe("stops", (), check="stops")),
+        ("serve",),
+        options={"enforce_eager": True},
+        seconds=600,
+    ),
+)
 
 
 def scenario(name: str) -> Scenario:

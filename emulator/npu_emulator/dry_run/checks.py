@@ -38,7 +38,9 @@ def _expected(stage, wanted, folder, probe, plan) -> list[Output]:
 
 def likely(stage, running, wanted, folder, probe, outputs, plan) -> str:
     """Each token has the reference's log-probability after those before it, and none is much likelier."""
-    for index, (one, steps) in enumerate(zip(outputs, stage.likelihoods(folder, probe, outputs), strict=True)):
+    for index, (one, steps) in enumerate(
+        zip(outputs, stage.likelihoods(folder, probe, outputs), strict=True)
+    ):
         if not one.finished:
             return f"request {index} did not finish"
         far = _farthest(one.logprobs, [same for same, _ in steps])
@@ -134,5 +136,6 @@ CHECKS = {
     "idle": idle,
     "preempted": preempted,
     "asynchronous": asynchronous,
-    "finishes": finishes, "stops": stops,
+    "finishes": finishes,
+    "stops": stops,
 }

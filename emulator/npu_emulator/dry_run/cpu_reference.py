@@ -1,8 +1,8 @@
 """What vLLM itself gives on a CPU: the reference of the plain models.
 
-``python -m npu_emulator.dry_run.cpu_reference SCENARIO FOLDER FILE`` runs with the interpreter of an environment
-that has vLLM for CPU: it makes the checkpoint of the scenario in FOLDER when it is missing and writes tokens
-and log-probabilities of each probe that is compared by tokens into FILE. Nothing is emulated.
+``python -m npu_emulator.dry_run.cpu_reference SCENARIO FOLDER FILE`` runs with the interpreter of an
+environment that has vLLM for CPU: it makes the checkpoint of the scenario in FOLDER when it is missing and
+writes tokens and log-probabilities of each probe that is compared by tokens into FILE. Nothing is emulated.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _old(baseline: list[str], triple: Triple, job: GateJob | None) -> Triple | N
 
 
 def _folder(out: Path | None) -> Path:
-    """An empty folder for logs and results: the user's, or one in the cache, of which the last few are kept."""
+    """An empty folder for logs and results: the user's, or one in the cache, where the last few are kept."""
     if out:
         if out.exists() and any(out.iterdir()):
             raise BadInput(

@@ -1,4 +1,4 @@
-"""A two-layer Qwen3 with random weights: large enough to tell tokens apart, small enough for an interpreter."""
+"""A two-layer Qwen3 with random weights: large enough to tell tokens apart, and quick."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def generate(
     """Greedy tokens and their log-probabilities for each request, anew from its first token each step.
 
     A request is what ``forward`` of the model class ``kind`` takes for one sequence: ``input_ids``
-    (1, tokens), and of the same shape ``mm_token_type_ids``, 1 for a picture's tokens, which only newer classes take.
+    (1, tokens), and of the same shape ``mm_token_type_ids``, 1 for a picture's tokens, which only newer
+    classes take.
     """
     model = _load(folder, kind)
     taken = inspect.signature(model.forward).parameters

@@ -1,0 +1,113 @@
+"""Natural upgrades of vllm-omni: each fails on the emulated NPU before its fix, and passes after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.edits import edited
+from bench.incidents import FOLDER
+from demo import take_theirs
+from npu_upgrade.audit.triples import open_project, open_triple
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.gates.emulation.catalogue import chosen
+from npu_upgrade.gates.emulation.changed import OMNI_WORKERS
+from npu_upgrade.gates.emulation.dry_run import run
+from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
+from npu_upgrade.progress import say
+from npu_upgrade.sources.overlay import overlay
+from npu_upgrade.sources.tree import SourceTree
+
+FILE = FOLDER / "upgrades.yaml"
+SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases)."""
+
+    id: str
+    omni: str
+    ascend: str
+    run: str
+    says: str
+    fix: Any
+    workers_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What one upgrade did before and after its fix."""
+
+    upgrade: Upgrade
+    before: Outcome
+    after: Outcome
+
+    @property
+    def as_recorded(self) -> bool:
+        """It failed with the recorded text, and passed after the fix."""
+        return self.before.state == FAIL and self.upgrade.says in self.before.why and self.after.state == PASS
+
+
+def load_upgrades(file: Path = FILE) -> list[Upgrade]:
+    """The recorded upgrades."""
+    return [Upgrade(**entry) for entry in yaml.safe_load(file.read_text(encoding="utf-8"))]
+
+
+def run_upgrades(upgrades: Sequence[Upgrade], out: Path) -> list[Reproduced]:
+    """Run each before and after its fix; logs and results go to ``out``."""
+    found = []
+    for one in upgrades:
+        say(f"== upgrade {one.id}")
+        own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
+        broken = _with_workers(own, one.workers_of) if one.workers_of else own
+        fixed = _fixed(one, own, out / one.id)
+        before, after = (
+            _play(tree, one, out / one.id / name) for tree, name in ((broken, "before"), (fixed, "after"))
+        )
+        found.append(Reproduced(one, before, after))
+    return found
+
+
+def _play(omni: SourceTree, one: Upgrade, out: Path) -> Outcome:
+    """The outcome of the upgrade's run; of the import tier when that fails."""
+    tier, _, name = one.run.partition(" ")
+    triple = open_triple(None, f"pypi:vllm-ascend=={one.ascend}", None)
+    wanted = chosen([name], [tier], omni=True) if name else []
+    played = run(Triple(omni, triple.ascend, triple.vllm), wanted, out)
+    imported = played.outcomes[0]
+    return imported if imported.state != PASS or not name else played.outcomes[-1]
+
+
+def _with_workers(tree: SourceTree, release: str) -> SourceTree:
+    """``tree`` with the NPU worker folder of another release."""
+    other = open_project(f"pypi:vllm-omni=={release}", "vllm-omni")
+    gone: dict[str, str | None] = dict.fromkeys(tree.list(OMNI_WORKERS))
+    taken = {path: other.read(path) for path in other.list(OMNI_WORKERS) if path.endswith(".py")}
+    return overlay(tree, gone | taken)
+
+
+def _fixed(one: Upgrade, own: SourceTree, out: Path) -> SourceTree:
+    if one.fix == "own":
+        return own
+    if one.fix == "merge":
+        return _merged(one, own, out)
+    return edited(own, one.fix)
+
+
+def _merged(one: Upgrade, own: SourceTree, out: Path) -> SourceTree:
+    out.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(SCRIPT), "merge", "--omni", own.spec]
+    command += ["--ascend", f"pypi:vllm-ascend=={one.ascend}", "--out", "merged"]
+    subprocess.run(command, cwd=out, stdout=subprocess.DEVNULL, check=False)
+    texts: dict[str, str | None] = {}
+    for path in sorted((out / "merged" / OMNI_WORKERS).glob("*.py")):
+        take_theirs(path)
+        texts[f"{OMNI_WORKERS}/{path.name}"] = path.read_text(encoding="utf-8")
+    return overlay(own, texts)
