@@ -35,7 +35,7 @@ def main() -> int:
     merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
     plan = step("plan", "--job", merge["job"])
     show_result(merge, plan)
-    if show_conflicts(plan):
+    if show_conflicts(plan, Path(merge["plan"])):
         plan = step("plan", "--job", merge["job"])
     if can_run and not open_conflicts(plan):
         emulate("merged", "--job", merge["job"], *AFTER)
@@ -58,11 +58,12 @@ def open_conflicts(plan: dict) -> list[dict]:
     return [item for item in plan["items"] if item["blocking"] and item["kind"] == "conflict"]
 
 
-def show_conflicts(plan: dict) -> bool:
+def show_conflicts(plan: dict, whole: Path) -> bool:
     """Show each conflict and decide it as this demo does: upstream's side. True when there were some."""
     conflicts = open_conflicts(plan)
+    details = {item["id"]: item["detail"] for item in json.loads(whole.read_text("utf-8"))["items"]}
     for item in conflicts:
-        print(f"\n== {item['title']}\n{item['detail']}")
+        print(f"\n== {item['title']}\n{details[item['id']]}")
     if conflicts:
         print("\n== an agent reads both sides of each conflict and decides")
         print("  the demo takes vllm-ascend's side of these, and has the result checked again")

@@ -11,23 +11,15 @@ import pytest
 from bench.edits import edited
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.catalogue import chosen
 from npu_upgrade.gates.emulation.dry_run import run
-from npu_upgrade.gates.emulation.machine import check_machine
+from npu_upgrade.gates.emulation.environment import prepare
 
 OMNI, ASCEND = "pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1"
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "upgrade.py"
 
-pytestmark = pytest.mark.network
-
-
-@pytest.fixture(autouse=True)
-def machine():
-    try:
-        check_machine()
-    except Blocked as error:
-        pytest.skip(f"no emulation on this machine: {error.what}")
+pytestmark = [pytest.mark.network, pytest.mark.usefixtures("machine")]
 
 
 def emulate(tmp_path, *args: str) -> tuple[int, dict]:
@@ -87,3 +79,21 @@ def test_a_defect_in_the_runner_is_found_where_it_is(tmp_path):
     assert ran.state == "FAIL"
     assert "_build_kwargs_extra" in ran.why
     assert "npu_model_runner.py" in ran.where
+
+
+def test_the_reference_operators_hold_in_the_environment():
+    triple = open_triple(open_project(OMNI, "vllm-omni"), ASCEND, None)
+    environment = prepare(triple.omni, triple.ascend, triple.vllm)
+    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [
+        "--confcutdir",
+        "tests/emulator/none",
+        *map(str, sorted(ROOT.glob("tests/emulator/test_*_operators.py"))),
+    ]
+    kept = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    ended = subprocess.run(
+        command, cwd=ROOT, env=kept | environment.variables, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-1000:]
+    assert " passed" in ended.stdout
+    assert "skipped" not in ended.stdout
