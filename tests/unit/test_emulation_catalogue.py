@@ -30,6 +30,7 @@ def test_without_omni_only_what_needs_none_runs():
         (["ar"], ["eager"], False, "scenario ar needs --omni"),
         (["plain"], ["eager"], True, "scenario plain is one of vllm-ascend alone"),
         (["core"], ["eagr"], True, "no tier eagr"),
+        (["ar"], ["serve"], True, "none of these scenarios runs in serve"),
     ],
 )
 def test_a_wrong_name_is_said_at_once(names, tiers, omni, said):

@@ -41,7 +41,14 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     """
     check_tiers(tiers)
     wanted = _wanted(names, omni)
-    return [(tier, one) for tier in TIERS for one in wanted if tier in tiers and tier in one.tiers]
+    found = [(tier, one) for tier in TIERS for one in wanted if tier in tiers and tier in one.tiers]
+    if not found and set(tiers) - {"import"}:
+        raise BadInput(
+            f"none of these scenarios runs in {', '.join(tiers)}",
+            expected="a scenario that has the tier: upgrade.py emulate --list",
+            try_="--scenarios all, or other tiers",
+        )
+    return found
 
 
 def check_tiers(tiers: Sequence[str]) -> None:
