@@ -123,7 +123,7 @@ def test_from_merge_to_one_signed_off_commit(world: World) -> None:
     assert upgrade("plan")[0] == 0
     assert "audit" in upgrade("deliver", "--repo", str(world.omni))[1]["try"]
     code, data, _ = audit(world)
-    assert (code, "deliver" in data["next"]) == (0, True), data
+    assert (code, "emulate" in data["next"]) == (0, True), data
     code, data, _ = upgrade("deliver", "--repo", str(world.omni))
     assert code == 0, data
     message = git_at(world.omni, DAY, "log", "-1", "--format=%B")
@@ -153,7 +153,7 @@ def test_next_leads_through_the_job(world: World) -> None:
     assert "audit" in upgrade("next")[1]["next"]
     code, data, _ = audit(world)
     assert code == 0, data
-    assert "deliver" in upgrade("next")[1]["next"]
+    assert "emulate" in upgrade("next")[1]["next"]
 
 
 def test_an_interrupted_merge_is_run_again(world: World) -> None:
