@@ -20,14 +20,13 @@ from npu_upgrade.audit.beside import look_at_both
 from npu_upgrade.audit.judge import NEW, Judged, judge
 from npu_upgrade.audit.report import as_data, as_text, counts
 from npu_upgrade.audit.run import check_names
-from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
+from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.commands.gate_job import GateJob, begin, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput
 from npu_upgrade.progress import say
-from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "find drift in the NPU workers without hardware"
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> Result:
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
-    say(f"auditing {_named(asked.triple)}" + (f", and {_named(asked.old)}" if asked.old else ""))
+    say(f"auditing {named(asked.triple)}" + (f", and {named(asked.old)}" if asked.old else ""))
     found, before = look_at_both(World(asked.triple, old), names)
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
@@ -126,18 +125,7 @@ def _asked(args: argparse.Namespace) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    return _Asked(triple, _old(args.baseline, triple, job), _waivers(args.waivers, triple), job)
-
-
-def _old(baseline: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
-    if baseline == ["none"]:
-        return None
-    if baseline != ["auto"]:
-        return named_triple(baseline, triple)
-    if job:
-        before = open_project(job.old_omni_spec, "vllm-omni")
-        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
-    return old_triple(triple)
+    return _Asked(triple, baseline(args.baseline, triple, job), _waivers(args.waivers, triple), job)
 
 
 def _waivers(path: Path | None, triple: Triple) -> Waivers:
@@ -184,7 +172,7 @@ def _verdict(new: int, compared: bool, faults: dict[str, str]) -> Verdict:
 def _against(asked: _Asked) -> str:
     if asked.old is None:
         return "compared with: nothing"
-    return f"compared with: {_named(asked.old)}"
+    return f"compared with: {named(asked.old)}"
 
 
 def _next(result: Result, args: argparse.Namespace) -> str | None:
@@ -199,11 +187,3 @@ def _next(result: Result, args: argparse.Namespace) -> str | None:
 
 def _version(triple: Triple) -> str | None:
     return triple.ascend.version
-
-
-def _named(triple: Triple) -> str:
-    return " + ".join(_label(tree) for tree in triple.trees().values())
-
-
-def _label(tree: SourceTree) -> str:
-    return f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"

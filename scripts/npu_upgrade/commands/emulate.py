@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
+from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.gate_job import GateJob, begin, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.emulation.catalogue import TIERS, check_tiers, chosen, scenarios
@@ -127,19 +127,8 @@ def _asked(args: argparse.Namespace, tier_names: list[str]) -> _Asked:
         triple = open_triple(omni, args.ascend, args.vllm)
     wanted = chosen(args.scenarios, tier_names, omni=triple.omni is not None)
     whole = args.scenarios == ["core"] or args.scenarios == ["all"]
-    old = _old(args.baseline, triple, job)
+    old = baseline(args.baseline, triple, job)
     return _Asked(triple, old, wanted, job, _folder(args.out), whole and set(tier_names) == set(TIERS))
-
-
-def _old(baseline: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
-    if baseline == ["none"]:
-        return None
-    if baseline != ["auto"]:
-        return named_triple(baseline, triple)
-    if job:
-        before = open_project(job.old_omni_spec, "vllm-omni")
-        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
-    return old_triple(triple)
 
 
 def _folder(out: Path | None) -> Path:
@@ -165,9 +154,9 @@ def _play(asked: _Asked) -> Result:
         say(f"these do not belong together: {problem}")
     before = None
     if asked.old:
-        say(f"the matched old pair first: {_named(asked.old)}")
+        say(f"the matched old pair first: {named(asked.old)}")
         before = run_kept(asked.old, asked.wanted, asked.out / "old")
-    say(f"the new pair: {_named(asked.triple)}")
+    say(f"the new pair: {named(asked.triple)}")
     played = run_triple(asked.triple, asked.wanted, asked.out / "new")
     together = compared(played.outcomes, before.outcomes if before else ())
     compares = played.reached and asked.old is not None  # else everything would count as changed
@@ -203,18 +192,9 @@ def _result(
     if asked.old is None:
         summary += "; no old pair to compare with"
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
-    against = _named(asked.old) if asked.old else "nothing"
-    text = (
-        f"{head}{LABEL} of {_named(asked.triple)}\ncompared with: {against}\n\n{as_text(together, covered)}"
-    )
+    against = named(asked.old) if asked.old else "nothing"
+    text = f"{head}{LABEL} of {named(asked.triple)}\ncompared with: {against}\n\n{as_text(together, covered)}"
     return Result(decided, summary, data, text)
-
-
-def _named(triple: Triple) -> str:
-    return " + ".join(
-        f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
-        for tree in triple.trees().values()
-    )
 
 
 def _listed() -> Result:

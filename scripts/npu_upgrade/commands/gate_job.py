@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_upgrade import invocation
 from npu_upgrade.audit.cache import content_digest
+from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import named_job
 from npu_upgrade.deliver import ledger
@@ -128,3 +129,24 @@ def pins(triple: Triple) -> dict[str, Any]:
 def _pin(tree: SourceTree) -> dict[str, Any]:
     exact = tree.version or (tree.sha and not tree.dirty)
     return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+
+
+def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
+    """The old pair that ``--baseline`` asks for: auto, none, or specs; of a job the one before the merge."""
+    if specs == ["none"]:
+        return None
+    if specs != ["auto"]:
+        return named_triple(specs, triple)
+    if job:
+        before = open_project(job.old_omni_spec, "vllm-omni")
+        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
+    return old_triple(triple)
+
+
+def named(triple: Triple) -> str:
+    """The trees of a triple with their versions, for people."""
+    return " + ".join(_label(tree) for tree in triple.trees().values())
+
+
+def _label(tree: SourceTree) -> str:
+    return f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
