@@ -122,12 +122,6 @@ def stops(stage, running, wanted, folder, probe, outputs, plan) -> str:
     return stage.stop(running)
 
 
-def finishes(stage, running, wanted, folder, probe, outputs, plan) -> str:
-    """Each request finishes."""
-    late = [str(index) for index, output in enumerate(outputs) if not output.finished]
-    return f"requests {', '.join(late)} did not finish" if late else ""
-
-
 CHECKS = {
     "tokens": tokens,
     "likely": likely,
@@ -136,6 +130,5 @@ CHECKS = {
     "idle": idle,
     "preempted": preempted,
     "asynchronous": asynchronous,
-    "finishes": finishes,
     "stops": stops,
 }

@@ -13,7 +13,7 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.gates.emulation.catalogue import TIERS, check_tiers, chosen, scenarios
+from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
-from npu_upgrade.gates.emulation.dry_run import Played, run_kept
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
+from npu_upgrade.gates.emulation.dry_run import run_kept
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.table import as_text
 from npu_upgrade.paths import cache_root
@@ -53,8 +53,7 @@ class _Asked:
     wanted: list[tuple[str, Any]]
     job: GateJob | None
     out: Path
-    whole: bool = True
-    played: dict[str, Played] = field(default_factory=dict)
+    whole: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,9 +88,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new fails; INCONCLUSIVE names what could not be judged; BLOCKED what is missing."""
     if args.list:
         return _listed()
-    names = _split(args.tiers)
-    check_tiers(names)
-    asked = _asked(args, names)
+    asked = _asked(args, _split(args.tiers))
     if asked.job is None:
         return _play(asked)
     try:
@@ -117,7 +114,8 @@ def _asked(args: argparse.Namespace, tier_names: list[str]) -> _Asked:
         raise BadInput(
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="--ascend SPEC"
         )
-    chosen(args.scenarios, tier_names, omni=bool(args.omni or not args.ascend))  # wrong names are said first
+    # before anything is read or begun, so that wrong names are said first; a job always has a vllm-omni
+    wanted = chosen(args.scenarios, tier_names, omni=bool(args.omni or not args.ascend))
     job = None if args.ascend else begin(args, "emulate", LABEL)
     if job:
         check_parses(job.omni)
@@ -125,7 +123,6 @@ def _asked(args: argparse.Namespace, tier_names: list[str]) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    wanted = chosen(args.scenarios, tier_names, omni=triple.omni is not None)
     whole = args.scenarios == ["core"] or args.scenarios == ["all"]
     old = baseline(args.baseline, triple, job)
     return _Asked(triple, old, wanted, job, _folder(args.out), whole and set(tier_names) == set(TIERS))

@@ -39,7 +39,7 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     ``names`` are scenario names, "core" or "all". Without vllm-omni only those that need none count.
     Raises :class:`BadInput` for a name or a tier that does not exist, or that cannot run here.
     """
-    check_tiers(tiers)
+    _check_tiers(tiers)
     wanted = _wanted(names, omni)
     found = [(tier, one) for tier in TIERS for one in wanted if tier in tiers and tier in one.tiers]
     if not found and set(tiers) - {"import"}:
@@ -51,7 +51,7 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     return found
 
 
-def check_tiers(tiers: Sequence[str]) -> None:
+def _check_tiers(tiers: Sequence[str]) -> None:
     """Raise :class:`BadInput` for a tier that does not exist."""
     wrong = [tier for tier in tiers if tier not in TIERS]
     if wrong:

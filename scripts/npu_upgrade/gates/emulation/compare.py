@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, NOT_REACHED, PASS, Outcome
 from npu_upgrade.verdict import Verdict
@@ -74,8 +74,3 @@ def tiers(all_compared: Sequence[Compared]) -> Mapping[str, str]:
         known = worst.get(one.new.tier)
         worst[one.new.tier] = max(one.state, known or PASS, key=order.index)
     return worst
-
-
-def without_lines(outcome: Outcome) -> Outcome:
-    """The outcome alone, as it is kept."""
-    return replace(outcome, lines={})

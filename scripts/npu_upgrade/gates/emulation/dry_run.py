@@ -39,7 +39,10 @@ class Played:
 
 def run(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``."""
-    environment = prepare(triple.omni, triple.ascend, triple.vllm)
+    return _run(triple, prepare(triple.omni, triple.ascend, triple.vllm), wanted, out)
+
+
+def _run(triple: Triple, environment: Environment, wanted: Sequence[tuple[str, Any]], out: Path) -> Played:
     play(environment.python, environment.variables, _plan(triple, environment, wanted, out), out)
     outcomes = [read_outcome(out, "import", "import")]
     outcomes += [read_outcome(out, tier, one.name) for tier, one in wanted]
@@ -54,7 +57,7 @@ def run_kept(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Pl
         outcomes = [Outcome(**entry) for entry in json.loads(kept.read_text("utf-8"))["outcomes"]]
         say(f"the matched old pair ran before: {len(outcomes)} outcomes read from the cache")
         return Played(tuple(outcomes))
-    played = run(triple, wanted, out)
+    played = _run(triple, environment, wanted, out)
     if not any(outcome.state == NOT_REACHED for outcome in played.outcomes):
         content = [asdict(outcome) | {"lines": {}} for outcome in played.outcomes]
         write_json(kept, {"outcomes": content})

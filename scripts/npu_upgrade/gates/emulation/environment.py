@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.envs.store import ensure
+from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.native import native_parts
-from npu_upgrade.gates.emulation.packages import EMULATOR, emulator_info, materialise
+from npu_upgrade.gates.emulation.packages import emulator_info, materialise
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
 from npu_upgrade.paths import cache_root
 from npu_upgrade.sources.tree import SourceTree

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from npu_upgrade.envs import locks
 from npu_upgrade.errors import Blocked
-from npu_upgrade.gates.emulation.packages import EMULATOR
+from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.paths import cache_root
 from npu_upgrade.progress import say
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from npu_upgrade.envs import locks
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.files import sha256
+from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.entry_points import entry_points, entry_points_text
 from npu_upgrade.gates.emulation.generated import generated_files
 from npu_upgrade.paths import cache_root
 from npu_upgrade.progress import say
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
-EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
 STAMP = "npu-upgrade-package.json"
 LAYOUT = 1  # raise it when what is written changes
 UNKNOWN_VERSION = "0.0.0+unknown"
