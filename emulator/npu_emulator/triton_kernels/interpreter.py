@@ -12,6 +12,7 @@ from triton.runtime import interpreter
 
 from npu_emulator import kernels
 from npu_emulator.operators.registry import CALLS
+from npu_emulator.triton_kernels import speed
 
 
 def install() -> None:
@@ -24,6 +25,7 @@ def install() -> None:
     executor._restore_args_dev = lambda *arguments, **options: None
     executor.__call__ = _recorded(executor.__call__)
     _install_extensions()
+    speed.install()
 
 
 def _arguments(self, arguments, options):

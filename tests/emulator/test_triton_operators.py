@@ -1,0 +1,61 @@
+"""Triton kernels in the interpreter on the emulated NPU."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: run in the interpreter of an emulated environment")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
+from tests.emulator.operators import close, random  # noqa: E402
+
+
+@triton.jit
+def scaled_rows(values, scales, result, rows, columns, PAD: tl.constexpr, COLUMNS: tl.constexpr):
+    """Each row times its scale, in pairs of different block shapes; every second column is negated."""
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        column = tl.arange(0, COLUMNS)
+        inside = column < columns
+        read = tl.load(values + row * columns + column, mask=inside, other=0.0)
+        sign = tl.where(column % 2 == 0, 1, -1).to(tl.float32)
+        scale = tl.load(scales + tl.arange(0, PAD) * 0 + row)
+        block = read[None, :] * scale[:, None] * sign[None, :]
+        tl.store(result + row * columns + column, tl.sum(block, axis=0) / PAD, mask=inside)
+
+
+@triton.jit
+def squared(values, result):
+    index = tl.arange(0, 4)
+    value = tl.load(values + index)
+    tl.store(result + index, value * value)
+
+
+@pytest.mark.parametrize("columns", [3, 8])
+def test_a_kernel_computes_what_torch_does(columns):
+    values, scales = random(5, columns).npu(), random(5, seed=1).npu()
+    result = torch.zeros_like(values)
+    scaled_rows[(2,)](values, scales, result, 5, columns, PAD=2, COLUMNS=triton.next_power_of_2(columns))
+    sign = torch.tensor([1.0, -1.0]).repeat(columns)[:columns]
+    close(result.cpu(), values.cpu() * scales.cpu()[:, None] * sign)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
+def test_one_kernel_takes_several_dtypes(dtype):
+    values = torch.tensor([2, 3, 4, 5], dtype=dtype, device="npu")
+    result = torch.zeros_like(values)
+    squared[(1,)](values, result)
+    assert result.tolist() == [4, 9, 16, 25] and result.dtype == dtype
+
+
+def test_integers_wrap_as_in_a_compiled_kernel():
+    values = torch.full((4,), 2**17, dtype=torch.int32, device="npu")
+    result = torch.ones_like(values)
+    squared[(1,)](values, result)
+    assert result.tolist() == [0] * 4
+
+
+def test_types_stay_different():
+    one = tl.block_type(tl.float32, [4])
+    assert one == tl.block_type(tl.float32, [4]) and one.shape == one.get_block_shapes()
+    assert all(one != other for other in (tl.block_type(tl.float32, [8]), tl.block_type(tl.int32, [4])))
+    with pytest.raises((ValueError, TypeError)):
+        tl.block_type(tl.float32, [3])
