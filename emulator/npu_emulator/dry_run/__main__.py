@@ -9,6 +9,7 @@ instead of the installed ones.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     _write(out, "import", result)
     if "error" in result:
         return 0
+    gc.freeze()  # vLLM collects garbage a dozen times at each start: not over all that was imported
     for run in plan["runs"]:
         _in_child(plan, run, Path(run.get("out", out)), executed)
     return 0

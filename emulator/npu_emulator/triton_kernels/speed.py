@@ -15,6 +15,7 @@ def install() -> None:
     """Remember what follows from a type; each method's first call with a type is the interpreter's own."""
     core.block_type.__init__ = _block_type(core.block_type.__init__)
     core.tensor.__init__ = _tensor(core.tensor.__init__)
+    core.tuple.__eq__ = _equal(core.tuple.__eq__)
     # A check for debugging that compiled kernels do not have; it triples the operations on integers.
     options = getattr(interpreter.interpreter_builder, "options", None)
     if hasattr(options, "sanitize_overflow"):
@@ -51,3 +52,10 @@ def _tensor(real):
         self.handle = handle
 
     return init
+
+
+def _equal(real):
+    def equal(self, other):
+        return core.constexpr(True) if self is other else real(self, other)
+
+    return equal
