@@ -11,12 +11,12 @@ from bench.defect_lines import reached
 from bench.defects import Defect, texts, write_shadow
 from bench.incidents import Trees
 from npu_upgrade.gates.emulation.environment import Environment, prepare
+from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play
 from npu_upgrade.gates.emulation.reference import models_folder
 from npu_upgrade.progress import say
 
-_RUNNER = "vllm_ascend.worker.model_runner_v1"
 _UNEDITED, _SHADOW = "unedited", "shadow"
 
 
@@ -73,7 +73,7 @@ def plan(
     return {
         "out": str(out),
         "models": str(models_folder()),
-        "modules": [_RUNNER] if defects[0].late else [],
+        "modules": [RUNNER] if defects[0].late else [],
         "watched": [str(environment.path(path)) for path in originals]
         + [str(out / defect.id / _SHADOW / path) for defect in defects for path in defect.paths],
         "runs": runs,

@@ -43,7 +43,8 @@ def test_one_kernel_takes_several_dtypes(dtype):
     values = torch.tensor([2, 3, 4, 5], dtype=dtype, device="npu")
     result = torch.zeros_like(values)
     squared[(1,)](values, result)
-    assert result.tolist() == [4, 9, 16, 25] and result.dtype == dtype
+    assert result.tolist() == [4, 9, 16, 25]
+    assert result.dtype == dtype
 
 
 def test_integers_wrap_as_in_a_compiled_kernel():
@@ -55,7 +56,8 @@ def test_integers_wrap_as_in_a_compiled_kernel():
 
 def test_types_stay_different():
     one = tl.block_type(tl.float32, [4])
-    assert one == tl.block_type(tl.float32, [4]) and one.shape == one.get_block_shapes()
+    assert one == tl.block_type(tl.float32, [4])
+    assert one.shape == one.get_block_shapes()
     assert all(one != other for other in (tl.block_type(tl.float32, [8]), tl.block_type(tl.int32, [4])))
     with pytest.raises((ValueError, TypeError)):
         tl.block_type(tl.float32, [3])

@@ -15,13 +15,12 @@ from npu_upgrade.files import write_json
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, watched
 from npu_upgrade.gates.emulation.environment import Environment, prepare
+from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play
 from npu_upgrade.gates.emulation.reference import models_folder, references
 from npu_upgrade.paths import cache_root
 from npu_upgrade.progress import say
-
-_RUNNER = "vllm_ascend.worker.model_runner_v1"
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _plan(
 def _modules(files: Sequence[str]) -> list[str]:
     """What the import tier imports: vllm-ascend's runner and every module of omni's NPU workers."""
     omni = [path for path in files if path.startswith(OMNI_WORKERS)]
-    return [_RUNNER, *(path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in omni)]
+    return [RUNNER, *(path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in omni)]
 
 
 def _executed(environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, set[int]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from npu_upgrade.envs.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
+from npu_upgrade.gates.emulation.first_import import import_once
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.native import native_parts
 from npu_upgrade.gates.emulation.packages import emulator_info, materialise
@@ -55,7 +56,9 @@ def prepare(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> En
     trees = {"vllm": vllm, "vllm_ascend": ascend} | ({"vllm_omni": omni} if omni else {})
     packages = {top: materialise(tree, top) for top, tree in trees.items()}
     python = ensure(spec)
-    return Environment(python, _variables(packages, native_parts(python)), packages)
+    variables = _variables(packages, native_parts(python))
+    import_once(python, variables, packages)
+    return Environment(python, variables, packages)
 
 
 def _variables(packages: dict[str, Path], native: Path) -> dict[str, str]:
