@@ -97,7 +97,7 @@ def idle(stage, running, wanted, folder, probe, outputs, plan) -> str:
     """The reference's tokens before an idle data-parallel rank's dummy batches and after them."""
     why = tokens(stage, running, wanted, folder, probe, outputs, plan)
     for _ in range(2):
-        worker_of(running).execute_dummy_batch()
+        running.model_executor.execute_dummy_batch()  # as vLLM's engine core of such a rank does
     again = stage.run(running, probe, "after ")
     return why or tokens(stage, running, wanted, folder, probe, again, plan)
 
