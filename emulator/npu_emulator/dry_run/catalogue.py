@@ -192,7 +192,8 @@ SCENARIOS += (
         "latent attention with prompts in parts, which need bfloat16",
         "published",
         "latent",
-        tuple(replace(probe, check="likely") for probe in (BATCH_4, CHUNKED)),
+        # few steps: sooner or later a rounded step sends a token to another expert
+        tuple(replace(probe, check="likely", sampling={"max_tokens": 3}) for probe in (BATCH_4, CHUNKED)),
         omni=False,
         options={"dtype": "bfloat16"},
         tolerance=0.2,

@@ -1,0 +1,55 @@
+"""Quantisation of activations to int8: by the largest value of each token, or by given scales."""
+
+from __future__ import annotations
+
+import torch
+
+from npu_emulator.operators.registry import reference
+from npu_emulator.problems import lacking, require
+
+_INT8 = (None, torch.int8, torch.qint8, 1, 12)  # the numbers are those of torch's ScalarType
+_LARGEST = 127
+
+
+@reference("npu::npu_dynamic_quant")
+def npu_dynamic_quant(x, *, smooth_scales=None, group_index=None, dst_type=None):
+    """Values (…, D) in int8, and the scale (…,) of each row in float32."""
+    operator = "npu_dynamic_quant"
+    require(x.dim() > 1, operator, f"x has more than one dimension, got {tuple(x.shape)}")
+    require(x.dtype in (torch.float16, torch.bfloat16), operator, f"x is float16 or bfloat16, got {x.dtype}")
+    if dst_type not in _INT8:
+        raise lacking(operator, f"dst_type {dst_type}")
+    if group_index is not None:
+        raise lacking(operator, "group_index")
+    values = x.float()
+    if smooth_scales is not None:
+        fits = tuple(smooth_scales.shape) == (x.shape[-1],) and smooth_scales.dtype == x.dtype
+        expected = f"smooth_scales is ({x.shape[-1]},) of {x.dtype}"
+        require(fits, operator, f"{expected}, got {tuple(smooth_scales.shape)} of {smooth_scales.dtype}")
+        values = values * smooth_scales.float()
+    scale = values.abs().amax(-1) / _LARGEST
+    rounded = torch.where(scale[..., None] > 0, values / scale[..., None], 0).round()
+    return rounded.to(torch.int8), scale
+
+
+@reference("npu::npu_quantize")
+def npu_quantize(input, scales, zero_points, dtype, axis=1, div_mode=True):
+    """Values in int8: divided by ``scales``, or with ``div_mode`` off multiplied with them, plus an offset."""
+    operator = "npu_quantize"
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    require(input.dtype in kinds, operator, f"input is floating point, got {input.dtype}")
+    if dtype not in _INT8[1:]:
+        raise lacking(operator, f"dtype {dtype}")
+    shape = [1] * input.dim()
+    if scales.numel() > 1:
+        require(-input.dim() <= axis < input.dim(), operator, f"axis {axis} of {input.dim()} dimensions")
+        count = input.shape[axis]
+        require(scales.numel() == count, operator, f"one scale or {count}, got {scales.numel()}")
+        shape[axis] = count
+    factors = scales.float().reshape(shape)
+    values = input.float() / factors if div_mode else input.float() * factors
+    if zero_points is not None:
+        fits = zero_points.numel() == scales.numel()
+        require(fits, operator, f"as many offsets as scales {scales.numel()}, got {zero_points.numel()}")
+        values = values + zero_points.float().reshape(shape)
+    return values.round().clamp(-_LARGEST - 1, _LARGEST).to(torch.int8)
