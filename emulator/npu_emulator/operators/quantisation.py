@@ -34,22 +34,30 @@ def npu_dynamic_quant(x, *, smooth_scales=None, group_index=None, dst_type=None)
 
 @reference("npu::npu_quantize")
 def npu_quantize(input, scales, zero_points, dtype, axis=1, div_mode=True):
-    """Values in int8: divided by ``scales``, or with ``div_mode`` off multiplied with them, plus an offset."""
+    """Values in int8: divided by ``scales``, without ``div_mode`` multiplied with them, plus an offset."""
     operator = "npu_quantize"
     kinds = (torch.float16, torch.bfloat16, torch.float32)
     require(input.dtype in kinds, operator, f"input is floating point, got {input.dtype}")
+    scale_kinds = kinds[1:] if div_mode else kinds
+    require(scales.dtype in scale_kinds, operator, f"scales is one of {scale_kinds}, got {scales.dtype}")
     if dtype not in _INT8[1:]:
         raise lacking(operator, f"dtype {dtype}")
-    shape = [1] * input.dim()
-    if scales.numel() > 1:
-        require(-input.dim() <= axis < input.dim(), operator, f"axis {axis} of {input.dim()} dimensions")
-        count = input.shape[axis]
-        require(scales.numel() == count, operator, f"one scale or {count}, got {scales.numel()}")
-        shape[axis] = count
-    factors = scales.float().reshape(shape)
+    if not div_mode:  # then -2 is the only axis that is not the last
+        axis = -2 if axis == -2 else -1
+    factors = _along(operator, input, scales, axis)
     values = input.float() / factors if div_mode else input.float() * factors
     if zero_points is not None:
-        fits = zero_points.numel() == scales.numel()
-        require(fits, operator, f"as many offsets as scales {scales.numel()}, got {zero_points.numel()}")
-        values = values + zero_points.float().reshape(shape)
+        fits = zero_points.shape == scales.shape
+        require(fits, operator, f"offsets like scales {tuple(scales.shape)}, got {tuple(zero_points.shape)}")
+        values = values + _along(operator, input, zero_points, axis)
     return values.round().clamp(-_LARGEST - 1, _LARGEST).to(torch.int8)
+
+
+def _along(operator, input, parts, axis):
+    """``parts``, one or as many as ``input`` has along ``axis``, in a shape that spreads over it."""
+    require(-input.dim() <= axis < input.dim(), operator, f"axis {axis} of {input.dim()} dimensions")
+    count = input.shape[axis]
+    require(parts.numel() in (1, count), operator, f"one scale or {count}, got {parts.numel()}")
+    shape = [1] * input.dim()
+    shape[axis] = parts.numel()
+    return parts.float().reshape(shape)
