@@ -17,7 +17,10 @@ FILE = FOLDER / "known_defects.yaml"
 
 @dataclass(frozen=True)
 class Known:
-    """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any."""
+    """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
+
+    ``fixed_by`` names the recorded upgrade (see the file of upgrades) whose fix makes this run pass.
+    """
 
     ascend: str
     says: str
@@ -25,6 +28,7 @@ class Known:
     omni: str | None = None
     scenario: str | None = None
     tier: str | None = None
+    fixed_by: str | None = None
 
     def explains(self, pair: Pair, outcome: Outcome) -> bool:
         """Whether this defect is what failed there."""

@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from bench.defects import DEFECTS, load_defects, texts
-from bench.edits import EDITS
+from bench.edits import EDITS, edited
+from bench.emulator_upgrades import load_upgrades
 from bench.incidents import PARTS, Trees
+from npu_upgrade.audit.triples import open_project
 
 DEFECT_LIST = load_defects()
 SPEC = re.compile(r"pypi:(vllm-omni|vllm-ascend|vllm)==[\w.]+")
@@ -50,3 +52,9 @@ def test_all_edits_fit_their_releases() -> None:
         for before, after in edited.values():
             assert before != after
             assert ast.parse(after)
+
+
+def test_the_recorded_fixes_still_fit_their_releases() -> None:
+    for one in load_upgrades():
+        if isinstance(one.fix, list):
+            edited(open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni"), one.fix)
