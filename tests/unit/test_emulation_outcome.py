@@ -63,8 +63,13 @@ def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it
 
 
 def test_a_scenario_that_hangs_fails():
-    error = {"type": "Ended", "text": "no result after 240 s", "late": True}
+    error = {"type": "Ended", "text": "no result after 240 s", "late": True, "idle": True}
     assert judged({"error": error}, []) == ("FAIL", "Ended: no result after 240 s")
+
+
+def test_a_slow_machine_does_not_fail():
+    error = {"type": "Ended", "text": "no result after 240 s", "late": True, "idle": False}
+    assert judged({"error": error}, [])[0] == "INCONCLUSIVE"
 
 
 def test_what_a_release_does_not_have_is_absent():

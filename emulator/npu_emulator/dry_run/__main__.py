@@ -22,6 +22,7 @@ from npu_emulator import record
 from npu_emulator.dry_run import observe
 from npu_emulator.dry_run.executed import Executed, watch
 from npu_emulator.dry_run.failure import describe
+from npu_emulator.dry_run.waiting import wait
 
 
 def main(arguments: list[str]) -> int:
@@ -75,17 +76,19 @@ def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
     if pid == 0:
         _child(plan, run, out, name, executed)
     try:
-        status, late = _wait(pid, started + run["seconds"])
+        status, late, idle = wait(pid, started + run["seconds"])
     finally:
         _end_group(pid)
         for event in observe.events("group", out / f"{name}.record"):  # a server has a session of its own
             _end_group(event["group"])
     path = out / f"{name}.json"
     if not path.exists():
-        why = f"no result after {run['seconds']} s" if late else f"the process ended with status {status}"
-        _write(
-            out, name, {"error": {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late}}
-        )
+        why = f"the process ended with status {status}"
+        if late:
+            state = "its processes wait and do nothing" if idle else "its processes are still busy"
+            why = f"no result after {run['seconds']} s: {state}"
+        error = {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late, "idle": idle}
+        _write(out, name, {"error": error})
         return
     print(json.dumps({"done": name, "seconds": round(time.monotonic() - started, 1)}), flush=True)
 
@@ -134,17 +137,6 @@ def _own_record(folder: Path) -> None:
     for earlier in folder.glob("*.jsonl"):
         earlier.unlink()
     os.environ[record.FOLDER] = str(folder)
-
-
-def _wait(pid: int, deadline: float) -> tuple[int, bool]:
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status), False
-        time.sleep(0.05)
-    os.killpg(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), True
 
 
 def _end_group(group: int) -> None:

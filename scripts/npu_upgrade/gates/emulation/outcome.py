@@ -103,6 +103,8 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
         return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
     if error["type"] == "Ended" and not error.get("late"):
         return INCONCLUSIVE, f"a process died, perhaps by the emulator: {error['text']}"
+    if error["type"] == "Ended" and not error.get("idle"):
+        return INCONCLUSIVE, f"{error['text']}; an endless loop, or a machine with too much to do"
     return FAIL, said
 
 

@@ -1,0 +1,42 @@
+"""A scenario that is late: one that waits for ever is told from one that still computes."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from npu_emulator.dry_run import server, waiting
+
+CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.fixture(autouse=True)
+def short_look(monkeypatch):
+    monkeypatch.setattr(waiting, "LOOKED_AT", 1)
+
+
+def started(code: str) -> int:
+    """A session of two processes, of which the second runs ``code``."""
+    return subprocess.Popen([sys.executable, "-c", CHILD, code], start_new_session=True).pid
+
+
+@pytest.mark.parametrize(
+    ("code", "idle"), [("import time; time.sleep(60)", True), ("while True: pass", False)]
+)
+def test_late(code: str, idle: bool):
+    pid = started(code)
+    status, late, found = waiting.wait(pid, time.monotonic() + 1.5)
+    assert (late, found) == (True, idle)
+    assert status == -9
+    assert server.members(pid) == []
+
+
+def test_in_time():
+    assert waiting.wait(started("raise SystemExit(3)"), time.monotonic() + 60) == (0, False, False)
+
+
+def test_used_time_is_that_of_the_whole_session():
+    assert waiting.cpu_seconds(os.getsid(0)) > 0
+    assert waiting.cpu_seconds(2**30) == 0
