@@ -49,7 +49,7 @@ def test_pins_of_torch_win_and_bounds_of_vllm_count(tmp_path: Path, vllm: Source
     names = {line for line in spec.requirements if not line.startswith(("coverage", "pytest"))}
     pins = {"torch==2.10.0", "torch-npu==2.10.0.post4", "torchvision==0.25.0"}
     assert names == pins | {"fastapi>=0.133.0", "numpy", "scipy", "quart", "transformers==5.14.1"}
-    assert set(spec.overrides) == pins | {"transformers==5.14.1", "numpy<2"}
+    assert set(spec.overrides) == pins | {"transformers==5.14.1", "numpy<2", "torchaudio==2.10.0"}
     assert spec.heavy
 
 
@@ -60,6 +60,12 @@ def test_torch_npu_that_imports_pkg_resources_gets_it(tmp_path: Path, vllm: Sour
         for name, text in (("new", PINS), ("old", old))
     ]
     assert ["setuptools<81" in spec.requirements for spec in specs] == [False, True]
+
+
+def test_unpinned_members_of_torchs_family_are_those_of_the_pinned_torch(tmp_path: Path, vllm) -> None:
+    text = PINS.replace("torchvision==0.25.0", "torchvision").replace("2.10.0", "2.9.1")
+    spec = requirements.environment_spec(None, ascend(tmp_path / "ascend", text), vllm)
+    assert {"torchvision==0.24.1", "torchaudio==2.9.1"} < set(spec.overrides)
 
 
 def test_open_bound_of_transformers_is_added(tmp_path: Path, vllm: SourceTree) -> None:

@@ -27,6 +27,7 @@ SIZE_MB = 8500
 DURATION = "about 1 min with a warm package cache, else some GB of downloads"
 _COMMON = "requirements/common.txt"
 _TORCH = ("torch", "torch-npu", "torchvision", "torchaudio")
+_TORCH_MAJOR, _VISION_AHEAD = 2, 15  # torchvision 0.25 is for torch 2.10
 # where vllm-ascend's bounds win over vLLM's: what its binaries were built against
 _BOUND_BY_ASCEND = {*_TORCH, "transformers", "numpy", "opencv-python-headless"}
 _BUILD_ONLY = {
@@ -52,6 +53,7 @@ def environment_spec(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTr
     pinned = {_key(one): one for one in _parsed(ascend, "requirements.txt")}
     _check_torch(pinned, ascend)
     overrides = {name: one for name, one in pinned.items() if name in _BOUND_BY_ASCEND and _bounded(one)}
+    overrides = _of_the_same_torch(overrides["torch"]) | overrides
     wanted: list[Requirement] = [one for one in _declared(vllm) if _key(one) not in _DEVICE_ONLY]
     known = {_key(one) for one in wanted}
     for name, one in pinned.items():
@@ -119,6 +121,18 @@ def _check_torch(pinned: dict[str, Requirement], ascend: SourceTree) -> None:
             "one is built for exactly one torch",
             try_="correct the pin that is wrong",
         )
+
+
+def _of_the_same_torch(torch: Requirement) -> dict[str, Requirement]:
+    """The releases of torch's own family that were built for it, for a vllm-ascend that does not pin them."""
+    version = _exact(torch)
+    if version is None or version.major != _TORCH_MAJOR:
+        return {}
+    vision = f"0.{version.minor + _VISION_AHEAD}.{version.micro}"
+    return {
+        "torchvision": Requirement(f"torchvision=={vision}"),
+        "torchaudio": Requirement(f"torchaudio=={version.base_version}"),
+    }
 
 
 def _exact(requirement: Requirement) -> Version | None:
