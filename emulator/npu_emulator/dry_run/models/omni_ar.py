@@ -17,7 +17,7 @@ class TinyOmniAR(Qwen3ForCausalLM):
     has_postprocess = True
 
     def forward(self, input_ids, positions, intermediate_tensors=None, inputs_embeds=None, **options):
-        if inputs_embeds is None and intermediate_tensors is None:
+        if self.has_preprocess and inputs_embeds is None and intermediate_tensors is None:
             inputs_embeds = torch.zeros_like(self.model.embed_tokens(input_ids))
         return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds)
 

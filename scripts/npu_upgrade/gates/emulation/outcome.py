@@ -16,6 +16,7 @@ from typing import Any
 PASS, FAIL, INCONCLUSIVE, ABSENT, NOT_REACHED = "PASS", "FAIL", "INCONCLUSIVE", "ABSENT", "NOT REACHED"
 _OUR_ERRORS = ("EmulatorFault", "MissingReference")
 _VIOLATION = "OperatorLimit"
+_GRAPH = "ACL graph: a replay waits"
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
         return FAIL, "outside of an operator's documented limits: " + (limits[0] if limits else error["text"])
     if missing:
         return INCONCLUSIVE, f"no reference for {', '.join(missing)}"
+    if _GRAPH in error["text"]:  # which the emulator raises, wherever the graph's results are read
+        return FAIL, said
     if error["type"] in _OUR_ERRORS or error.get("inside") or _names(events, "fault"):
         faults = _names(events, "fault")
         return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
