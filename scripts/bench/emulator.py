@@ -59,7 +59,7 @@ def _matrix(
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         for pair in [*MATCHED, *ALONE]:
-            if only and pair.name not in only and pair.ascend not in only:
+            if only and pair.name not in only:
                 continue
             say(f"== {pair}")
             rows += play_pair(pair, scenarios, Path(scratch) / pair.name)
