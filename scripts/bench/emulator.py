@@ -34,6 +34,9 @@ def main(argv: list[str] | None = None) -> int:
         "--pair", nargs="+", metavar="VERSION", help="these vllm-omni or vllm-ascend versions only"
     )
     parser.add_argument("--scenarios", nargs="+", default=["all"], metavar="NAME", help="core, all, or names")
+    parser.add_argument(
+        "--kept", action="store_true", help="of pairs that ran before, take the outcomes of that run"
+    )
     parser.add_argument("--part", choices=("matrix", "defects", "upgrades"), help="this part only")
     parser.add_argument("--case", nargs="+", metavar="ID", help="with --part defects or upgrades: these only")
     args = parser.parse_args(argv)
@@ -41,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     figures: dict[str, str] = {}
     missed: list[str] = []
     if args.part in (None, "matrix"):
-        _matrix(args.pair, args.scenarios, figures, missed)
+        _matrix(args, figures, missed)
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         if args.part in (None, "upgrades"):
             _upgrades(args.case if args.part else None, Path(scratch), figures, missed)
@@ -52,17 +55,15 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def _matrix(
-    only: list[str] | None, scenarios: Sequence[str], figures: dict[str, str], missed: list[str]
-) -> None:
+def _matrix(args: argparse.Namespace, figures: dict[str, str], missed: list[str]) -> None:
     known = load_known()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         for pair in [*MATCHED, *ALONE]:
-            if only and pair.name not in only:
+            if args.pair and pair.name not in args.pair:
                 continue
             say(f"== {pair}")
-            rows += play_pair(pair, scenarios, Path(scratch) / pair.name)
+            rows += play_pair(pair, args.scenarios, Path(scratch) / pair.name, kept=args.kept)
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )

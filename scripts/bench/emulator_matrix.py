@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
-from npu_upgrade.gates.emulation.dry_run import run
+from npu_upgrade.gates.emulation.dry_run import run, run_kept
 from npu_upgrade.gates.emulation.outcome import Outcome
 
 
@@ -59,9 +59,10 @@ class Row:
         return f"{self.pair}, {self.outcome.name}"
 
 
-def play_pair(pair: Pair, names: Sequence[str], out: Path) -> list[Row]:
-    """All runs of a pair in all tiers."""
+def play_pair(pair: Pair, names: Sequence[str], out: Path, *, kept: bool = False) -> list[Row]:
+    """All runs of a pair in all tiers; ``kept`` takes outcomes of the same content from the cache."""
     omni = open_project(f"pypi:vllm-omni=={pair.omni}", "vllm-omni") if pair.omni else None
     triple = open_triple(omni, f"pypi:vllm-ascend=={pair.ascend}", None)
-    played = run(triple, chosen(names, TIERS, omni=omni is not None), out)
+    play = run_kept if kept else run
+    played = play(triple, chosen(names, TIERS, omni=omni is not None), out)
     return [Row(pair, outcome) for outcome in played.outcomes]

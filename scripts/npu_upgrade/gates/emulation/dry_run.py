@@ -54,7 +54,7 @@ def run_kept(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Pl
     kept = cache_root() / "emulation" / "outcomes" / f"{_identity(environment, wanted)}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         outcomes = [Outcome(**entry) for entry in json.loads(kept.read_text("utf-8"))["outcomes"]]
-        say(f"the matched old pair ran before: {len(outcomes)} outcomes read from the cache")
+        say(f"ran before: {len(outcomes)} outcomes read from the cache")
         return Played(tuple(outcomes))
     played = _run(triple, environment, wanted, out)
     if not any(outcome.state == NOT_REACHED for outcome in played.outcomes):
