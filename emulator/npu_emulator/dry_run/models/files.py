@@ -12,11 +12,17 @@ _CHAT = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %
 
 
 def write(
-    folder: Path, config: dict, shapes: dict[str, tuple[int, ...]], seed: int = 0, more: tuple[str, ...] = ()
+    folder: Path,
+    config: dict,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int = 0,
+    more: tuple[str, ...] = (),
+    tokenizer: str = "PreTrainedTokenizerFast",
 ) -> None:
     """Write a random checkpoint: matrices normal with deviation 0.15, vectors near one.
 
-    ``more`` are the special tokens that the model has beside those of every one.
+    ``more`` are the special tokens that the model has beside those of every one, ``tokenizer`` is the class
+    of its tokenizer.
     """
     import torch
     from safetensors.torch import save_file
@@ -28,10 +34,10 @@ def write(
         weights[name] = values * 0.15 if len(shape) > 1 else 1 + 0.1 * values
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", config)
-    _write_tokenizer(folder, more)
+    _write_tokenizer(folder, more, tokenizer)
 
 
-def _write_tokenizer(folder: Path, more: tuple[str, ...]) -> None:
+def _write_tokenizer(folder: Path, more: tuple[str, ...], kind: str) -> None:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
 
@@ -45,7 +51,7 @@ def _write_tokenizer(folder: Path, more: tuple[str, ...]) -> None:
     write_json(
         folder / "tokenizer_config.json",
         {
-            "tokenizer_class": "PreTrainedTokenizerFast",
+            "tokenizer_class": kind,
             "pad_token": "<pad>",
             "bos_token": "<s>",
             "eos_token": "</s>",

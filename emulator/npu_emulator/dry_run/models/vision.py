@@ -118,7 +118,7 @@ def image(seed: int):
 
 def make(folder: Path) -> None:
     """Write config, weights, tokenizer and image processor into ``folder``."""
-    files.write(folder, CONFIG, shapes(CONFIG), more=MARKS)
+    files.write(folder, CONFIG, shapes(CONFIG), more=MARKS, tokenizer="Qwen2Tokenizer")
     kinds = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor"}
     files.write_json(folder / "preprocessor_config.json", _IMAGES | kinds)
     videos = {"video_processor_type": "Qwen2VLVideoProcessor", "processor_class": "Qwen2_5_VLProcessor"}
