@@ -62,6 +62,14 @@ def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it
     assert why == "outside of an operator's documented limits: x: gamma must have 4 columns"
 
 
+def test_a_function_that_the_emulated_cann_lacks_is_named():
+    text = "init failed, error is Failed to find function aclrtX\n[ERROR] ERR00008 PTA resource not found"
+    assert judged({"error": ERROR | {"text": text}}, []) == (
+        "INCONCLUSIVE",
+        "the emulated CANN has no aclrtX",
+    )
+
+
 def test_a_graph_that_would_not_finish_fails_wherever_its_results_are_read():
     text = "ACL graph: a replay waits for 2 of 2 task updates that never came"
     assert judged({"error": ERROR | {"text": text, "inside": True}}, [])[0] == "FAIL"

@@ -149,6 +149,7 @@ aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode) { return kOk; }
 aclError aclrtSetOpExecuteTimeOut(uint32_t) { return kOk; }
 aclError aclrtSetOpWaitTimeout(uint32_t) { return kOk; }
 aclError aclrtSetStreamFailureMode(aclrtStream, uint64_t) { return kOk; }
+aclError aclrtSetStreamAttribute(aclrtStream, aclrtStreamAttr, aclrtStreamAttrValue*) { return kOk; }
 aclError aclrtSetSysParamOpt(aclSysParamOpt, int64_t) { return kOk; }
 aclError aclrtCtxSetSysParamOpt(aclSysParamOpt, int64_t) { return kOk; }
 

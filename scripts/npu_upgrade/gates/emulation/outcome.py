@@ -8,6 +8,7 @@ not have what the scenario uses.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 PASS, FAIL, INCONCLUSIVE, ABSENT, NOT_REACHED = "PASS", "FAIL", "INCONCLUSIVE", "ABSENT", "NOT REACHED"
 _OUR_ERRORS = ("EmulatorFault", "MissingReference")
 _VIOLATION = "OperatorLimit"
+_LACKING = r"Failed to find function (acl\w+)"  # as torch_npu says it
 _GRAPH = "ACL graph: a replay waits"
 
 
@@ -101,6 +103,9 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
         return INCONCLUSIVE, f"no reference for {', '.join(missing)}"
     if _GRAPH in error["text"]:  # which the emulator raises, wherever the graph's results are read
         return FAIL, said
+    lacking = re.search(_LACKING, error["text"])
+    if lacking:
+        return INCONCLUSIVE, f"the emulated CANN has no {lacking[1]}"
     if error["type"] in _OUR_ERRORS or error.get("inside") or _names(events, "fault"):
         faults = _names(events, "fault")
         return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
