@@ -108,6 +108,14 @@ SCENARIOS = (
         options={"async_scheduling": True, **_LATENT},
     ),
     Scenario(
+        "ar-embeddings",
+        "an AR stage whose model takes the embeddings of its preprocess only",
+        "ar",
+        "omni_embeds",
+        PAYLOADS,
+        options=_LATENT,
+    ),
+    Scenario(
         "prefer-model-sampler",
         "an AR stage whose model samples for itself",
         "sampler",

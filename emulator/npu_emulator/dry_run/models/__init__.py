@@ -15,6 +15,7 @@ _MAKERS = {
     "latent": "latent",
     "vision": "vision",
     "omni_ar": "dense",
+    "omni_embeds": "dense",
     "omni_generation": "dense",
     "omni_sampler": "dense",
     "omni_talker": "dense",

@@ -7,18 +7,13 @@ from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
 
 
 class TinyOmniAR(Qwen3ForCausalLM):
-    """Its tokens are those of the plain model; its payload has the negated hidden states of each request.
-
-    Only ``preprocess`` makes embeddings: a step that feeds token ids, as no step should, sees nothing.
-    """
+    """Its tokens are those of the plain model; its payload has the negated hidden states of each request."""
 
     have_multimodal_outputs = True
     has_preprocess = True
     has_postprocess = True
 
     def forward(self, input_ids, positions, intermediate_tensors=None, inputs_embeds=None, **options):
-        if self.has_preprocess and inputs_embeds is None and intermediate_tensors is None:
-            inputs_embeds = torch.zeros_like(self.model.embed_tokens(input_ids))
         return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def preprocess(self, input_ids, input_embeds=None, **info):
