@@ -1,0 +1,55 @@
+"""The generation ("diffusion") runner: one forward per request, no logits, no sampling, tensors back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.v1.outputs import SamplerOutput
+
+from omni_runners.core.ar import HIDDEN, ARRunnerMixin
+from omni_runners.interfaces import generation_entry
+
+
+class GenerationRunnerMixin(ARRunnerMixin):
+    """Every request "samples" one end token, so that the stock scheduler finishes it by itself."""
+
+    def load_model(self, *args: Any, **options: Any) -> Any:
+        """Load the model and make its entry what the forward calls. Raises InterfaceError."""
+        result = super().load_model(*args, **options)
+        model = self.get_model()
+        if not hasattr(model, "calls_generation_entry"):
+            model.forward = self._entry(model)
+        model.compute_logits = _one_column
+        return result
+
+    def _sample(self, logits: Any, *args: Any, **options: Any) -> SamplerOutput:
+        """V1: nothing is drawn."""
+        ids = torch.full((self.input_batch.num_reqs, 1), self._end, dtype=torch.int32, device=self.device)
+        return SamplerOutput(sampled_token_ids=ids, logprobs_tensors=None)
+
+    def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
+        """V2: its own way through one column of logits, and then the end token."""
+        output = super().sample(hidden_states, input_batch, *args, **options)
+        output[0].sampled_token_ids.fill_(self._end)
+        return output
+
+    def _dummy_sampler_run(self, hidden_states: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        """There is no sampler to warm up."""
+        return hidden_states.new_zeros(1)
+
+    @property
+    def _end(self) -> int:
+        end = self.model_config.hf_text_config.eos_token_id
+        return (end[0] if isinstance(end, list | tuple) else end) or 0
+
+    def _entry(self, model: Any) -> Callable[..., Any]:
+        return getattr(model, generation_entry(type(model)))
+
+    def _payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
+        return outputs or {HIDDEN: hidden}
+
+
+def _one_column(hidden_states: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    return hidden_states.new_zeros((hidden_states.shape[0], 1), dtype=torch.float32)

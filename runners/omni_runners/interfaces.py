@@ -1,0 +1,89 @@
+"""What a model may define, and what its runner does with it.
+
+An AR model is any text generation model of vLLM. All of these are optional:
+
+``make_omni_output(hidden_states, model_intermediate_buffer=infos)``
+    returns an :class:`OmniOutput` for the step's rows; ``infos`` is one dictionary per request.
+``forward``
+    may return an :class:`OmniOutput` itself instead of a tensor.
+``has_preprocess = True`` and ``preprocess(input_ids, input_embeds, **info)``
+    returns ``(input_ids, input_embeds, update)`` for one request's rows before the forward.
+``has_postprocess = True`` and ``postprocess(hidden_states, multimodal_outputs=..., **info)``
+    returns an update of the request's info after the forward.
+``talker_mtp(input_ids, input_embeds, last_talker_hidden, text_step)``
+    returns ``(input_embeds, codes)`` for the requests that decode in this step; ``preprocess`` puts
+    ``mtp_inputs = (last_talker_hidden, text_step)`` into its update for each of them.
+``prefer_model_sampler = True`` and ``sample(logits, sampling_metadata)``
+    returns vLLM's SamplerOutput, or None to let vLLM's sampler draw.
+
+A generation model has one entry instead: the first of ``sample``, ``forward``, ``diffuse`` it defines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from omni_runners.errors import InterfaceError
+
+ENTRIES = ("sample", "forward", "diffuse")
+
+
+class OmniOutput(NamedTuple):
+    """What an omni model gives for one step.
+
+    ``text_hidden_states`` is (rows, hidden size). A value of ``multimodal_outputs`` is a tensor with one
+    row per token, a list with one tensor per request, or a dictionary of such values. Another project's
+    class with these two attributes is taken as well.
+    """
+
+    text_hidden_states: torch.Tensor
+    multimodal_outputs: dict[str, Any] | None = None
+
+
+def is_omni_output(output: Any) -> bool:
+    """Whether ``output`` has the attributes of an :class:`OmniOutput`."""
+    return hasattr(output, "text_hidden_states") and hasattr(output, "multimodal_outputs")
+
+
+def prefers_own_sampler(model: Any) -> bool:
+    """Whether the model wants to draw its tokens itself. Raises :class:`InterfaceError`."""
+    if not getattr(model, "prefer_model_sampler", False):
+        return False
+    if not callable(getattr(model, "sample", None)):
+        raise InterfaceError(
+            f"{_name(type(model))} sets prefer_model_sampler and has no method sample",
+            expected="sample(logits, sampling_metadata) that returns a SamplerOutput or None",
+            try_="define it, or remove prefer_model_sampler",
+        )
+    return True
+
+
+def generation_entry(model_class: type) -> str:
+    """The method that a generation model is run by. Raises :class:`InterfaceError`.
+
+    Only what is defined below ``nn.Module`` counts, and not the ``forward`` of
+    :class:`omni_runners.models.GenerationModel`, which calls the entry.
+    """
+    if getattr(model_class, "prefer_model_sampler", False):
+        raise InterfaceError(
+            f"{_name(model_class)} sets prefer_model_sampler: it draws tokens, so it is an AR model",
+            expected=f"a generation model with one of {', '.join(ENTRIES)}",
+            try_="an AR worker, such as omni_runners.gpu.ARGPUWorker",
+        )
+    own = [one for one in model_class.__mro__ if issubclass(one, nn.Module) and one is not nn.Module]
+    own = [one for one in own if "calls_generation_entry" not in vars(one)]
+    for name in ENTRIES:
+        if any(name in vars(one) for one in own):
+            return name
+    raise InterfaceError(
+        f"{_name(model_class)} has no entry: none of its classes below nn.Module defines one",
+        expected=f"one of the methods {', '.join(ENTRIES)} (looked for in this order)",
+        try_="define one of them on the model's class",
+    )
+
+
+def _name(model_class: type) -> str:
+    return f"{model_class.__module__}.{model_class.__qualname__}"

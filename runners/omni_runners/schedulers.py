@@ -1,0 +1,128 @@
+"""Schedulers that take the payload off a step's output before vLLM's scheduler sees it.
+
+``--scheduler-cls omni_runners.schedulers.ARScheduler``; with asynchronous scheduling ``ARAsyncScheduler``,
+for a generation stage ``GenerationScheduler`` or ``GenerationAsyncScheduler``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from omni_runners import options
+from omni_runners.collector import Collected
+from omni_runners.core.payload import StepPayload
+from omni_runners.errors import InterfaceError, PayloadError
+from omni_runners.payload_files import PayloadFiles
+
+
+class PayloadSchedulerMixin:
+    """Put in front of a scheduler of vLLM's: it hands a request's tensors over as a file when it ends."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._files = PayloadFiles.from_environment()
+        self._collected: dict[str, Collected] = {}
+        self._delivery: dict[str, str] = {}
+
+    def add_request(self, request: Any) -> None:
+        """Remember how the request gets its tensors; all its rows have to be computed then."""
+        how = options.delivery(request.request_id, request.sampling_params)
+        if how:
+            self._delivery[request.request_id] = how
+            self._collected[request.request_id] = Collected(self._files.limit)
+            request.skip_reading_prefix_cache = True
+        super().add_request(request)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Keep the payload, let vLLM do its work, and hand over what is complete."""
+        step = model_runner_output.pooler_output
+        if isinstance(step, StepPayload):
+            model_runner_output.pooler_output = None
+            self._collect(scheduler_output, step)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        for of_client in outputs.values():
+            for output in of_client.outputs:
+                if output.finish_reason is not None and output.request_id in self._delivery:
+                    self._deliver(output)
+        return outputs
+
+    def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
+        """A request that ends early leaves nothing behind."""
+        result = super().finish_requests(*args, **kwargs)
+        for one in [one for one in self._delivery if one not in self.requests]:
+            self._forget(one)
+        return result
+
+    def shutdown(self) -> None:
+        """The engine ends: its files go, also those that nobody read."""
+        super().shutdown()
+        self._files.close()
+
+    def _collect(self, scheduler_output: Any, step: StepPayload) -> None:
+        started = {new.req_id for new in scheduler_output.scheduled_new_reqs}
+        started |= scheduler_output.scheduled_cached_reqs.resumed_req_ids
+        for one in step.spans:
+            collected = self._collected.get(one)
+            if collected is None:  # finished, while this step was under way
+                continue
+            if one in started:
+                collected.restart()
+            collected.add(one, step)
+
+    def _deliver(self, output: Any) -> None:
+        how, collected = self._forget(output.request_id)
+        try:
+            path = self._files.write(collected.tensors())
+            reference = {"path": str(path), "bytes": path.stat().st_size}
+        except PayloadError as error:
+            reference = {"error": str(error)}
+        output.kv_transfer_params = {**(output.kv_transfer_params or {}), options.PAYLOAD: reference}
+        if how == options.CHOICE:
+            whole = {options.PAYLOAD: reference, "stop_reason": output.stop_reason}
+            output.stop_reason = json.dumps(whole)
+
+    def _forget(self, request_id: str) -> tuple[str, Collected]:
+        return self._delivery.pop(request_id), self._collected.pop(request_id)
+
+
+class GenerationSchedulerMixin(PayloadSchedulerMixin):
+    """One step per request, with its whole prompt."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        tokens, longest = (
+            vllm_config.scheduler_config.max_num_batched_tokens,
+            vllm_config.model_config.max_model_len,
+        )
+        if tokens < longest:
+            raise InterfaceError(
+                f"a generation stage runs a request in one step, and a step has {tokens} tokens",
+                expected=f"max_num_batched_tokens of at least max_model_len, {longest}",
+                try_=f"--max-num-batched-tokens {longest}",
+            )
+        vllm_config.scheduler_config.enable_chunked_prefill = False
+        super().__init__(vllm_config, *args, **kwargs)
+
+    def add_request(self, request: Any) -> None:
+        """One token, so that the asynchronous scheduler does not plan a second step either."""
+        request.max_tokens = 1
+        super().add_request(request)
+
+
+class ARScheduler(PayloadSchedulerMixin, Scheduler):
+    """For an AR stage."""
+
+
+class ARAsyncScheduler(PayloadSchedulerMixin, AsyncScheduler):
+    """For an AR stage with asynchronous scheduling."""
+
+
+class GenerationScheduler(GenerationSchedulerMixin, Scheduler):
+    """For a generation stage."""
+
+
+class GenerationAsyncScheduler(GenerationSchedulerMixin, AsyncScheduler):
+    """For a generation stage with asynchronous scheduling."""

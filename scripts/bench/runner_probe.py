@@ -1,0 +1,97 @@
+"""``python -m bench.runner_probe PLAN``: one engine with a runner of ours, and what it gives, as JSON.
+
+It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_check_KIND``), ``folder`` of the
+checkpoint, ``hooks`` (names in ``runner_platform``), ``options`` of the engine, ``chosen`` checks. The last
+line of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+COMMON = {
+    "dtype": "float32",
+    "seed": 0,
+    "max_model_len": 256,
+    "max_num_seqs": 16,
+    "enforce_eager": True,
+    "disable_log_stats": True,
+}
+
+
+def main(plan: dict) -> dict:
+    """Start the engine and judge every check."""
+    from bench import runner_platform
+
+    for hook in plan.get("hooks", ()):
+        getattr(runner_platform, hook)()
+    kind = importlib.import_module(f"bench.runner_check_{plan['kind']}")
+    began = time.monotonic()
+    engine = start(plan, kind)
+    found = {
+        "started_s": round(time.monotonic() - began, 1),
+        **classes(engine),
+        "hooks": plan.get("hooks", []),
+    }
+    chosen = plan.get("chosen") or list(kind.CHECKS)
+    return found | {"checks": _judged(kind, engine, plan, chosen)}
+
+
+def start(plan: dict, kind):
+    """vLLM's LLM with our worker and scheduler in this process."""
+    import vllm
+    from bench.runner_models import register
+
+    register()
+    scheduler = kind.SCHEDULERS["asynchronous" in plan.get("hooks", ())]
+    options = (
+        COMMON | {"max_num_batched_tokens": 256} | getattr(kind, "OPTIONS", {}) | plan.get("options", {})
+    )
+    return vllm.LLM(plan["folder"], worker_cls=kind.WORKER, scheduler_cls=scheduler, **options)
+
+
+def classes(engine) -> dict:
+    """The runner in use and what it inherits from, and how the engine schedules."""
+    import vllm
+
+    mro = type(runner_of(engine)).__mro__
+    return {
+        "vllm": vllm.__version__,
+        "runner": [f"{one.__module__}.{one.__qualname__}" for one in mro[:5]],
+        "async_scheduling": bool(engine.llm_engine.vllm_config.scheduler_config.async_scheduling),
+    }
+
+
+def core_of(engine):
+    """The engine core, which lives in this process."""
+    return engine.llm_engine.engine_core.engine_core
+
+
+def runner_of(engine):
+    """The model runner."""
+    return core_of(engine).model_executor.driver_worker.worker.model_runner
+
+
+def _judged(kind, engine, plan: dict, chosen: list[str]) -> dict[str, str]:
+    """Why each check failed, or nothing. After an exception the engine may hold requests: no more checks."""
+    found: dict[str, str] = {}
+    for name in chosen:
+        try:
+            found[name] = kind.CHECKS[name](engine, Path(plan["folder"])) or ""
+        except Exception:
+            found[name] = traceback.format_exc()
+            break
+    return {name: "not run after an exception" for name in chosen} | found
+
+
+if __name__ == "__main__":
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    print("\n" + json.dumps(main(json.loads(sys.argv[1]))), flush=True)
