@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from omni_runners.errors import PayloadError
 from omni_runners.options import PAYLOAD
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from omni_runners.errors import PayloadError
 
@@ -67,11 +66,8 @@ class PayloadFiles:
             )
         return cls(default_base(), int(limit))
 
-    def write(self, tensors: Mapping[str, Any]) -> Path:
-        """Write one safetensors file, which appears whole or not at all. Raises :class:`PayloadError`."""
-        from safetensors.torch import save
-
-        data = save(dict(tensors))
+    def write(self, data: bytes) -> Path:
+        """Write one file, which appears whole or not at all. Raises :class:`PayloadError`."""
         self._make_room(len(data))
         target = self.folder / f"{uuid.uuid4().hex}.safetensors"
         scratch = target.with_suffix(".part")

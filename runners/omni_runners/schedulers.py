@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from safetensors.torch import save
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -76,7 +77,7 @@ class PayloadSchedulerMixin:
     def _deliver(self, output: Any) -> None:
         how, collected = self._forget(output.request_id)
         try:
-            path = self._files.write(collected.tensors())
+            path = self._files.write(save(collected.tensors()))
             reference = {"path": str(path), "bytes": path.stat().st_size}
         except PayloadError as error:
             reference = {"error": str(error)}

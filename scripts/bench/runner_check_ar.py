@@ -6,9 +6,9 @@ import contextlib
 import shutil
 
 import torch
-from bench.runner_probe import core_of, runner_of
 from vllm import SamplingParams
 
+from bench.runner_probe import core_of, runner_of
 from omni_runners import client
 from omni_runners.errors import PayloadError
 
@@ -93,8 +93,8 @@ def _compare(folder, prompts, outputs):
 @torch.inference_mode()
 def reference(folder, ids):
     """Final hidden states (tokens, hidden size) of Hugging Face's implementation."""
-    from transformers import Qwen3Config, Qwen3Model
     from safetensors.torch import load_file
+    from transformers import Qwen3Config, Qwen3Model
 
     model = Qwen3Model(Qwen3Config.from_pretrained(folder))
     weights = load_file(folder / "model.safetensors")
@@ -174,3 +174,4 @@ CHECKS = {
         a_folder_that_cannot_be_written_is_an_error,
     )
 }
+RANDOM = (several_choices_have_payloads_of_their_own.__name__,)

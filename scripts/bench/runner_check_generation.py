@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+
 from bench.runner_check_ar import ask
 from bench.runner_probe import core_of
-
 from omni_runners import client
 
 WORKER = "omni_runners.cpu.CPUGenerationWorker"

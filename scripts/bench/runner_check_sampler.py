@@ -6,15 +6,15 @@ from bench.runner_check_ar import SCHEDULERS as SCHEDULERS
 from bench.runner_check_ar import WORKER as WORKER
 from bench.runner_check_ar import ask
 from bench.runner_models import RECAPTION, THINK_END
-
 from omni_runners import client
 
 END = 2  # of the checkpoint
-# The bias puts 77 before 78 by one, a presence penalty of 2 turns that round after each of them.
-BIASED = {"logit_bias": {77: 100.0, 78: 99.0}}
-PENALISED = BIASED | {"presence_penalty": 2.0}
+# The bias puts 77 before 78. A repetition penalty of 3 turns that round once 77 is in the history, and back
+# once 78 is there too.
+BIASED = {"logit_bias": {77: 100.0, 78: 50.0}}
+PENALISED = BIASED | {"repetition_penalty": 3.0}
 UNPENALISED_TOKENS = [77, 77, THINK_END, RECAPTION, 77, 77, 77, 77]
-PENALISED_TOKENS = [77, 78, THINK_END, RECAPTION, 77, 78, 77, 78]
+PENALISED_TOKENS = [77, 78, THINK_END, RECAPTION, 77, 77, 77, 77]
 BATCH_8 = [[7 + one, 9, 11] for one in range(8)]
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint behind the runners' tiny models: a random Qwen3 with a tokenizer, written once per folder."""
+"""The checkpoint behind the runners' tiny models: a random Qwen3 with a tokenizer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``python -m bench.runner_probe PLAN``: one engine with a runner of ours, and what it gives, as JSON.
 
-It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_check_KIND``), ``folder`` of the
-checkpoint, ``hooks`` (names in ``runner_platform``), ``options`` of the engine, ``chosen`` checks. The last
-line of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
+It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_check_KIND``), ``folder`` of
+the checkpoint, ``hooks`` (names in ``runner_platform``), ``options`` of the engine, ``chosen`` checks. A line
+of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +39,20 @@ def main(plan: dict) -> dict:
         **classes(engine),
         "hooks": plan.get("hooks", []),
     }
-    chosen = plan.get("chosen") or list(kind.CHECKS)
+    chosen = plan.get("chosen") or _possible(kind, plan)
     return found | {"checks": _judged(kind, engine, plan, chosen)}
+
+
+def _possible(kind, plan: dict) -> list[str]:
+    """All checks; Triton's interpreter, which the V2 runner needs here, cannot draw at random."""
+    left_out = getattr(kind, "RANDOM", ()) if "v2" in plan.get("hooks", ()) else ()
+    return [name for name in kind.CHECKS if name not in left_out]
 
 
 def start(plan: dict, kind):
     """vLLM's LLM with our worker and scheduler in this process."""
     import vllm
+
     from bench.runner_models import register
 
     register()
@@ -87,7 +94,7 @@ def _judged(kind, engine, plan: dict, chosen: list[str]) -> dict[str, str]:
         except Exception:
             found[name] = traceback.format_exc()
             break
-    return {name: "not run after an exception" for name in chosen} | found
+    return dict.fromkeys(chosen, "not run after an exception") | found
 
 
 if __name__ == "__main__":

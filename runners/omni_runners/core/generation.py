@@ -9,6 +9,7 @@ import torch
 from vllm.v1.outputs import SamplerOutput
 
 from omni_runners.core.ar import HIDDEN, ARRunnerMixin
+from omni_runners.core.model_sampler import replaced
 from omni_runners.interfaces import generation_entry
 
 
@@ -30,10 +31,13 @@ class GenerationRunnerMixin(ARRunnerMixin):
         return SamplerOutput(sampled_token_ids=ids, logprobs_tensors=None)
 
     def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
-        """V2: its own way through one column of logits, and then the end token."""
-        output = super().sample(hidden_states, input_batch, *args, **options)
-        output[0].sampled_token_ids.fill_(self._end)
-        return output
+        """V2: its own way through one column of logits, with end tokens in place of a draw."""
+        with replaced(self.sampler, "sample", self._end_tokens):
+            return super().sample(hidden_states, input_batch, *args, **options)
+
+    def _end_tokens(self, logits: torch.Tensor, *args: Any, **options: Any) -> Any:
+        ids = torch.full((len(logits),), self._end, dtype=torch.int64, device=logits.device)
+        return ids, logits
 
     def _dummy_sampler_run(self, hidden_states: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         """There is no sampler to warm up."""

@@ -44,7 +44,7 @@ def drawing_v1(sampler: Any, model: Any) -> Iterator[list[Any]]:
             return stock(logits, sampling_metadata, *args, **options)
         return chosen[0].sampled_token_ids.reshape(-1), _processed(sampler, logits)
 
-    with _replaced(sampler, "sample", sample):
+    with replaced(sampler, "sample", sample):
         yield chosen
 
 
@@ -64,7 +64,7 @@ def drawing_v2(sampler: Any, model: Any, requests: Any) -> Iterator[list[Any]]:
             kept[0] = processed.clone()
             return scale(processed, *more, **others)
 
-        with _replaced(states, "apply_temperature", apply_temperature):
+        with replaced(states, "apply_temperature", apply_temperature):
             drawn, processed = stock(logits, *args, **options)
         rows = signature.bind(logits, *args, **options).arguments["idx_mapping_np"]
         view = _view(requests, states, rows, logits.device)
@@ -73,7 +73,7 @@ def drawing_v2(sampler: Any, model: Any, requests: Any) -> Iterator[list[Any]]:
             drawn.copy_(chosen[0].sampled_token_ids.reshape(-1))
         return drawn, processed
 
-    with _replaced(sampler, "sample", sample):
+    with replaced(sampler, "sample", sample):
         yield chosen
 
 
@@ -127,7 +127,7 @@ def _shape(ids: Any) -> str:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Shadow a method of ``owner``'s class on this one object, and uncover it again."""
     setattr(owner, name, function)
     try:
