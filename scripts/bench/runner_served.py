@@ -1,0 +1,201 @@
+"""``python -m bench.runner_served FOLDER SCRATCH``: vllm serve with an AR runner of ours, asked over HTTP.
+
+The checkpoint in FOLDER is that of the model Thinker. Prints a JSON object: each check and why it failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from omni_runners import client
+from omni_runners.errors import PayloadError
+from omni_runners.payload_files import FOLDER, PayloadFiles
+
+FORCED = "</think><recaption>"
+READY_SECONDS = 240
+PLUGIN = "[vllm.general_plugins]\nrunner_models = bench.runner_models:register\n"
+
+
+class Server:
+    """``vllm serve`` in a process group of its own, its models registered by a plugin."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.scratch, self.payloads, self._port = scratch, scratch / "payloads", _free_port()
+        about = scratch / "plugin" / "runner_models-1.dist-info"
+        about.mkdir(parents=True, exist_ok=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: runner-models\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(PLUGIN)
+        paths = [str(scratch / "plugin"), *sys.path]
+        variables = {"PYTHONPATH": os.pathsep.join(paths), FOLDER: str(self.payloads)}
+        self.log = (scratch / "log").open("w")
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)),
+                *("--port", str(self._port), "--served-model-name", "tiny", "--dtype", "float32"),
+                *("--max-model-len", "256", "--max-num-seqs", "8", "--enforce-eager"),
+                *("--worker-cls", "omni_runners.cpu.CPUARWorker"),
+                *("--scheduler-cls", "omni_runners.schedulers.ARScheduler"),
+            ],
+            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"} | variables,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Raises RuntimeError with the end of the log."""
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                urllib.request.urlopen(self._url("/health"), timeout=2)
+                return
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+        log = Path(self.log.name).read_text()[-2000:]
+        raise RuntimeError(f"the server is not ready (exit code {self._process.poll()}):\n{log}")
+
+    def complete(self, **more) -> dict | list[dict]:
+        """One completion; the list of chunks for a stream."""
+        body = {"model": "tiny", "prompt": [7, 9, 11], "max_tokens": 6, "temperature": 0} | more
+        body |= {"ignore_eos": True, "skip_special_tokens": False}
+        request = urllib.request.Request(
+            self._url("/v1/completions"), json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            if not more.get("stream"):
+                return json.load(answer)
+            lines = (line.decode().strip().removeprefix("data: ") for line in answer)
+            return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def kill_engine(self) -> None:
+        """As the kernel's out-of-memory killer does: the engine core, with no chance to clean up."""
+        import psutil
+
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            if "EngineCore" in " ".join(child.cmdline()) or "EngineCor" in child.name():
+                child.kill()
+
+    def stop(self) -> None:
+        """End the whole group."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(20)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+        self.log.close()
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self._port}{path}"
+
+
+def the_forced_token_follows(server):
+    """</think> is followed by <recaption>, and the payload comes with it."""
+    response = server.complete()
+    text, payload = response["choices"][0]["text"], client.take(response)
+    if FORCED not in text:
+        return f"the text is {text!r}"
+    return _rows(payload, 8)
+
+
+def what_the_client_sent_for_transfer_is_preserved(server):
+    """Only our key is taken out."""
+    response = server.complete()
+    response["kv_transfer_params"] |= {"remote": 1}
+    return "" if client.take(response).transfer == {"remote": 1} else "lost"
+
+
+def a_stream_has_a_channel(server):
+    """Asked for, in the last chunk; not asked for, nothing."""
+    chunks = server.complete(stream=True, vllm_xargs={"omni_payload": True})
+    quiet = server.complete(stream=True)
+    if any("omni_payload" in json.dumps(chunk) for chunk in quiet):
+        return "a stream that did not ask has a payload"
+    return _rows(client.take_from_stream(chunks), 8)
+
+
+def several_choices(server):
+    """Each choice has a payload of its own."""
+    response = server.complete(n=2, temperature=1.0, vllm_xargs={"omni_payload": True})
+    return _rows(client.take(response, 0), 8) or _rows(client.take(response, 1), 8)
+
+
+def a_request_may_opt_out(server):
+    """Over HTTP too."""
+    response = server.complete(vllm_xargs={"omni_payload": False})
+    return f"got {response['kv_transfer_params']}" if response.get("kv_transfer_params") else ""
+
+
+def a_disk_that_takes_nothing(server):
+    """The client is told, its tokens are complete, and the engine goes on."""
+    engine = next(server.payloads.glob("engine-*/"))
+    shutil.rmtree(engine)
+    response = server.complete()
+    engine.mkdir()
+    try:
+        client.take(response)
+        return "the client got a payload"
+    except PayloadError as error:
+        if "could not be written" not in str(error):
+            return f"the client is told: {error}"
+    return the_forced_token_follows(server)
+
+
+def a_killed_engine_leaves_nothing(server):
+    """What it had not handed over is swept when the next one starts."""
+    server.complete()  # not read
+    if not list(server.payloads.glob("engine-*/*.safetensors")):
+        return "there was nothing to leave behind"
+    server.kill_engine()
+    server.stop()
+    PayloadFiles(server.payloads).close()
+    left = [str(path) for path in server.payloads.glob("engine-*")]
+    return f"left: {left}" if left else ""
+
+
+def _rows(payload, expected):
+    rows = len(payload.tensors["hidden"])
+    return "" if rows == expected else f"{rows} rows, expected {expected}"
+
+
+CHECKS = (
+    the_forced_token_follows,
+    what_the_client_sent_for_transfer_is_preserved,
+    a_stream_has_a_channel,
+    several_choices,
+    a_request_may_opt_out,
+    a_disk_that_takes_nothing,
+    a_killed_engine_leaves_nothing,
+)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def main(folder: Path, scratch: Path) -> dict[str, str]:
+    """Start the server, ask, and stop it whatever happens."""
+    server, found = Server(folder, scratch), {}
+    try:
+        server.wait_until_ready()
+        for check in CHECKS:
+            found[check.__name__] = check(server)
+    finally:
+        server.stop()
+    return found
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]))), flush=True)

@@ -1,0 +1,282 @@
+"""One step through the mixins, with stand-ins for vLLM's classes below them. Needs vLLM."""
+
+from types import SimpleNamespace
+
+import pytest
+
+vllm = pytest.importorskip("vllm", reason="needs vLLM: run by test_on_vllm.py in its environment")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from vllm.sequence import IntermediateTensors  # noqa: E402
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput  # noqa: E402
+
+from omni_runners import client, payload_files  # noqa: E402
+from omni_runners.core import ar  # noqa: E402
+from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
+from omni_runners.core.payload import StepPayload  # noqa: E402
+from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
+from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
+from omni_runners.schedulers import GenerationSchedulerMixin, PayloadSchedulerMixin  # noqa: E402
+
+
+def params(kind="FINAL_ONLY", **extra):
+    return SimpleNamespace(output_kind=SimpleNamespace(name=kind), extra_args=extra or None)
+
+
+def scheduled(counts, new=(), resumed=(), drafts=None, finished=()):
+    return SimpleNamespace(
+        num_scheduled_tokens=counts,
+        scheduled_spec_decode_tokens=drafts or {},
+        finished_req_ids=set(finished),
+        scheduled_new_reqs=[SimpleNamespace(req_id=one, sampling_params=given) for one, given in new],
+        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set(resumed)),
+    )
+
+
+class Runner:
+    """As far as the mixin knows vLLM's V1 runner."""
+
+    max_num_tokens = 8
+
+    def __init__(self, hidden, tokens):
+        self.input_batch = SimpleNamespace(req_ids=["a", "b"])
+        self.vllm_config, self.hidden, self.tokens, self.model = None, hidden, tokens, nn.Linear(1, 1)
+        self.execute_model_state = None
+
+    def load_model(self):
+        return "loaded"
+
+    def get_model(self):
+        return self.model
+
+    def execute_model(self, scheduler_output, intermediate_tensors=None):
+        if isinstance(self.hidden, IntermediateTensors):
+            return self.hidden
+        self.execute_model_state = SimpleNamespace(hidden_states=self.hidden)
+        return None
+
+    def sample_tokens(self, grammar_output):
+        if self.execute_model_state is None:
+            return EMPTY_MODEL_RUNNER_OUTPUT
+        names = list(self.input_batch.req_ids)
+        return ModelRunnerOutput(names, {"a": 0, "b": 1}, sampled_token_ids=self.tokens)
+
+
+class AR(ARRunnerMixin, Runner):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def first_rank(monkeypatch, tmp_path):
+    monkeypatch.setattr(ar, "get_tp_group", lambda: SimpleNamespace(rank_in_group=0))
+    monkeypatch.setenv(payload_files.FOLDER, str(tmp_path))
+
+
+def runner(hidden, tokens=((1,), (2,)), kind=AR):
+    found = kind(hidden, [list(one) for one in tokens])
+    assert found.load_model() == "loaded"
+    return found
+
+
+ROWS = torch.arange(10.0).view(5, 2)
+BOTH = [("a", params()), ("b", params(omni_payload=False))]
+
+
+def test_rows_of_who_wants_them():
+    found = runner(ROWS)
+    assert found.execute_model(scheduled({"a": 3, "b": 1}, BOTH)) is None
+    payload = found.sample_tokens(None).pooler_output
+    assert isinstance(payload, StepPayload)
+    assert payload.spans == {"a": slice(0, 3)}
+    assert payload.columns["hidden"].data.shape == (4, 8), "padding is left out"
+
+
+def test_rows_of_rejected_drafts_are_trimmed():
+    found = runner(ROWS, tokens=((1, 2), (2,)))
+    found.execute_model(scheduled({"a": 4, "b": 1}, BOTH, drafts={"a": [7, 8, 9]}))
+    assert found.sample_tokens(None).pooler_output.spans == {"a": slice(0, 2)}
+
+
+def test_an_asynchronous_output_gets_the_payload_when_it_is_read():
+    class Later(AsyncModelRunnerOutput):
+        more = "kept"
+
+        def __init__(self, output):
+            self.output = output
+
+        def get_output(self):
+            return self.output
+
+    class Asynchronous(Runner):
+        def sample_tokens(self, grammar_output):
+            return Later(super().sample_tokens(grammar_output))
+
+    found = runner(ROWS.clone(), kind=type("AsyncAR", (ARRunnerMixin, Asynchronous), {}))
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    output = found.sample_tokens(None)
+    found.hidden.zero_()  # the next step
+    assert output.more == "kept"
+    assert output.get_output().pooler_output.columns["hidden"].data.any()
+
+
+def test_a_rank_that_is_not_the_last_returns_intermediate_tensors_and_nothing_else():
+    passed_on = IntermediateTensors({"hidden_states": ROWS})
+    found = runner(passed_on)
+    assert found.execute_model(scheduled({"a": 3, "b": 1}, BOTH)) is passed_on
+    assert found.sample_tokens(None) is EMPTY_MODEL_RUNNER_OUTPUT
+    assert EMPTY_MODEL_RUNNER_OUTPUT.pooler_output is None
+
+
+def test_other_tensor_parallel_ranks_make_no_payload(monkeypatch):
+    monkeypatch.setattr(ar, "get_tp_group", lambda: SimpleNamespace(rank_in_group=1))
+    found = runner(ROWS)
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    assert found.sample_tokens(None).pooler_output is None
+
+
+def test_scattered_rows_are_told_to_the_client():
+    found = runner(ROWS[:2])
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.error
+
+
+def test_the_worker_makes_any_runner_an_omni_runner():
+    class Platform:
+        built = Runner
+
+        def init_device(self):
+            self.model_runner = self.built(None, [])
+
+    worker = type("W", (OmniWorkerMixin, Platform), {"runner": AR, "mixin": ARRunnerMixin})
+    one = worker()
+    one.init_device()
+    assert type(one.model_runner) is AR
+    other = type("Other", (Runner,), {})
+    two = type("W2", (worker,), {"built": other})()
+    two.init_device()
+    assert type(two.model_runner).__mro__[1:3] == (ARRunnerMixin, other)
+
+
+class Scheduler:
+    """As far as the mixin knows vLLM's scheduler: a request ends when it has its tokens."""
+
+    def __init__(self, *args, **options):
+        self.requests = {}
+
+    def add_request(self, request):
+        self.requests[request.request_id] = request
+
+    def update_from_output(self, scheduler_output, output):
+        assert output.pooler_output is None, "vLLM's scheduler must not see the payload"
+        ended = []
+        for one, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True):
+            if 0 in tokens and self.requests.pop(one, None):
+                ended.append(
+                    SimpleNamespace(
+                        request_id=one, finish_reason=1, stop_reason=5, kv_transfer_params={"x": 1}
+                    )
+                )
+        return {0: SimpleNamespace(outputs=ended)}
+
+    def finish_requests(self, one, status):
+        self.requests.pop(one, None)
+
+    def shutdown(self):
+        pass
+
+
+class PayloadScheduler(PayloadSchedulerMixin, Scheduler):
+    pass
+
+
+def request(name, sampling):
+    return SimpleNamespace(request_id=name, sampling_params=sampling, skip_reading_prefix_cache=False)
+
+
+def play(scheduler, steps):
+    """Steps of one AR runner whose requests ``a`` and ``b`` have the given rows and tokens."""
+    outputs = []
+    for counts, tokens, extra in steps:
+        found = runner(torch.full((sum(counts), 2), float(len(outputs))), tokens)
+        known = [("a", params()), ("b", params(omni_payload=False))]
+        step = scheduled(dict(zip("ab", counts, strict=True)), known, **extra)
+        found.execute_model(step)
+        step.scheduled_new_reqs = step.scheduled_new_reqs if not outputs else []
+        outputs.append(scheduler.update_from_output(step, found.sample_tokens(None))[0].outputs)
+    return outputs
+
+
+def test_a_request_gets_all_its_rows_when_it_ends():
+    scheduler = PayloadScheduler()
+    for name, sampling in BOTH:
+        scheduler.add_request(one := request(name, sampling))
+        assert one.skip_reading_prefix_cache is (name == "a")
+    *_, last = play(scheduler, [((3, 1), ((1,), (1,)), {}), ((1, 1), ((0,), (0,)), {})])
+    got, opted_out = (SimpleNamespace(**vars(one), outputs=[]) for one in last)
+    assert opted_out.kv_transfer_params == {"x": 1}
+    payload = client.take(got)
+    assert payload.transfer == {"x": 1}, "everything else is preserved"
+    assert payload.tensors["hidden"][:, 0].tolist() == [0, 0, 0, 1]
+    with pytest.raises(PayloadError, match="No such file"):
+        client.take(got)
+
+
+def test_a_preempted_request_starts_over():
+    scheduler = PayloadScheduler()
+    scheduler.add_request(request("a", params()))
+    steps = [((3, 1), ((1,), (1,)), {}), ((4, 1), ((0,), (1,)), {"resumed": ["a"]})]
+    got = play(scheduler, steps)[-1][0]
+    assert client.take(got).tensors["hidden"][:, 0].tolist() == [1, 1, 1, 1]
+
+
+def test_an_aborted_request_leaves_nothing():
+    scheduler = PayloadScheduler()
+    scheduler.add_request(request("a", params()))
+    play(scheduler, [((3, 1), ((1,), (1,)), {})])
+    scheduler.finish_requests("a", None)
+    assert (scheduler._delivery, scheduler._collected) == ({}, {})
+    play(scheduler, [((1, 1), ((0,), (1,)), {})])  # what was under way
+    assert list(scheduler._files.folder.iterdir()) == []
+
+
+def test_a_stream_has_its_reference_in_the_choice():
+    scheduler = PayloadScheduler()
+    scheduler.add_request(request("a", params("DELTA", omni_payload=True)))
+    got = play(scheduler, [((3, 1), ((0,), (1,)), {})])[0][0]
+    chunks = [{"choices": [{"index": 0}]}, {"choices": [{"index": 0, "stop_reason": got.stop_reason}]}]
+    assert client.take_from_stream(chunks).tensors["hidden"].shape == (3, 2)
+    assert '"stop_reason": 5' in got.stop_reason, "vLLM's own is preserved"
+    with pytest.raises(PayloadError, match="has no payload; expected"):
+        client.take_from_stream(chunks[:1])
+
+
+def test_rows_over_the_limit_are_an_error_of_this_request(monkeypatch):
+    monkeypatch.setenv(payload_files.LIMIT, "20")
+    scheduler = PayloadScheduler()
+    scheduler.add_request(request("a", params()))
+    got = play(scheduler, [((3, 1), ((0,), (1,)), {})])[0][0]
+    with pytest.raises(PayloadError, match="more than 20 bytes"):
+        client.take(got)
+
+
+def test_shutdown_removes_the_files():
+    scheduler = PayloadScheduler()
+    folder = scheduler._files.folder
+    scheduler.shutdown()
+    assert not folder.exists()
+
+
+def test_a_generation_stage_takes_whole_prompts():
+    config = SimpleNamespace(
+        scheduler_config=SimpleNamespace(max_num_batched_tokens=64, enable_chunked_prefill=True),
+        model_config=SimpleNamespace(max_model_len=256),
+    )
+    kind = type("G", (GenerationSchedulerMixin, Scheduler), {})
+    with pytest.raises(InterfaceError, match="--max-num-batched-tokens 256"):
+        kind(config)
+    config.scheduler_config.max_num_batched_tokens = 256
+    scheduler = kind(config)
+    assert config.scheduler_config.enable_chunked_prefill is False
+    scheduler.add_request(one := request("a", params()))
+    assert one.max_tokens == 1
