@@ -13,14 +13,15 @@ from omni_runners.payload_files import LIMIT
 class _Rows:
     """The rows of one tensor so far, as bytes."""
 
-    def __init__(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        self.dtype, self.shape, self.data = dtype, shape, bytearray()
+    def __init__(self, dtype: torch.dtype, shape: tuple[int, ...], per_token: bool) -> None:
+        self.dtype, self.shape, self.per_token, self.data = dtype, shape, per_token, bytearray()
 
-    def tensor(self) -> torch.Tensor:
-        """(rows, …)."""
+    def tensor(self, tokens: int) -> torch.Tensor:
+        """(rows, …), at most ``tokens`` rows where there is one per token."""
         if not self.data:
             return torch.empty((0, *self.shape), dtype=self.dtype)
-        return torch.frombuffer(self.data, dtype=self.dtype).view(-1, *self.shape)
+        whole = torch.frombuffer(self.data, dtype=self.dtype).view(-1, *self.shape)
+        return whole[:tokens] if self.per_token else whole
 
 
 class Collected:
@@ -41,12 +42,12 @@ class Collected:
             return
         span = step.spans[request_id]
         for name, column in step.columns.items():
-            self._append(name, column, column.data[span])
+            self._append(name, column, column.data[span], per_token=True)
         for name, column in step.own.get(request_id, {}).items():
-            self._append(name, column, column.data)
+            self._append(name, column, column.data, per_token=False)
 
-    def _append(self, name: str, column: Any, data: Any) -> None:
-        rows = self._rows.setdefault(name, _Rows(column.dtype, column.shape))
+    def _append(self, name: str, column: Any, data: Any, per_token: bool) -> None:
+        rows = self._rows.setdefault(name, _Rows(column.dtype, column.shape, per_token))
         if (rows.dtype, rows.shape) != (column.dtype, column.shape):
             self._fail(
                 f"rows of {name!r} are {column.dtype} {column.shape} and were {rows.dtype} {rows.shape}",
@@ -67,8 +68,8 @@ class Collected:
         self._error = str(PayloadError(what, expected=expected, try_=try_))
         self._rows = {}
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name, (rows, …). Raises :class:`PayloadError`."""
+    def tensors(self, tokens: int) -> dict[str, torch.Tensor]:
+        """All tensors by name, (rows, …), of a request's first ``tokens``. Raises :class:`PayloadError`."""
         if self._error:
             raise PayloadError(self._error)
         if not self._rows:
@@ -77,4 +78,4 @@ class Collected:
                 expected="a worker of omni_runners",
                 try_="--worker-cls, such as omni_runners.gpu.ARGPUWorker",
             )
-        return {name: rows.tensor() for name, rows in self._rows.items()}
+        return {name: rows.tensor(tokens) for name, rows in self._rows.items()}

@@ -7,7 +7,7 @@ for a generation stage ``GenerationScheduler`` or ``GenerationAsyncScheduler``.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.torch import save
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -20,21 +20,25 @@ from omni_runners.errors import InterfaceError, PayloadError
 from omni_runners.payload_files import PayloadFiles
 
 
+class _Pending(NamedTuple):
+    request: Any
+    how: str
+    collected: Collected
+
+
 class PayloadSchedulerMixin:
     """Put in front of a scheduler of vLLM's: it hands a request's tensors over as a file when it ends."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._files = PayloadFiles.from_environment()
-        self._collected: dict[str, Collected] = {}
-        self._delivery: dict[str, str] = {}
+        self._pending: dict[str, _Pending] = {}
 
     def add_request(self, request: Any) -> None:
         """Remember how the request gets its tensors; all its rows have to be computed then."""
         how = options.delivery(request.request_id, request.sampling_params)
         if how:
-            self._delivery[request.request_id] = how
-            self._collected[request.request_id] = Collected(self._files.limit)
+            self._pending[request.request_id] = _Pending(request, how, Collected(self._files.limit))
             request.skip_reading_prefix_cache = True
         super().add_request(request)
 
@@ -47,15 +51,15 @@ class PayloadSchedulerMixin:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         for of_client in outputs.values():
             for output in of_client.outputs:
-                if output.finish_reason is not None and output.request_id in self._delivery:
+                if output.finish_reason is not None and output.request_id in self._pending:
                     self._deliver(output)
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
         """A request that ends early leaves nothing behind."""
         result = super().finish_requests(*args, **kwargs)
-        for one in [one for one in self._delivery if one not in self.requests]:
-            self._forget(one)
+        for one in [one for one in self._pending if one not in self.requests]:
+            del self._pending[one]
         return result
 
     def shutdown(self) -> None:
@@ -67,17 +71,17 @@ class PayloadSchedulerMixin:
         started = {new.req_id for new in scheduler_output.scheduled_new_reqs}
         started |= scheduler_output.scheduled_cached_reqs.resumed_req_ids
         for one in step.spans:
-            collected = self._collected.get(one)
-            if collected is None:  # finished, while this step was under way
+            if one not in self._pending:  # it finished while this step was under way
                 continue
             if one in started:
-                collected.restart()
-            collected.add(one, step)
+                self._pending[one].collected.restart()
+            self._pending[one].collected.add(one, step)
 
     def _deliver(self, output: Any) -> None:
-        how, collected = self._forget(output.request_id)
+        request, how, collected = self._pending.pop(output.request_id)
         try:
-            path = self._files.write(save(collected.tensors()))
+            # nothing was computed from the last token; speculation may have gone beyond it
+            path = self._files.write(save(collected.tensors(request.num_tokens - 1)))
             reference = {"path": str(path), "bytes": path.stat().st_size}
         except PayloadError as error:
             reference = {"error": str(error)}
@@ -85,9 +89,6 @@ class PayloadSchedulerMixin:
         if how == options.CHOICE:
             whole = {options.PAYLOAD: reference, "stop_reason": output.stop_reason}
             output.stop_reason = json.dumps(whole)
-
-    def _forget(self, request_id: str) -> tuple[str, Collected]:
-        return self._delivery.pop(request_id), self._collected.pop(request_id)
 
 
 class GenerationSchedulerMixin(PayloadSchedulerMixin):

@@ -190,8 +190,10 @@ class PayloadScheduler(PayloadSchedulerMixin, Scheduler):
     pass
 
 
-def request(name, sampling):
-    return SimpleNamespace(request_id=name, sampling_params=sampling, skip_reading_prefix_cache=False)
+def request(name, sampling, tokens=100):
+    return SimpleNamespace(
+        request_id=name, sampling_params=sampling, skip_reading_prefix_cache=False, num_tokens=tokens
+    )
 
 
 def play(scheduler, steps):
@@ -230,12 +232,19 @@ def test_a_preempted_request_starts_over():
     assert client.take(got).tensors["hidden"][:, 0].tolist() == [1, 1, 1, 1]
 
 
+def test_rows_of_tokens_that_were_not_wanted_any_more_are_left_out():
+    scheduler = PayloadScheduler()
+    scheduler.add_request(request("a", params(), tokens=5))
+    got = play(scheduler, [((3, 1), ((1,), (1,)), {}), ((3, 1), ((0,), (1,)), {})])[-1][0]
+    assert client.take(got).tensors["hidden"][:, 0].tolist() == [0, 0, 0, 1]
+
+
 def test_an_aborted_request_leaves_nothing():
     scheduler = PayloadScheduler()
     scheduler.add_request(request("a", params()))
     play(scheduler, [((3, 1), ((1,), (1,)), {})])
     scheduler.finish_requests("a", None)
-    assert (scheduler._delivery, scheduler._collected) == ({}, {})
+    assert scheduler._pending == {}
     play(scheduler, [((1, 1), ((0,), (1,)), {})])  # what was under way
     assert list(scheduler._files.folder.iterdir()) == []
 

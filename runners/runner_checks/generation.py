@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from bench.runner_check_ar import ask
-from bench.runner_probe import core_of
 from omni_runners import client
+from runner_checks.ar import ask
+from runner_checks.probe import core_of
 
 WORKER = "omni_runners.cpu.CPUGenerationWorker"
 SCHEDULERS = {

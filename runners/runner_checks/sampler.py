@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bench.runner_check_ar import SCHEDULERS as SCHEDULERS
-from bench.runner_check_ar import WORKER as WORKER
-from bench.runner_check_ar import ask
-from bench.runner_models import RECAPTION, THINK_END
 from omni_runners import client
+from runner_checks.ar import SCHEDULERS as SCHEDULERS
+from runner_checks.ar import WORKER as WORKER
+from runner_checks.ar import ask
+from runner_checks.models import RECAPTION, THINK_END
 
 END = 2  # of the checkpoint
 # The bias puts 77 before 78. A repetition penalty of 3 turns that round once 77 is in the history, and back

@@ -8,9 +8,9 @@ import shutil
 import torch
 from vllm import SamplingParams
 
-from bench.runner_probe import core_of, runner_of
 from omni_runners import client
 from omni_runners.errors import PayloadError
+from runner_checks.probe import core_of, runner_of
 
 WORKER = "omni_runners.cpu.CPUARWorker"
 SCHEDULERS = {False: "omni_runners.schedulers.ARScheduler", True: "omni_runners.schedulers.ARAsyncScheduler"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from bench.runner_check_ar import SCHEDULERS as SCHEDULERS
-from bench.runner_check_ar import WORKER as WORKER
-from bench.runner_check_ar import ask
-from bench.runner_models import CODES
 from omni_runners import client
+from runner_checks.ar import SCHEDULERS as SCHEDULERS
+from runner_checks.ar import WORKER as WORKER
+from runner_checks.ar import ask
+from runner_checks.models import CODES
 
 PROMPTS = ([7, 9, 11], list(range(3, 40)), [5] * 20)
 

@@ -1,7 +1,7 @@
-"""``python -m bench.runner_probe PLAN``: one engine with a runner of ours, and what it gives, as JSON.
+"""``python -m runner_checks.probe PLAN``: one engine with a runner of ours, and what it gives, as JSON.
 
-It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_check_KIND``), ``folder`` of
-the checkpoint, ``hooks`` (names in ``runner_platform``), ``options`` of the engine, ``chosen`` checks. A line
+It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_checks.KIND``), ``folder`` of
+the checkpoint, ``hooks`` (names in ``platform``), ``options`` of the engine, ``chosen`` checks. A line
 of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
 """
 
@@ -27,11 +27,11 @@ COMMON = {
 
 def main(plan: dict) -> dict:
     """Start the engine and judge every check."""
-    from bench import runner_platform
+    from runner_checks import platform
 
     for hook in plan.get("hooks", ()):
-        getattr(runner_platform, hook)()
-    kind = importlib.import_module(f"bench.runner_check_{plan['kind']}")
+        getattr(platform, hook)()
+    kind = importlib.import_module(f"runner_checks.{plan['kind']}")
     began = time.monotonic()
     engine = start(plan, kind)
     found = {
@@ -53,7 +53,7 @@ def start(plan: dict, kind):
     """vLLM's LLM with our worker and scheduler in this process."""
     import vllm
 
-    from bench.runner_models import register
+    from runner_checks.models import register
 
     register()
     scheduler = kind.SCHEDULERS["asynchronous" in plan.get("hooks", ())]

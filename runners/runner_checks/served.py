@@ -1,4 +1,4 @@
-"""``python -m bench.runner_served FOLDER SCRATCH``: vllm serve with an AR runner of ours, asked over HTTP.
+"""``python -m runner_checks.served FOLDER SCRATCH``: vllm serve with an AR runner of ours, asked over HTTP.
 
 The checkpoint in FOLDER is that of the model Thinker. Prints a JSON object: each check and why it failed.
 """
@@ -23,7 +23,7 @@ from omni_runners.payload_files import FOLDER, PayloadFiles
 
 FORCED = "</think><recaption>"
 READY_SECONDS = 240
-PLUGIN = "[vllm.general_plugins]\nrunner_models = bench.runner_models:register\n"
+PLUGIN = "[vllm.general_plugins]\nrunner_models = runner_checks.models:register\n"
 
 
 class Server:
