@@ -52,7 +52,9 @@ def stock(engine):
     runner.__class__ = next(one for one in classes[0].__mro__ if not one.__module__.startswith("omni_"))
     scheduler.__class__ = type("Stock", (_Nothing, classes[1].__mro__[2]), {})
     hooks.clear()
-    unwrap = runner.get_model().register_forward_hook(lambda model, args, output: output.text_hidden_states)
+    unwrap = runner.get_model().register_forward_hook(
+        lambda model, args, output: getattr(output, "text_hidden_states", output)
+    )
     try:
         yield
     finally:

@@ -1,12 +1,18 @@
-"""The checkpoint behind the runners' tiny models: a random Qwen3 with a tokenizer."""
+"""``python -m runner_checks.checkpoint FOLDER [LARGE]``: the checkpoints of the tiny models, random Qwen3s.
+
+With LARGE also one of that name whose decode step takes more than 10 ms on one core.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from npu_emulator.dry_run.models import dense, files
 
+LARGE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12}
+MODELS = ("Multimodal", "Thinker", "Talker", "Waveform")
 SPECIAL = ("</think>", "<recaption>")
 
 
@@ -30,3 +36,11 @@ def retitle(source: Path, folder: Path, architecture: str) -> Path:
         elif not target.exists():
             target.symlink_to(path.resolve())
     return folder
+
+
+if __name__ == "__main__":
+    base = write(Path(sys.argv[1]) / "plain", "Qwen3ForCausalLM")
+    for name in MODELS:
+        retitle(base, Path(sys.argv[1]) / name, name)
+    for name in sys.argv[2:]:
+        write(Path(sys.argv[1]) / name, "Qwen3ForCausalLM", **LARGE)

@@ -1,8 +1,8 @@
 """``python -m runner_checks.probe PLAN``: one engine with a runner of ours, and what it gives, as JSON.
 
 It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_checks.KIND``), ``folder`` of
-the checkpoint, ``hooks`` (names in ``platform``), ``options`` of the engine, ``chosen`` checks. A line
-of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
+the checkpoint, ``hooks`` (names in ``platform``), ``options`` of the engine, ``chosen`` checks, ``device``
+("npu": vllm-ascend, on the emulator). A line of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ import time
 import traceback
 from pathlib import Path
 
+WORKERS = {  # of vllm-ascend, in place of a CPU's
+    "omni_runners.cpu.CPUARWorker": "omni_runners.npu.NPUARWorker",
+    "omni_runners.cpu.CPUGenerationWorker": "omni_runners.npu.NPUGenerationWorker",
+}
 COMMON = {
     "dtype": "float32",
     "seed": 0,
@@ -40,7 +44,16 @@ def main(plan: dict) -> dict:
         "hooks": plan.get("hooks", []),
     }
     chosen = plan.get("chosen") or _possible(kind, plan)
-    return found | {"checks": _judged(kind, engine, plan, chosen)}
+    return found | {"checks": _judged(kind, engine, plan, chosen), "graphs": _graphs(plan)}
+
+
+def _graphs(plan: dict) -> dict[str, int]:
+    """How many graphs the emulator captured and replayed."""
+    if plan.get("device") != "npu":
+        return {}
+    from npu_emulator import kernels
+
+    return dict(kernels.native.graphs())
 
 
 def _possible(kind, plan: dict) -> list[str]:
@@ -56,11 +69,11 @@ def start(plan: dict, kind):
     from runner_checks.models import register
 
     register()
-    scheduler = kind.SCHEDULERS["asynchronous" in plan.get("hooks", ())]
-    options = (
-        COMMON | {"max_num_batched_tokens": 256} | getattr(kind, "OPTIONS", {}) | plan.get("options", {})
-    )
-    return vllm.LLM(plan["folder"], worker_cls=kind.WORKER, scheduler_cls=scheduler, **options)
+    asked = plan.get("options", {})
+    later = "asynchronous" in plan.get("hooks", ()) or asked.get("async_scheduling", False)
+    options = COMMON | {"max_num_batched_tokens": 256} | getattr(kind, "OPTIONS", {}) | asked
+    worker = WORKERS[kind.WORKER] if plan.get("device") == "npu" else kind.WORKER
+    return vllm.LLM(plan["folder"], worker_cls=worker, scheduler_cls=kind.SCHEDULERS[later], **options)
 
 
 def classes(engine) -> dict:
@@ -70,8 +83,9 @@ def classes(engine) -> dict:
     mro = type(runner_of(engine)).__mro__
     return {
         "vllm": vllm.__version__,
-        "runner": [f"{one.__module__}.{one.__qualname__}" for one in mro[:5]],
+        "runner": [f"{one.__module__}.{one.__qualname__}" for one in mro[:7]],
         "async_scheduling": bool(engine.llm_engine.vllm_config.scheduler_config.async_scheduling),
+        "scheduler": type(core_of(engine).scheduler).__name__,
     }
 
 

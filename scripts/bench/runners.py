@@ -1,0 +1,96 @@
+"""Measure our runners on real vLLM on this CPU, and show where one source runs: ``make bench-runners``.
+
+Decode throughput with the mixin in front, payload off and on, against stock vLLM; hidden states against a
+reference; then one table of releases, runners and modes, on the CPU and in emulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import runners_cells as cells
+from bench.runners_run import CHECKPOINT_LARGE, Throughput, make_checkpoints, measure, play
+from npu_upgrade.errors import UpgradeError, report
+from npu_upgrade.progress import say
+from npu_upgrade.tables import table
+
+OFF, ON, COSINE, STEP_MS = 0.99, 0.97, 0.9999, 10.0
+BATCHES, TOKENS = (1, 16), 32
+
+
+def main() -> int:
+    """Exit code 1 when a goal is missed or a cell fails, 3 when something outside is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--repetitions", type=int, default=15, help="of each variant and batch")
+    parser.add_argument("--only", choices=("speed", "table"), help="half of it")
+    parser.add_argument("--cell", action="append", help="words that a row of the table must have; repeatable")
+    given = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-runners-") as folder:
+            return _run(given, Path(folder))
+    except UpgradeError as error:
+        return report(error, as_text=True)
+
+
+def _run(given: argparse.Namespace, folder: Path) -> int:
+    make_checkpoints(folder)
+    missed, summary = [], {}
+    if given.only != "table":
+        missed, summary = _speed(measure(folder / CHECKPOINT_LARGE, BATCHES, TOKENS, given.repetitions))
+    if given.only != "speed":
+        chosen = [one for one in cells.CELLS if all(word in one.label.split() for word in given.cell or ())]
+        failed, counts = _table(chosen, folder)
+        missed, summary = missed + failed, summary | counts
+    for one in missed:
+        print(f"missed: {one}")
+    print("bench-runners: " + " ".join(f"{name}={value}" for name, value in summary.items()))
+    return 1 if missed else 0
+
+
+def _speed(found: Throughput) -> tuple[list[str], dict[str, str]]:
+    """Goals that were missed, and the figures."""
+    missed, summary, rows = [], {}, []
+    for batch in BATCHES:
+        rates = found.rates[batch]
+        step = 1000 * batch / statistics.median(rates["stock"])
+        off, on = (_ratio(rates[variant], rates["stock"]) for variant in ("off", "on"))
+        rows.append((str(batch), f"{step:.1f} ms", f"{off:.3f}", f"{on:.3f}"))
+        summary |= {
+            f"off_b{batch}": f"{off:.3f}",
+            f"on_b{batch}": f"{on:.3f}",
+            f"step_ms_b{batch}": f"{step:.1f}",
+        }
+        checks = ((off >= OFF, f"off {off:.3f} < {OFF}"), (on >= ON, f"on {on:.3f} < {ON}"))
+        checks += ((step >= STEP_MS, f"a step takes {step:.1f} ms, too short to judge by"),)
+        missed += [f"batch {batch}: {why}" for holds, why in checks if not holds]
+    print(table(("batch", "step (stock)", "payload off / stock", "payload on / stock"), rows), end="\n\n")
+    if found.cosine < COSINE:
+        missed.append(f"cosine {found.cosine:.6f} < {COSINE}")
+    return missed, {"vllm": found.vllm, "cosine": f"{found.cosine:.6f}", **summary}
+
+
+def _ratio(ours: list[float], stock: list[float]) -> float:
+    """The median over repetitions, each against the stock one that ran beside it."""
+    return statistics.median(one / other for one, other in zip(ours, stock, strict=True))
+
+
+def _table(chosen: list[cells.Cell], folder: Path) -> tuple[list[str], dict[str, str]]:
+    rows, failed = [], []
+    for cell in chosen:
+        say(cell.label)
+        result = play(cell, folder)
+        rows.append((*cell.columns, result.state))
+        print("  ".join(rows[-1]), file=sys.stderr, flush=True)
+        if result.why and not cell.stock_limit:
+            failed.append(f"{cell.label}: {result.why}")
+    print(table((*cells.HEAD, "result"), rows), end="\n\n")
+    passed = sum(row[-1].startswith("pass") for row in rows)
+    return failed, {"cells": str(len(rows)), "passed": str(passed)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Run the runners' checks and their throughput in the environments that the project keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.runners_cells import Cell
+from npu_upgrade.audit.triples import open_triple
+from npu_upgrade.errors import UpgradeError
+from npu_upgrade.gates.emulation.environment import prepare
+from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT / name) for name in ("runners", "emulator")]
+CHECKPOINT_LARGE = "large"
+SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Tokens per second of each repetition: batch -> variant -> rates."""
+
+    vllm: str
+    cosine: float
+    rates: dict[int, dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """``state`` for the table, ``why`` it failed."""
+
+    state: str
+    why: str = ""
+
+
+def make_checkpoints(folder: Path) -> None:
+    """All tiny models, and one whose step takes a while."""
+    _json(cpu_python(), ["-m", "runner_checks.checkpoint", str(folder), CHECKPOINT_LARGE], {}, lines=False)
+
+
+def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions: int) -> Throughput:
+    """Decode throughput on the default release. Raises UpgradeError."""
+    plan = {"folder": str(checkpoint), "batches": batches, "tokens": tokens, "repetitions": repetitions}
+    found = _json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
+    rates = {int(batch): by_variant for batch, by_variant in found["rates"].items()}
+    return Throughput(found["vllm"], found["cosine"], rates)
+
+
+def play(cell: Cell, folder: Path) -> Result:
+    """One engine and its checks."""
+    try:
+        python, variables = _environment(cell)
+        found = _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
+    except UpgradeError as error:
+        return Result("blocked", error.what)
+    except RuntimeError as error:
+        return Result("fail: the engine", str(error)[-1500:])
+    failed = {name: why for name, why in found["checks"].items() if why}
+    if failed:
+        return Result(f"fail: {', '.join(failed)}", "\n".join(failed.values())[-1500:])
+    graphs = found["graphs"].get("replayed", 0)
+    if "graph" in cell.mode and not graphs:
+        return Result("fail: no graph was replayed", "no graph was replayed")
+    return Result(f"pass {len(found['checks'])} checks" + (f", {graphs} replays" if graphs else ""))
+
+
+def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
+    if cell.project == "vllm":
+        return cpu_python(cell.version), {}
+    triple = open_triple(None, f"pypi:vllm-ascend=={cell.version}", None)
+    prepared = prepare(None, triple.ascend, triple.vllm)
+    return prepared.python, prepared.variables
+
+
+def _json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:
+    """The JSON line that a command prints. Raises RuntimeError with the end of its output."""
+    paths = [*PATHS, *filter(None, [variables.get("PYTHONPATH")])]
+    own = {"OMP_NUM_THREADS": "1", **variables, "PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        ended = subprocess.run(
+            [str(python), *command], env=os.environ | own, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"no end after {SECONDS} s") from error
+    found = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+    if ended.returncode or (lines and not found):
+        raise RuntimeError(f"exit code {ended.returncode}: {(ended.stdout + ended.stderr)[-3000:]}")
+    return json.loads(found[-1]) if found else None
