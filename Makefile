@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator docs
+.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners docs
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,6 +40,9 @@ bench-lineage: ## time base inference over a full clone: BENCH_ARGS="--ascend gi
 
 bench-emulator: ## released pairs, seeded defects and natural upgrades on emulated CANN (BENCH_ARGS="--pair 0.24.0")
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.emulator $(BENCH_ARGS)
+
+bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.runners $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

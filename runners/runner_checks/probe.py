@@ -2,7 +2,8 @@
 
 It runs in an environment with vLLM. PLAN is JSON: ``kind`` (a module ``runner_checks.KIND``), ``folder`` of
 the checkpoint, ``hooks`` (names in ``platform``), ``options`` of the engine, ``chosen`` checks, ``device``
-("npu": vllm-ascend, on the emulator). A line of its output is the result: the classes in use, and for each check the reason it failed, or nothing.
+("npu": vllm-ascend, on the emulator). A line of its output is the result: the classes in use, and for each
+check the reason it failed, or nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``python -m runner_checks.throughput PLAN``: decode throughput of stock vLLM, and with our runner in front.
 
 One engine, whose classes are exchanged between repetitions: "stock" is vLLM's runner and scheduler, "off"
-ours with payloads opted out, "on" ours with payloads. The variants take turns, so that whatever else the machine
-does meets all of them. PLAN is JSON with ``folder``, ``batches``, ``tokens`` and ``repetitions``.
+ours with payloads opted out, "on" ours with payloads. The variants take turns, so that whatever else the
+machine does meets all of them. PLAN is JSON with ``folder``, ``batches``, ``tokens`` and ``repetitions``.
 """
 
 from __future__ import annotations
