@@ -23,11 +23,11 @@ SECONDS = 900
 
 @dataclass(frozen=True)
 class Throughput:
-    """Tokens per second of each repetition: batch -> variant -> rates."""
+    """Tokens per second of each repetition: batch -> clock ("cpu", "wall") -> variant -> rates."""
 
     vllm: str
     cosine: float
-    rates: dict[int, dict[str, list[float]]]
+    rates: dict[int, dict[str, dict[str, list[float]]]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions
     """Decode throughput on the default release. Raises UpgradeError."""
     plan = {"folder": str(checkpoint), "batches": batches, "tokens": tokens, "repetitions": repetitions}
     found = _json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
-    rates = {int(batch): by_variant for batch, by_variant in found["rates"].items()}
+    rates = {int(batch): by_clock for batch, by_clock in found["rates"].items()}
     return Throughput(found["vllm"], found["cosine"], rates)
 
 
