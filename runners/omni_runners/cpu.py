@@ -19,10 +19,10 @@ class CPUGenerationModelRunner(GenerationRunnerMixin, CPUModelRunner):
 class CPUARWorker(OmniWorkerMixin, CPUWorker):
     """The worker of an AR stage."""
 
-    runner, mixin = CPUARModelRunner, ARRunnerMixin
+    runner_class, runner_mixin = CPUARModelRunner, ARRunnerMixin
 
 
 class CPUGenerationWorker(OmniWorkerMixin, CPUWorker):
     """The worker of a generation stage."""
 
-    runner, mixin = CPUGenerationModelRunner, GenerationRunnerMixin
+    runner_class, runner_mixin = CPUGenerationModelRunner, GenerationRunnerMixin

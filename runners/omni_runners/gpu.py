@@ -19,10 +19,10 @@ class DiffusionGPUModelRunner(GenerationRunnerMixin, GPUModelRunner):
 class ARGPUWorker(OmniWorkerMixin, Worker):
     """The worker of an AR stage."""
 
-    runner, mixin = ARGPUModelRunner, ARRunnerMixin
+    runner_class, runner_mixin = ARGPUModelRunner, ARRunnerMixin
 
 
 class DiffusionGPUWorker(OmniWorkerMixin, Worker):
     """The worker of a generation stage."""
 
-    runner, mixin = DiffusionGPUModelRunner, GenerationRunnerMixin
+    runner_class, runner_mixin = DiffusionGPUModelRunner, GenerationRunnerMixin

@@ -23,10 +23,10 @@ class NPUGenerationModelRunner(GenerationRunnerMixin, OmniNPUModelRunner):
 class NPUARWorker(OmniWorkerMixin, NPUWorker):
     """The worker of an AR stage."""
 
-    runner, mixin = NPUARModelRunner, ARRunnerMixin
+    runner_class, runner_mixin = NPUARModelRunner, ARRunnerMixin
 
 
 class NPUGenerationWorker(OmniWorkerMixin, NPUWorker):
     """The worker of a generation stage."""
 
-    runner, mixin = NPUGenerationModelRunner, GenerationRunnerMixin
+    runner_class, runner_mixin = NPUGenerationModelRunner, GenerationRunnerMixin

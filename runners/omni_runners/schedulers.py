@@ -31,14 +31,14 @@ class PayloadSchedulerMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._files = PayloadFiles.from_environment()
-        self._pending: dict[str, _Pending] = {}
+        self._omni_files = PayloadFiles.from_environment()
+        self._omni_pending: dict[str, _Pending] = {}
 
     def add_request(self, request: Any) -> None:
         """Remember how the request gets its tensors; all its rows have to be computed then."""
         how = options.delivery(request.request_id, request.sampling_params)
         if how:
-            self._pending[request.request_id] = _Pending(request, how, Collected(self._files.limit))
+            self._omni_pending[request.request_id] = _Pending(request, how, Collected(self._omni_files.limit))
             request.skip_reading_prefix_cache = True
         super().add_request(request)
 
@@ -47,41 +47,41 @@ class PayloadSchedulerMixin:
         step = model_runner_output.pooler_output
         if isinstance(step, StepPayload):
             model_runner_output.pooler_output = None
-            self._collect(scheduler_output, step)
+            self._omni_collect(scheduler_output, step)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         for of_client in outputs.values():
             for output in of_client.outputs:
-                if output.finish_reason is not None and output.request_id in self._pending:
-                    self._deliver(output)
+                if output.finish_reason is not None and output.request_id in self._omni_pending:
+                    self._omni_deliver(output)
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
         """A request that ends early leaves nothing behind."""
         result = super().finish_requests(*args, **kwargs)
-        for one in [one for one in self._pending if one not in self.requests]:
-            del self._pending[one]
+        for one in [one for one in self._omni_pending if one not in self.requests]:
+            del self._omni_pending[one]
         return result
 
     def shutdown(self) -> None:
         """The engine ends: its files go, also those that nobody read."""
         super().shutdown()
-        self._files.close()
+        self._omni_files.close()
 
-    def _collect(self, scheduler_output: Any, step: StepPayload) -> None:
+    def _omni_collect(self, scheduler_output: Any, step: StepPayload) -> None:
         started = {new.req_id for new in scheduler_output.scheduled_new_reqs}
         started |= scheduler_output.scheduled_cached_reqs.resumed_req_ids
         for one in step.spans:
-            if one not in self._pending:  # it finished while this step was under way
+            if one not in self._omni_pending:  # it finished while this step was under way
                 continue
             if one in started:
-                self._pending[one].collected.restart()
-            self._pending[one].collected.add(one, step)
+                self._omni_pending[one].collected.restart()
+            self._omni_pending[one].collected.add(one, step)
 
-    def _deliver(self, output: Any) -> None:
-        request, how, collected = self._pending.pop(output.request_id)
+    def _omni_deliver(self, output: Any) -> None:
+        request, how, collected = self._omni_pending.pop(output.request_id)
         try:
             # nothing was computed from the last token; speculation may have gone beyond it
-            path = self._files.write(save(collected.tensors(request.num_tokens - 1)))
+            path = self._omni_files.write(save(collected.tensors(request.num_tokens - 1)))
             reference = {"path": str(path), "bytes": path.stat().st_size}
         except PayloadError as error:
             reference = {"error": str(error)}

@@ -126,7 +126,7 @@ def several_choices_have_payloads_of_their_own(engine, folder):
 
 def too_large_a_payload_is_an_error(engine, folder):
     """Named to the client; the engine goes on."""
-    files = core_of(engine).scheduler._files
+    files = core_of(engine).scheduler._omni_files
     limit, files.limit = files.limit, 1000
     try:
         output = ask(engine, PROMPTS[:1])[0]
@@ -137,7 +137,7 @@ def too_large_a_payload_is_an_error(engine, folder):
 
 def a_folder_that_cannot_be_written_is_an_error(engine, folder):
     """As a full disk is: named to the client; the engine goes on."""
-    place = core_of(engine).scheduler._files.folder
+    place = core_of(engine).scheduler._omni_files.folder
     shutil.rmtree(place)
     try:
         output = ask(engine, PROMPTS[:1])[0]
@@ -160,7 +160,7 @@ def _refused(engine, folder, output, said):
 
 
 def _left(engine):
-    files = [path.name for path in core_of(engine).scheduler._files.folder.iterdir()]
+    files = [path.name for path in core_of(engine).scheduler._omni_files.folder.iterdir()]
     return f"files left: {files}" if files else ""
 
 

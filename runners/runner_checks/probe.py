@@ -81,13 +81,18 @@ def classes(engine) -> dict:
     """The runner in use and what it inherits from, and how the engine schedules."""
     import vllm
 
-    mro = type(runner_of(engine)).__mro__
     return {
         "vllm": vllm.__version__,
-        "runner": [f"{one.__module__}.{one.__qualname__}" for one in mro[:7]],
+        "runner": core_of(engine).model_executor.collective_rpc(_bases)[0],
         "async_scheduling": bool(engine.llm_engine.vllm_config.scheduler_config.async_scheduling),
         "scheduler": type(core_of(engine).scheduler).__name__,
     }
+
+
+def _bases(worker) -> list[str]:
+    """The class of a worker's runner and those it inherits from first; run in the worker's process."""
+    found = getattr(worker, "worker", worker).model_runner
+    return [f"{one.__module__}.{one.__qualname__}" for one in type(found).__mro__[:7]]
 
 
 def core_of(engine):

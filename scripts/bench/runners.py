@@ -19,7 +19,7 @@ from npu_upgrade.progress import say
 from npu_upgrade.tables import table
 
 OFF, ON, COSINE, STEP_MS = 0.99, 0.97, 0.9999, 10.0
-BATCHES, TOKENS = (1, 16), 32
+BATCHES, TOKENS = (1, 16), 64
 
 
 def main() -> int:

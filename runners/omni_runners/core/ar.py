@@ -33,58 +33,58 @@ class ARRunnerMixin:
     """
 
     # an existing runner may be given this class: what its __init__ would set has to be here
-    _step: _Step | None = None
-    _copy: HostCopy | Failure | None = None
-    _requests: Requests
-    _calls: ModelCalls
-    _draws = False
+    _omni_step: _Step | None = None
+    _omni_copy: HostCopy | Failure | None = None
+    _omni_requests: Requests
+    _omni_calls: ModelCalls
+    _omni_draws = False
 
     def load_model(self, *args: Any, **options: Any) -> Any:
         """Load the model as ever, and hook its optional methods. Raises InterfaceError."""
         result = super().load_model(*args, **options)
         model = self.get_model()
-        self._requests = Requests()
-        entry, tokens = self._entry(model), self.max_num_tokens
-        self._calls = ModelCalls(model, entry, self._requests, tokens, self._rows_at_hand)
-        self._calls.check(self.vllm_config)
-        self._draws = prefers_own_sampler(model)
+        self._omni_requests = Requests()
+        entry, tokens = self._omni_entry(model), self.max_num_tokens
+        self._omni_calls = ModelCalls(model, entry, self._omni_requests, tokens, self._omni_rows_at_hand)
+        self._omni_calls.check(self.vllm_config)
+        self._omni_draws = prefers_own_sampler(model)
         return result
 
     def global_request_id(self, request_id: str) -> str:
         """The request's name in all stages, for key-value transfer."""
-        return self._requests.global_id(request_id)
+        return self._omni_requests.global_id(request_id)
 
     def execute_model(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
         """Run the step as ever; on the last pipeline rank, start to copy out what requests want."""
         if options.get("dummy_run"):  # V2 warms up through here
             return super().execute_model(scheduler_output, *args, **options)
-        self._requests.update(scheduler_output)
-        self._calls.outputs.begin()
-        self._copy, self._step = None, _Step(scheduler_output, None)
-        if self._draws and self._is_v1:
+        self._omni_requests.update(scheduler_output)
+        self._omni_calls.outputs.begin()
+        self._omni_copy, self._omni_step = None, _Step(scheduler_output, None)
+        if self._omni_draws and self._omni_is_v1:
             # without it V1 keeps no history; every step, since vllm-ascend may rebuild its batch
             self.input_batch.logitsprocs_need_output_token_ids = True
         try:
             result = super().execute_model(scheduler_output, *args, **options)
         finally:
-            self._step = None
+            self._omni_step = None
         state = self.execute_model_state
         if state is not None and isinstance(state.hidden_states, torch.Tensor):
             batch = getattr(state, "input_batch", None)
             rows = batch_rows(self.input_batch if batch is None else batch, scheduler_output)
-            self._copy = self._copied(state.hidden_states, rows)
+            self._omni_copy = self._omni_copied(state.hidden_states, rows)
         return result
 
     def prepare_inputs(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
         """V2 makes its batch here; the model's preprocess has to know it."""
         batch = super().prepare_inputs(scheduler_output, *args, **options)
-        if self._step is not None:
-            self._step = self._step._replace(batch=batch)
+        if self._omni_step is not None:
+            self._omni_step = self._omni_step._replace(batch=batch)
         return batch
 
     def sample_tokens(self, *args: Any, **options: Any) -> Any:
         """Sample as ever, and add the payload to the step's output."""
-        copy, self._copy = self._copy, None
+        copy, self._omni_copy = self._omni_copy, None
         output = super().sample_tokens(*args, **options)
         if copy is None or output is None:
             return output
@@ -96,7 +96,7 @@ class ARRunnerMixin:
 
     def _sample(self, logits: Any, spec_decode_metadata: Any, *args: Any, **options: Any) -> Any:
         """V1: let the model draw where it wants to; never with speculative tokens."""
-        if not self._draws or logits is None or spec_decode_metadata is not None:
+        if not self._omni_draws or logits is None or spec_decode_metadata is not None:
             return super()._sample(logits, spec_decode_metadata, *args, **options)
         with drawing_v1(self.sampler, self.get_model()) as chosen:
             output = super()._sample(logits, spec_decode_metadata, *args, **options)
@@ -105,7 +105,7 @@ class ARRunnerMixin:
 
     def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
         """V2: the same."""
-        if not self._draws or input_batch.num_draft_tokens:
+        if not self._omni_draws or input_batch.num_draft_tokens:
             return super().sample(hidden_states, input_batch, *args, **options)
         with drawing_v2(self.sampler, self.get_model(), self.req_states) as chosen:
             output = super().sample(hidden_states, input_batch, *args, **options)
@@ -113,33 +113,33 @@ class ARRunnerMixin:
         return output
 
     @property
-    def _is_v1(self) -> bool:
+    def _omni_is_v1(self) -> bool:
         return hasattr(self, "input_batch")
 
-    def _rows_at_hand(self) -> BatchRows | None:
+    def _omni_rows_at_hand(self) -> BatchRows | None:
         """The rows of the step whose forward is about to run; None in a dummy run."""
-        if self._step is None:
+        if self._omni_step is None:
             return None
-        batch = self.input_batch if self._is_v1 else self._step.batch
-        return batch_rows(batch, self._step.scheduler_output)
+        batch = self.input_batch if self._omni_is_v1 else self._omni_step.batch
+        return batch_rows(batch, self._omni_step.scheduler_output)
 
     @torch.inference_mode()
-    def _copied(self, hidden: torch.Tensor, rows: BatchRows) -> HostCopy | Failure | None:
+    def _omni_copied(self, hidden: torch.Tensor, rows: BatchRows) -> HostCopy | Failure | None:
         """Before sampling: a drafter's graph may write into the memory of the hidden states."""
-        wanted = [i for i, one in enumerate(rows.request_ids) if self._requests.wants_payload(one)]
+        wanted = [i for i, one in enumerate(rows.request_ids) if self._omni_requests.wants_payload(one)]
         names = [rows.request_ids[index] for index in wanted]
         try:
-            outputs = self._calls.finish(hidden[: rows.total], rows)
+            outputs = self._omni_calls.finish(hidden[: rows.total], rows)
         except PayloadError as error:
             return Failure(names, str(error))
         if not wanted or get_tp_group().rank_in_group:  # the executor reads the first rank's output
             return None
         if hidden.shape[0] < rows.total:
             return Failure(names, f"the runner keeps {hidden.shape[0]} of {rows.total} rows on each rank")
-        return HostCopy(rows, wanted, self._payload(hidden, outputs))
+        return HostCopy(rows, wanted, self._omni_payload(hidden, outputs))
 
-    def _entry(self, model: Any) -> Callable[..., Any]:
+    def _omni_entry(self, model: Any) -> Callable[..., Any]:
         return model.forward
 
-    def _payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
+    def _omni_payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
         return {HIDDEN: hidden, **outputs}

@@ -21,22 +21,24 @@ class GenerationRunnerMixin(ARRunnerMixin):
         result = super().load_model(*args, **options)
         model = self.get_model()
         if not hasattr(model, "calls_generation_entry"):
-            model.forward = self._entry(model)
+            model.forward = self._omni_entry(model)
         model.compute_logits = _one_column
         return result
 
     def _sample(self, logits: Any, *args: Any, **options: Any) -> SamplerOutput:
         """V1: nothing is drawn."""
-        ids = torch.full((self.input_batch.num_reqs, 1), self._end, dtype=torch.int32, device=self.device)
+        ids = torch.full(
+            (self.input_batch.num_reqs, 1), self._omni_end, dtype=torch.int32, device=self.device
+        )
         return SamplerOutput(sampled_token_ids=ids, logprobs_tensors=None)
 
     def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
         """V2: its own way through one column of logits, with end tokens in place of a draw."""
-        with replaced(self.sampler, "sample", self._end_tokens):
+        with replaced(self.sampler, "sample", self._omni_end_tokens):
             return super().sample(hidden_states, input_batch, *args, **options)
 
-    def _end_tokens(self, logits: torch.Tensor, *args: Any, **options: Any) -> Any:
-        ids = torch.full((len(logits),), self._end, dtype=torch.int64, device=logits.device)
+    def _omni_end_tokens(self, logits: torch.Tensor, *args: Any, **options: Any) -> Any:
+        ids = torch.full((len(logits),), self._omni_end, dtype=torch.int64, device=logits.device)
         return ids, logits
 
     def _dummy_sampler_run(self, hidden_states: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
@@ -44,14 +46,14 @@ class GenerationRunnerMixin(ARRunnerMixin):
         return hidden_states.new_zeros(1)
 
     @property
-    def _end(self) -> int:
+    def _omni_end(self) -> int:
         end = self.model_config.hf_text_config.eos_token_id
         return (end[0] if isinstance(end, list | tuple) else end) or 0
 
-    def _entry(self, model: Any) -> Callable[..., Any]:
+    def _omni_entry(self, model: Any) -> Callable[..., Any]:
         return getattr(model, generation_entry(type(model)))
 
-    def _payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
+    def _omni_payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
         return outputs or {HIDDEN: hidden}
 
 

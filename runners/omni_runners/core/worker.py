@@ -11,20 +11,23 @@ logger = init_logger("vllm.omni_runners")
 
 
 class OmniWorkerMixin:
-    """Put in front of a platform's worker. ``runner`` is the exported runner, ``mixin`` what it adds.
+    """Put in front of a platform's worker. ``runner_class`` is the exported runner, and
+    ``runner_mixin`` what it adds.
 
     Nothing of ``init_device`` is copied: a runner of another class than expected (V2, a variant for one
     device) is made to inherit from it and the mixin.
     """
 
-    runner: type
-    mixin: type
+    runner_class: type
+    runner_mixin: type
 
     def init_device(self, *args: Any, **options: Any) -> Any:
         """Start the device and build the runner as ever, then make it an omni runner."""
         result = super().init_device(*args, **options)
         found = type(self.model_runner)
-        wanted = self.runner if issubclass(self.runner, found) else _in_front(self.mixin, found)
+        wanted = (
+            self.runner_class if issubclass(self.runner_class, found) else _in_front(self.runner_mixin, found)
+        )
         self.model_runner.__class__ = wanted
         logger.info("omni runner %s over %s.%s", wanted.__name__, found.__module__, found.__qualname__)
         return result

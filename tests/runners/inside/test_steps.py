@@ -148,7 +148,7 @@ def test_the_worker_makes_any_runner_an_omni_runner():
         def init_device(self):
             self.model_runner = self.built(None, [])
 
-    worker = type("W", (OmniWorkerMixin, Platform), {"runner": AR, "mixin": ARRunnerMixin})
+    worker = type("W", (OmniWorkerMixin, Platform), {"runner_class": AR, "runner_mixin": ARRunnerMixin})
     one = worker()
     one.init_device()
     assert type(one.model_runner) is AR
@@ -244,9 +244,9 @@ def test_an_aborted_request_leaves_nothing():
     scheduler.add_request(request("a", params()))
     play(scheduler, [((3, 1), ((1,), (1,)), {})])
     scheduler.finish_requests("a", None)
-    assert scheduler._pending == {}
+    assert scheduler._omni_pending == {}
     play(scheduler, [((1, 1), ((0,), (1,)), {})])  # what was under way
-    assert list(scheduler._files.folder.iterdir()) == []
+    assert list(scheduler._omni_files.folder.iterdir()) == []
 
 
 def test_a_stream_has_its_reference_in_the_choice():
@@ -271,7 +271,7 @@ def test_rows_over_the_limit_are_an_error_of_this_request(monkeypatch):
 
 def test_shutdown_removes_the_files():
     scheduler = PayloadScheduler()
-    folder = scheduler._files.folder
+    folder = scheduler._omni_files.folder
     scheduler.shutdown()
     assert not folder.exists()
 

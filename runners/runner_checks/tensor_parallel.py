@@ -1,0 +1,32 @@
+"""Checks of an AR engine over two tensor-parallel processes: the same tokens, the same tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from omni_runners import client
+from runner_checks.ar import LEAST_COSINE, PROMPTS, ask, reference
+from runner_checks.ar import SCHEDULERS as SCHEDULERS
+from runner_checks.ar import WORKER as WORKER
+
+OPTIONS = {"tensor_parallel_size": 2, "max_num_batched_tokens": 64, "enable_prefix_caching": False}
+
+
+def tokens_and_hidden_states_equal_the_reference(engine, folder):
+    """Both ranks compute, one hands over; a reference in torch has neither ranks nor a cache."""
+    from npu_emulator.dry_run.models import reference as dense
+
+    outputs = ask(engine)
+    expected = dense.generate(folder, PROMPTS, {"max_tokens": 6})
+    for index, (prompt, output, other) in enumerate(zip(PROMPTS, outputs, expected, strict=True)):
+        tokens = list(output.outputs[0].token_ids)
+        if tokens != other.tokens:
+            return f"request {index}: tokens {tokens}, expected {other.tokens}"
+        ours, theirs = client.take(output).tensors["hidden"], reference(folder, [*prompt, *tokens][:-1])
+        cosine = torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
+        if ours.shape != theirs.shape or cosine < LEAST_COSINE:
+            return f"request {index}: hidden states {tuple(ours.shape)}, cosine {cosine:.6f}"
+    return ""
+
+
+CHECKS = {one.__name__: one for one in (tokens_and_hidden_states_equal_the_reference,)}
