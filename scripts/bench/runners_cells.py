@@ -8,6 +8,7 @@ from itertools import product
 CPU, EMULATED = "CPU", "emulated dry-run"
 HEAD = ("base", "runner", "mode", "stage", "how")
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
+MODELS["ranks"] = "plain"
 CPU_RELEASES = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 ASCEND_RELEASES = (
     *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
@@ -18,17 +19,13 @@ GRAPHS = {"cudagraph_capture_sizes": [1, 2, 4]}
 
 @dataclass(frozen=True)
 class Cell:
-    """One engine. ``kind`` names its checks; ``mode`` is sync or async, on an NPU with eager or graph.
-
-    ``stock_limit`` says what stock vLLM itself cannot do there; such a cell is shown and not judged.
-    """
+    """One engine. ``kind`` names its checks; ``mode`` has sync or async, eager or graph, tp2 or pp2."""
 
     project: str
     version: str
     runner: str
     mode: str
     kind: str
-    stock_limit: str = ""
 
     @property
     def how(self) -> str:
@@ -59,9 +56,14 @@ class Cell:
             "folder": f"{folder}/{MODELS[self.kind]}",
             "hooks": self.hooks,
         }
+        options: dict[str, object] = {}
+        if "tp2" in self.mode:
+            options["tensor_parallel_size"] = 2
+        if "pp2" in self.mode:
+            options["pipeline_parallel_size"] = 2
         if self.project != "vllm-ascend":
-            return plan
-        options: dict[str, object] = {"async_scheduling": "async" in self.mode, "max_num_seqs": 4}
+            return plan | {"options": options}
+        options |= {"async_scheduling": "async" in self.mode, "max_num_seqs": 4}
         if "graph" in self.mode:
             options |= {"enforce_eager": False, "compilation_config": GRAPHS}
         return plan | {"device": "npu", "options": options}
@@ -73,6 +75,7 @@ CELLS: list[Cell] = [
     for runner, mode, kind in product(("V1", "V2"), ("sync", "async"), ("ar", "sampler", "generation"))
     if mode == "async" or kind != "generation"
 ]
+CELLS += [Cell("vllm", version, "V1", "sync tp2", "ranks") for version in CPU_RELEASES]
 CELLS += [
     Cell("vllm-ascend", version, "V1", mode, kind)
     for version in ASCEND_RELEASES
@@ -82,4 +85,7 @@ CELLS += [
         ("eager async", "sampler"),
         ("eager sync", "generation"),
     )
+]
+CELLS += [
+    Cell("vllm-ascend", ASCEND_RELEASES[-1], "V1", f"eager sync {ranks}", "ranks") for ranks in ("tp2", "pp2")
 ]

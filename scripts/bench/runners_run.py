@@ -71,10 +71,11 @@ def play(cell: Cell, folder: Path) -> Result:
 
 def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
     if cell.project == "vllm":
-        return cpu_python(cell.version), {}
+        # two processes, each bound to a core of its own: vLLM would look for two NUMA nodes
+        return cpu_python(cell.version), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if "tp2" in cell.mode else {}
     triple = open_triple(None, f"pypi:vllm-ascend=={cell.version}", None)
     prepared = prepare(None, triple.ascend, triple.vllm)
-    return prepared.python, prepared.variables
+    return prepared.python, prepared.variables | {"NPU_EMULATOR_DEVICES": "2" if "2" in cell.mode else "1"}
 
 
 def _json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""Checks of an AR engine over two tensor-parallel processes: the same tokens, the same tensors."""
+"""Checks of an AR engine over two processes: the same tokens, the same tensors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from runner_checks.ar import LEAST_COSINE, PROMPTS, ask, reference
 from runner_checks.ar import SCHEDULERS as SCHEDULERS
 from runner_checks.ar import WORKER as WORKER
 
-OPTIONS = {"tensor_parallel_size": 2, "max_num_batched_tokens": 64, "enable_prefix_caching": False}
+OPTIONS = {"max_num_batched_tokens": 64, "enable_prefix_caching": False}
 
 
 def tokens_and_hidden_states_equal_the_reference(engine, folder):
-    """Both ranks compute, one hands over; a reference in torch has neither ranks nor a cache."""
+    """One rank hands over; a reference in torch has neither ranks nor a cache."""
     from npu_emulator.dry_run.models import reference as dense
 
     outputs = ask(engine)
