@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 
 import torch
@@ -43,6 +44,11 @@ class _Nothing:
     """In place of our mixin: Python lets an object change only between classes of one layout."""
 
 
+@functools.cache
+def _stock_class(scheduler):
+    return type("Stock", (_Nothing, scheduler), {})
+
+
 @contextlib.contextmanager
 def stock(engine):
     """Take our classes and hooks off the running engine for as long as this lasts."""
@@ -50,7 +56,7 @@ def stock(engine):
     hooks = runner.get_model()._forward_hooks
     kept, classes = dict(hooks), (type(runner), type(scheduler))
     runner.__class__ = next(one for one in classes[0].__mro__ if not one.__module__.startswith("omni_"))
-    scheduler.__class__ = type("Stock", (_Nothing, classes[1].__mro__[2]), {})
+    scheduler.__class__ = _stock_class(classes[1].__mro__[2])
     hooks.clear()
     unwrap = runner.get_model().register_forward_hook(
         lambda model, args, output: getattr(output, "text_hidden_states", output)

@@ -1,8 +1,8 @@
-"""``python -m runner_checks.throughput PLAN``: decode throughput of stock vLLM, and with our runner in front.
+"""``python -m runner_checks.throughput PLAN``: what a decode step costs on stock vLLM, and with our runner.
 
-One engine, whose classes are exchanged between repetitions: "stock" is vLLM's runner and scheduler, "off"
-ours with payloads opted out, "on" ours with payloads. The variants take turns, so that whatever else the
-machine does meets all of them. PLAN is JSON with ``folder``, ``batches``, ``tokens`` and ``repetitions``.
+One engine decodes, and its classes are exchanged from step to step: "stock" is vLLM's runner and scheduler,
+"off" ours with payloads opted out, "on" ours with payloads. So three steps beside each other meet the same
+machine, whatever else runs on it. PLAN is JSON with ``folder``, ``batches``, ``tokens`` and ``repetitions``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from runner_checks import probe
@@ -21,40 +22,86 @@ CLOCKS = ("cpu", "wall")  # the engine is one process with one thread: its CPU t
 
 
 def main(plan: dict) -> dict:
-    """Tokens per second of each repetition by batch, clock and variant, and the least cosine."""
+    """Seconds of each decode step by batch, clock and variant, of handing over, and the least cosine."""
     from runner_checks import ar
 
     options = {"enable_prefix_caching": False, "max_num_batched_tokens": 128, "max_num_seqs": 16}
     engine = probe.start({"folder": plan["folder"], "options": options}, ar)
-    found = {"cosine": _cosine(engine, Path(plan["folder"])), **probe.classes(engine), "rates": {}}
+    found = {"cosine": _cosine(engine, Path(plan["folder"])), **probe.classes(engine), "batches": {}}
     for batch in plan["batches"]:
-        rates = {clock: {variant: [] for variant in VARIANTS} for clock in CLOCKS}
-        for variant in VARIANTS:
-            _run(engine, variant, batch, 8)  # warm
-        for repetition in range(plan["repetitions"]):
-            turned = repetition % len(VARIANTS)
-            for variant in (*VARIANTS[turned:], *VARIANTS[:turned]):
-                for clock, rate in zip(CLOCKS, _run(engine, variant, batch, plan["tokens"]), strict=True):
-                    rates[clock][variant].append(rate)
-        found["rates"][str(batch)] = rates
+        steps = {clock: {variant: [] for variant in VARIANTS} for clock in CLOCKS}
+        delivered: list[float] = []
+        for repetition in range(plan["repetitions"] + 1):
+            one = {clock: {variant: [] for variant in VARIANTS} for clock in CLOCKS}
+            _decode(engine, batch, plan["tokens"], f"{batch}-{repetition}", one, delivered)
+            if repetition:  # the first one warms up
+                for clock in CLOCKS:
+                    for variant in VARIANTS:
+                        steps[clock][variant] += one[clock][variant]
+        found["batches"][str(batch)] = {"steps": steps, "delivery": delivered[batch:]}
     return found
 
 
-def _run(engine, variant: str, batch: int, tokens: int) -> tuple[float, float]:
-    """Tokens per second of one repetition, by each of ``CLOCKS``."""
+def _decode(engine, batch: int, tokens: int, name: str, steps: dict, delivered: list[float]) -> None:
+    """One batch from its prompts to its last tokens; the variants take turns in groups of three steps."""
+    from vllm import SamplingParams
+
     from omni_runners import client
+
+    params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True, detokenize=False)
+    for index in range(batch):
+        prompt = {"prompt_token_ids": [5 + index, 6, 7]}
+        engine.llm_engine.add_request(f"{name}-{index}", prompt, params)
+    engine.llm_engine.step()  # the prompts, with our runner
+    for turn in range((tokens - 3) // len(VARIANTS)):
+        first = turn % len(VARIANTS)
+        for variant in (*VARIANTS[first:], *VARIANTS[:first]):
+            with _variant(engine, variant):
+                began, worked = time.perf_counter(), time.process_time()
+                engine.llm_engine.step()
+                worked, seconds = time.process_time() - worked, time.perf_counter() - began
+            steps["cpu"][variant].append(worked)
+            steps["wall"][variant].append(seconds)
+    with _timed_delivery(engine, delivered):
+        while engine.llm_engine.has_unfinished_requests():
+            for output in engine.llm_engine.step():
+                if output.finished:
+                    client.take(output)
+
+
+@contextlib.contextmanager
+def _variant(engine, variant: str) -> Iterator[None]:
     from runner_checks import ar
 
-    prompts = [[5 + one, 6, 7] for one in range(batch)]
-    with ar.stock(engine) if variant == "stock" else contextlib.nullcontext():
-        began, worked = time.perf_counter(), time.process_time()
-        wanted = {"omni_payload": variant == "on"}
-        outputs = ar.ask(engine, prompts, max_tokens=tokens, extra_args=wanted)
-        worked, seconds = time.process_time() - worked, time.perf_counter() - began
-    if variant == "on":
-        for output in outputs:
-            client.take(output)
-    return batch * tokens / worked, batch * tokens / seconds
+    if variant == "stock":
+        with ar.stock(engine):
+            yield
+        return
+    requests = probe.runner_of(engine)._omni_requests
+    wanting = requests._wanting
+    requests._wanting = wanting if variant == "on" else set()
+    try:
+        yield
+    finally:
+        requests._wanting = wanting
+
+
+@contextlib.contextmanager
+def _timed_delivery(engine, seconds: list[float]) -> Iterator[None]:
+    """Collect how long the scheduler takes to hand over each request."""
+    scheduler = probe.core_of(engine).scheduler
+    real = scheduler._omni_deliver
+
+    def deliver(output):
+        worked = time.process_time()
+        real(output)
+        seconds.append(time.process_time() - worked)
+
+    scheduler._omni_deliver = deliver
+    try:
+        yield
+    finally:
+        del scheduler._omni_deliver
 
 
 def _cosine(engine, folder: Path) -> float:

@@ -22,12 +22,20 @@ SECONDS = 900
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """One batch: seconds of its steps, clock ("cpu", "wall") -> variant, and of each handing over."""
+
+    steps: dict[str, dict[str, list[float]]]
+    delivery: list[float]
+
+
+@dataclass(frozen=True)
 class Throughput:
-    """Tokens per second of each repetition: batch -> clock ("cpu", "wall") -> variant -> rates."""
+    """What was measured, by batch."""
 
     vllm: str
     cosine: float
-    rates: dict[int, dict[str, dict[str, list[float]]]]
+    batches: dict[int, Decoding]
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,8 @@ def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions
     """Decode throughput on the default release. Raises UpgradeError."""
     plan = {"folder": str(checkpoint), "batches": batches, "tokens": tokens, "repetitions": repetitions}
     found = _json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
-    rates = {int(batch): by_clock for batch, by_clock in found["rates"].items()}
-    return Throughput(found["vllm"], found["cosine"], rates)
+    decodings = {int(batch): Decoding(**one) for batch, one in found["batches"].items()}
+    return Throughput(found["vllm"], found["cosine"], decodings)
 
 
 def play(cell: Cell, folder: Path) -> Result:

@@ -4,21 +4,15 @@ import pytest
 
 from bench import runners
 from bench.runners_cells import ASCEND_RELEASES, CELLS, CPU_RELEASES, MODELS
-from bench.runners_run import Throughput
+from bench.runners_run import Decoding, Throughput
 
 
-def measured(off=1.0, on=1.0, stock=20.0, cosine=1.0):
-    """Rates of two repetitions; ``stock`` in tokens per second at batch 1."""
-    rates = {
-        batch: {
-            "stock": [stock * batch, 2 * stock * batch],
-            "off": [stock * batch * off, 2 * stock * batch * off],
-            "on": [stock * batch * on, 2 * stock * batch * on],
-        }
-        for batch in runners.BATCHES
-    }
-    noisy = {"stock": [9.0, 9.0], "off": [1.0, 1.0], "on": [1.0, 1.0]}
-    return Throughput("0.30.0", cosine, {batch: {"cpu": one, "wall": noisy} for batch, one in rates.items()})
+def measured(off=1.0, on=1.0, step=0.02, cosine=1.0, delivery=0.0):
+    """Two groups of steps; the throughput of ours is that of stock times ``off`` and ``on``."""
+    steps = {"stock": [step, 2 * step], "off": [step / off, 2 * step / off], "on": [step / on, 2 * step / on]}
+    noisy = {name: [9.0, 1.0] for name in steps}
+    decoding = Decoding({"cpu": steps, "wall": noisy}, [delivery])
+    return Throughput("0.30.0", cosine, dict.fromkeys(runners.BATCHES, decoding))
 
 
 @pytest.mark.parametrize(
@@ -35,13 +29,21 @@ def test_goals(found, expected):
 
 
 def test_a_step_too_short_to_judge_by_is_a_miss():
-    missed, summary = runners._speed(measured(stock=1000.0))
+    missed, summary = runners._speed(measured(step=0.001))
     assert all("too short" in one for one in missed)
     assert summary["off_b1"] == "1.000"
 
 
-def test_repetitions_are_compared_with_the_one_beside_them():
-    assert runners._ratio([1.0, 2.0, 30.0], [2.0, 4.0, 30.0]) == 0.5
+def test_steps_are_compared_with_the_one_beside_them():
+    decoding = Decoding({"cpu": {"stock": [1.0, 2.0, 30.0], "off": [2.0, 4.0, 30.0]}}, [])
+    assert runners._ratio(decoding, 1, "cpu", "off") == 0.5
+
+
+def test_handing_over_falls_on_the_steps_of_its_request():
+    missed, summary = runners._speed(measured(delivery=0.02 * runners.TOKENS / 16))
+    assert summary["on_b16"] == "0.583"
+    assert (summary["on_b1"], summary["off_b16"]) == ("0.955", "1.000")
+    assert missed == ["batch 1: on 0.955 < 0.97", "batch 16: on 0.583 < 0.97"]
 
 
 def test_the_table_covers_the_releases_and_says_how():
