@@ -1,6 +1,8 @@
 """The contract: every release has what the runners need, and the table is what the sources say."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +71,12 @@ def test_every_release_has_what_the_runners_need_and_the_table_holds():
     assert reference.problems(sources) == []
     assert reference.PATH.read_text(encoding="utf-8") == reference.render(sources)
     assert {V1, V2} <= {hook.path for hook in HOOKS}
+
+
+def test_the_command_refuses_to_write_half_a_table():
+    script = reference.PATH.parents[1] / "scripts" / "runner_hooks.py"
+    ended = subprocess.run(
+        [sys.executable, str(script), "--write", "--vllm", "0.32.0"], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert "--write takes all releases" in ended.stderr
