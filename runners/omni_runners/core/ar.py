@@ -134,6 +134,10 @@ class ARRunnerMixin:
             return Failure(names, str(error))
         if not wanted or get_tp_group().rank_in_group:  # the executor reads the first rank's output
             return None
+        if _prefill_ranks(self.vllm_config) > 1:
+            return Failure(
+                names, "prompts are split over prefill context parallel ranks, their rows reordered"
+            )
         if hidden.shape[0] < rows.total:
             return Failure(names, f"the runner keeps {hidden.shape[0]} of {rows.total} rows on each rank")
         return HostCopy(rows, wanted, self._omni_payload(hidden, outputs))
@@ -143,3 +147,7 @@ class ARRunnerMixin:
 
     def _omni_payload(self, hidden: torch.Tensor, outputs: dict[str, Any]) -> dict[str, Any]:
         return {HIDDEN: hidden, **outputs}
+
+
+def _prefill_ranks(config: Any) -> int:
+    return getattr(config.parallel_config, "prefill_context_parallel_size", 1)

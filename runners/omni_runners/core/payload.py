@@ -48,12 +48,17 @@ class HostCopy:
         self._event: Any = None
         for name, value in tensors.items():
             if isinstance(value, torch.Tensor):
-                self._shared[name] = self._copy(value[: rows.total])
+                self._shared[name] = self._copy(self._wanted_rows(value))
                 continue
             for index in wanted:
                 self._own[rows.request_ids[index]][name] = self._copy(torch.atleast_1d(value[index]))
         if self._event is not None:
             self._event.record()
+
+    def _wanted_rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        if len(self._wanted) == len(self._rows.request_ids):
+            return tensor[: self._rows.total]
+        return torch.cat([tensor[self._rows.span(index)] for index in self._wanted])
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
@@ -68,10 +73,11 @@ class HostCopy:
         """Wait for the copy, and leave out rows of rejected drafts; ``sampled`` are the step's new tokens."""
         if self._event is not None:
             self._event.synchronize()
-        spans = {}
+        spans, start = {}, 0
         for index in self._wanted:
-            new = len(sampled[index]) if index < len(sampled) else 0
-            spans[self._rows.request_ids[index]] = self._rows.kept(index, new)
+            kept = self._rows.kept(index, len(sampled[index]) if index < len(sampled) else 0)
+            spans[self._rows.request_ids[index]] = slice(start, start + kept.stop - kept.start)
+            start += self._rows.counts[index]
         columns = {name: _column(tensor) for name, tensor in self._shared.items()}
         own = {
             one: {name: _column(value) for name, value in values.items()} for one, values in self._own.items()

@@ -41,7 +41,8 @@ class Runner:
 
     def __init__(self, hidden, tokens):
         self.input_batch = SimpleNamespace(req_ids=["a", "b"])
-        self.vllm_config, self.hidden, self.tokens, self.model = None, hidden, tokens, nn.Linear(1, 1)
+        self.hidden, self.tokens, self.model = hidden, tokens, nn.Linear(1, 1)
+        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(prefill_context_parallel_size=1))
         self.execute_model_state = None
 
     def load_model(self):
@@ -89,7 +90,27 @@ def test_rows_of_who_wants_them():
     payload = found.sample_tokens(None).pooler_output
     assert isinstance(payload, StepPayload)
     assert payload.spans == {"a": slice(0, 3)}
-    assert payload.columns["hidden"].data.shape == (4, 8), "padding is left out"
+    assert payload.columns["hidden"].data.shape == (3, 8), "padding and rows of others are left out"
+
+
+def test_rows_of_a_later_request_alone_and_of_all():
+    known = [("a", params(omni_payload=False)), ("b", params())]
+    found = runner(ROWS)
+    found.execute_model(scheduled({"a": 3, "b": 1}, known))
+    payload = found.sample_tokens(None).pooler_output
+    assert payload.spans == {"b": slice(0, 1)}
+    assert payload.columns["hidden"].data.view("float32").tolist() == [[6.0, 7.0]]
+    found = runner(ROWS)
+    found.execute_model(scheduled({"a": 3, "b": 1}, [("a", params()), ("b", params())]))
+    payload = found.sample_tokens(None).pooler_output
+    assert payload.spans == {"a": slice(0, 3), "b": slice(3, 4)}
+
+
+def test_prompts_split_over_ranks_are_told_to_the_client():
+    found = runner(ROWS)
+    found.vllm_config.parallel_config.prefill_context_parallel_size = 2
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    assert "prefill context parallel" in found.sample_tokens(None).pooler_output.error
 
 
 def test_rows_of_rejected_drafts_are_trimmed():
