@@ -1,0 +1,94 @@
+"""Find the first root cause in the log of a server that failed.
+
+The last lines of a serve log are wrappers: "Engine core initialization failed", "EngineDeadError". This
+reads the whole log once, whatever its size, tells processes, tracebacks and chains of them apart, and
+names the first error that is not a consequence, with its cause and the next step. An error that no
+signature describes is reported as UNKNOWN with the end of its traceback. FAIL means that an error was
+found; INCONCLUSIVE that it is unknown, or that the log holds wrappers only.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
+from npu_upgrade.errors import BadInput
+from npu_upgrade.files import write_atomic
+from npu_upgrade.gates.serving.explanation_text import as_text
+from npu_upgrade.gates.serving.log_lines import read
+from npu_upgrade.gates.serving.root_cause import Explanation, explain
+from npu_upgrade.gates.serving.signatures import signatures
+from npu_upgrade.gates.serving.troubleshooting import NAME, render
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "find the first root cause in the log of a server that failed"
+EXAMPLES = """  upgrade.py explain serve.log
+  upgrade.py explain serve.log --format json
+  upgrade.py explain --check
+  upgrade.py explain --update-references"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "log", nargs="?", type=Path, metavar="FILE", help="the log: stdout and stderr of the server"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help=f"fail when references/{NAME} is stale")
+    what.add_argument(
+        "--update-references",
+        action="store_true",
+        help=f"write references/{NAME}; only in a source checkout of this skill",
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """FAIL with the root cause, INCONCLUSIVE when it is unknown or hidden, PASS when there is no error."""
+    if args.check:
+        return _check()
+    if args.update_references:
+        path = reference_to_refresh().with_name(NAME)
+        write_atomic(path, render(signatures()))
+        return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
+    if args.log is None:
+        raise BadInput("no log is named", expected="a file", try_="upgrade.py explain serve.log")
+    try:
+        found = explain(read(args.log))
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {args.log}: {error.strerror or error}",
+            expected="a readable log file",
+            try_="redirect the server into one: vllm serve ... > serve.log 2>&1",
+        ) from error
+    return _result(args.log, found)
+
+
+def _result(log: Path, found: Explanation) -> Result:
+    data = {"log": str(log)} | found.as_json()
+    first = found.first
+    if first and first.signature:
+        verdict, summary = Verdict.FAIL, f"{first.signature.id}: {first.signature.cause}"
+    elif first:
+        verdict, summary = Verdict.INCONCLUSIVE, f"UNKNOWN, line {first.line}: {first.text[:160]}"
+    elif found.wrappers:
+        verdict = Verdict.INCONCLUSIVE
+        summary = (
+            "only wrappers: the process that failed says nothing in this log; get its stderr and exit code"
+        )
+    else:
+        verdict = Verdict.PASS
+        summary = f"no error in {found.lines} lines, which does not prove that the server served"
+    return Result(verdict, summary, data, as_text(found))
+
+
+def _check() -> Result:
+    path = skill_root() / "references" / NAME
+    same = path.is_file() and path.read_text("utf-8") == render(signatures())
+    if same:
+        return Result(Verdict.PASS, f"{NAME} holds", {"reference": str(path)})
+    return Result(
+        Verdict.FAIL,
+        f"{NAME} is stale: the signatures changed, or it was edited by hand",
+        {"reference": str(path)},
+        next="upgrade.py explain --update-references",
+    )

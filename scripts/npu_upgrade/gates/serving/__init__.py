@@ -1,0 +1,1 @@
+"""Gates that need a running server: what its log says, and what it does."""

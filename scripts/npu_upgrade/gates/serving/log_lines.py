@@ -1,0 +1,65 @@
+"""A serve log as lines: which process says it, at which level, and the bare text.
+
+Reads any size in bounded memory. Knows the headers that vLLM, torch, uvicorn and Python's logging write;
+nothing of what the texts mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+LONGEST = 16 * 1024  # bytes of a line that are looked at
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07)")
+_PROGRESS = re.compile(r"(?<=it/s\])|(?<=s/it\])|\r")
+_HEADER = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\s)?"  # what a container runtime puts in front
+    r"(?P<who>(?:\([^()]*pid=\d+[^()]*\)\s?|\[(?:rank\d+|Stage-\d+)\]:?\s?)*)"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s\d\d-\d\d\s[\d:.]+\s\[?(?P<place>[^\]\s]+:\d+)\]\s?"
+    r"|\[(?P<letter>[DIWEF])\d{3,4}\s[\d:.]+\s(?P<file>[^\]]+)\]\s?"
+    r"|(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL):(?:[\w.]+:|\s+))?"
+)
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+
+
+class LogLine(NamedTuple):
+    """``who``: the prefix that names the process. ``level`` and ``place`` (file:line) are empty if unsaid."""
+
+    number: int
+    who: str
+    level: str
+    place: str
+    text: str
+
+
+def read(path: Path) -> Iterator[LogLine]:
+    """The lines of a log file, numbered from 1."""
+    with open(path, "rb") as stream:
+        yield from parse(_bounded(stream))
+
+
+def parse(raw: Iterable[str]) -> Iterator[LogLine]:
+    """Lines of text as log lines. A progress bar and what was written behind it are lines of one number."""
+    for number, line in enumerate(raw, start=1):
+        plain = _ANSI.sub("", line) if "\x1b" in line else line
+        plain = plain.rstrip("\r\n")
+        glued = "\r" in plain or "it/s]" in plain or "s/it]" in plain
+        for piece in _PROGRESS.split(plain) if glued else (plain,):
+            yield _line(number, piece)
+
+
+def _line(number: int, text: str) -> LogLine:
+    found = _HEADER.match(text)
+    assert found is not None  # every part of it may be absent
+    who, level, place, letter, file, word = found.groups()
+    level = level or word or _LETTERS.get(letter or "", "")
+    return LogLine(number, who.strip(), level, place or file or "", text[found.end() :])
+
+
+def _bounded(stream: BinaryIO) -> Iterator[str]:
+    while line := stream.readline(LONGEST):
+        yield line.decode("utf-8", errors="replace")
+        while len(line) == LONGEST and not line.endswith(b"\n"):  # the rest of an endless line
+            line = stream.readline(LONGEST)

@@ -1,0 +1,143 @@
+"""The error signatures of serve logs: what a line says, what caused it, and what to do.
+
+The data is ``signatures.yaml`` beside this file, most specific first. A text of a signature is plain,
+``*`` stands for anything on the same line, and ``^`` at its beginning ties it to the line's beginning.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from npu_upgrade.errors import BadInput
+
+DATA = Path(__file__).with_name("signatures.yaml")
+_KNOWN_LINES = 4096  # a flood repeats few lines
+_WORDS = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One error: ``wrapper`` only passes on another error, ``generic`` yields to any that says more."""
+
+    id: str
+    area: str
+    texts: tuple[str, ...]
+    cause: str
+    next: str
+    source: tuple[str, ...]
+    versions: str
+    wrapper: bool = False
+    generic: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "cause": self.cause,
+            "next_step": self.next,
+            "source": list(self.source),
+            "versions": self.versions,
+        }
+
+
+class Matcher:
+    """Finds the signature of a line; roots before wrappers, and each in the order of the data.
+
+    Texts are indexed by one of their words, so that a line costs its own words and not all texts.
+    """
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        self._by_word: dict[str, list[_Text]] = {}
+        every = sorted(signatures, key=lambda one: one.wrapper)
+        texts = [(text, one) for one in every for text in one.texts]
+        for order, (text, one) in enumerate(texts):
+            parts = tuple(part for part in text.removeprefix("^").split("*") if part)
+            entry = _Text(order, text.startswith("^"), parts, one)
+            self._by_word.setdefault(_word(parts), []).append(entry)
+        self._seen: dict[str, Signature | None] = {}
+
+    def find(self, line: str) -> Signature | None:
+        if line in self._seen:
+            return self._seen[line]
+        hits = [
+            text
+            for word in set(_WORDS.findall(line))
+            for text in self._by_word.get(word, ())
+            if text.fits(line)
+        ]
+        found = min(hits).signature if hits else None
+        if len(self._seen) >= _KNOWN_LINES:
+            self._seen.clear()
+        self._seen[line] = found
+        return found
+
+
+@dataclass(frozen=True, order=True)
+class _Text:
+    """A text as its parts in their order; ``start``: the first one begins the line."""
+
+    order: int
+    start: bool
+    parts: tuple[str, ...]
+    signature: Signature = field(compare=False)
+
+    def fits(self, line: str) -> bool:
+        if self.start and not line.startswith(self.parts[0]):
+            return False
+        place = 0
+        for part in self.parts:
+            place = line.find(part, place)
+            if place < 0:
+                return False
+            place += len(part)
+        return True
+
+
+def _word(parts: Sequence[str]) -> str:
+    """The longest word that stands whole in a text: one at the edge of a part may go on in the line."""
+    whole = [
+        found
+        for part in parts
+        for found in _WORDS.finditer(part)
+        if found.start() > 0 and found.end() < len(part)
+    ]
+    some = whole or [found for part in parts for found in _WORDS.finditer(part)][:1]
+    return max((found.group() for found in some), key=len)
+
+
+@functools.cache
+def signatures(path: Path = DATA) -> tuple[Signature, ...]:
+    """All signatures; raises :class:`BadInput` when the data does not hold together."""
+    entries = yaml.safe_load(path.read_text("utf-8"))
+    found = []
+    for entry in entries:
+        try:
+            texts, source = tuple(entry.pop("texts")), tuple(entry.pop("source"))
+            found.append(Signature(texts=texts, source=source, **entry))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _wrong(path, f"{entry!r}: {error}") from error
+    ids = [one.id for one in found]
+    twice = {one for one in ids if ids.count(one) > 1}
+    if twice:
+        raise _wrong(path, f"the same id twice: {', '.join(sorted(twice))}")
+    empty = [one.id for one in found if not (one.texts and one.source and all(map(_parts_of, one.texts)))]
+    if empty:
+        raise _wrong(path, f"without a text or a source: {', '.join(empty)}")
+    return tuple(found)
+
+
+def _parts_of(text: str) -> str:
+    return text.removeprefix("^").replace("*", "").strip()
+
+
+def _wrong(path: Path, what: str) -> BadInput:
+    return BadInput(
+        f"{path.name} does not hold together: {what}",
+        expected="a list of signatures with id, area, texts, cause, next, source and versions",
+        try_="correct the entry, or restore the file",
+    )
