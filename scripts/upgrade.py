@@ -10,7 +10,7 @@ from npu_upgrade.envs.tools import ensure_tools
 
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "deliver"),
-    *("blocks", "explain", "env", "status", "next"),
+    *("blocks", "explain", "evidence", "env", "status", "next"),
 ]
 
 if __name__ == "__main__":

@@ -1,0 +1,139 @@
+"""List, show, check, pack and import the evidence of runs.
+
+Every run of a gate leaves a folder (arguments, redacted environment, versions, log, requests, metrics,
+root cause, verdict) and one line in a ledger that names the code it judged. A pack is one file with
+everything of some runs, so that the machine with the NPU and the one where the work is done may differ;
+importing it checks every hash before anything is added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.deliver import chain
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import find_workspace
+from npu_upgrade.errors import BadInput
+from npu_upgrade.evidence.pack import pack
+from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.evidence.unpack import take
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "list, show, check, pack and import the evidence of runs"
+EXAMPLES = """  upgrade.py evidence list
+  upgrade.py evidence show 20261103T081402Z-serve-5f1c9a02
+  upgrade.py evidence check
+  upgrade.py evidence pack 20261103T081402Z-serve-5f1c9a02 --out run.tar.gz
+  upgrade.py evidence import run.tar.gz --workspace ../vllm-omni"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "show", "check", "pack", "import"))
+    parser.add_argument(
+        "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where pack writes (tar.gz)")
+    parser.add_argument(
+        "--workspace",
+        type=Path,
+        metavar="DIR",
+        help="the folder with .npu-upgrade (default: the nearest above the present folder)",
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS; FAIL when a run's files are not as recorded; exit 2 for a pack that is refused."""
+    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
+    actions: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
+        "list": _list,
+        "show": _show,
+        "check": _check,
+        "pack": _pack,
+        "import": _import,
+    }
+    return actions[args.action](store, args)
+
+
+def _list(store: Store, args: argparse.Namespace) -> Result:
+    rows = [_row(id, one) for id, one in store.records().items()]
+    odd = _odd(store)
+    names = ("run", "label", "verdict", "root cause", "summary")
+    text = table(names, [tuple(row[name] for name in names) for row in rows]) if rows else ""
+    text += "".join(f"\n{kind}: {', '.join(found)}" for kind, found in odd.items() if found)
+    count = sum(map(len, odd.values()))
+    summary = f"{len(rows)} runs" + (f"; {count} that do not count" if count else "")
+    return Result(Verdict.PASS, summary, {"runs": rows} | odd, text.strip())
+
+
+def _row(id: str, one: Record) -> dict[str, str]:
+    root = one.data.get("root") or {}
+    return {
+        "run": id,
+        "label": one.label,
+        "verdict": one.verdict,
+        "root cause": root.get("id", ""),
+        "summary": one.summary,
+        "tree": one.tree,
+    }
+
+
+def _odd(store: Store) -> dict[str, list[str]]:
+    torn = [f"line {number}" for number in chain.load(store.folder).torn]
+    return {"incomplete": store.incomplete(), "unrecorded": store.unrecorded(), "torn": torn}
+
+
+def _show(store: Store, args: argparse.Namespace) -> Result:
+    if len(args.what) != 1:
+        raise BadInput("show takes one run", expected="its id", try_="upgrade.py evidence list")
+    record, folder = store.find(args.what[0])
+    files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    data: dict[str, Any] = {"record": record.__dict__, "folder": str(folder), "files": files}
+    rows = [(name, str(value)) for name, value in _row(record.data["run"], record).items()]
+    rows += [("command", shlex.join(record.command)), ("started", record.started), ("folder", str(folder))]
+    text = table(("", ""), rows).strip() + "\n\n" + "\n".join(files)
+    return Result(Verdict.PASS, f"{record.verdict}: {record.summary}", data, text)
+
+
+def _check(store: Store, args: argparse.Namespace) -> Result:
+    chosen = [store.find(id)[0].data["run"] for id in args.what] or list(store.records())
+    problems = {id: wrong for id in chosen if (wrong := store.problems(id))}
+    data: dict[str, Any] = {"checked": chosen, "problems": problems} | _odd(store)
+    if problems:
+        text = "\n".join(f"{id}: {one}" for id, wrong in problems.items() for one in wrong)
+        return Result(Verdict.FAIL, f"{len(problems)} of {len(chosen)} runs are not as recorded", data, text)
+    return Result(Verdict.PASS, f"{len(chosen)} runs are as they were recorded", data)
+
+
+def _pack(store: Store, args: argparse.Namespace) -> Result:
+    ids = args.what or list(store.records())
+    if not ids or args.out is None:
+        raise BadInput(
+            "nothing to pack" if args.out else "--out is missing",
+            expected="runs in this workspace, and a file to write",
+            try_="upgrade.py evidence list, then upgrade.py evidence pack RUN --out FILE",
+        )
+    target = pack(store, ids, args.out)
+    said = f"{len(ids)} runs in {target} ({target.stat().st_size} bytes)"
+    return Result(
+        Verdict.PASS,
+        said,
+        {"pack": str(target)},
+        next=shlex.join(["upgrade.py", "evidence", "import", str(target)]),
+    )
+
+
+def _import(store: Store, args: argparse.Namespace) -> Result:
+    if len(args.what) != 1:
+        raise BadInput("import takes one pack", expected="a file", try_="upgrade.py evidence import FILE")
+    added, known = take(store, Path(args.what[0]))
+    return Result(
+        Verdict.PASS,
+        f"{len(added)} runs added, {len(known)} were here already",
+        {"added": added, "known": known},
+        next="upgrade.py evidence list",
+    )

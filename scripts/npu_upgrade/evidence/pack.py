@@ -1,0 +1,62 @@
+"""Runs as one file that travels: their folders, their ledger lines, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from npu_upgrade.errors import BadInput
+from npu_upgrade.evidence.store import Store
+from npu_upgrade.files import json_text
+
+INDEX = "pack.json"
+SCHEMA = "npu-upgrade/pack/1"
+
+
+def pack(store: Store, ids: Sequence[str], target: Path) -> Path:
+    """Write runs to ``target`` (tar.gz); raises :class:`BadInput` when a run is not as it was recorded."""
+    runs = [store.find(id) for id in dict.fromkeys(ids)]
+    for record, folder in runs:
+        if wrong := store.problems(record.data["run"]):
+            raise BadInput(
+                f"{folder.name} is not as it was recorded: {'; '.join(wrong[:3])}",
+                expected="files as the gate wrote them",
+                try_="upgrade.py evidence check shows all; run the gate again",
+            )
+    index = {"schema": SCHEMA, "records": [asdict(record) for record, _ in runs]}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with (
+            os.fdopen(handle, "wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            _add(archive, INDEX, json_text(index).encode())
+            for _, folder in runs:
+                for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                    _add_file(archive, path, f"runs/{folder.name}/{path.relative_to(folder).as_posix()}")
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    member = tarfile.TarInfo(name)  # no owner, no time: the same run gives the same pack
+    member.size = path.stat().st_size
+    with open(path, "rb") as stream:
+        archive.addfile(member, stream)

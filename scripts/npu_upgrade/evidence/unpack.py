@@ -1,0 +1,124 @@
+"""Take over runs that another machine packed: nothing is believed before it is checked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.deliver import chain
+from npu_upgrade.deliver.chain import Record, canonical
+from npu_upgrade.errors import BadInput
+from npu_upgrade.evidence import manifest
+from npu_upgrade.evidence.pack import INDEX, SCHEMA
+from npu_upgrade.evidence.run_folder import PARTIAL
+from npu_upgrade.evidence.store import Store
+from npu_upgrade.files import sha256
+
+_LARGEST = 8 << 30  # bytes that a pack may unfold to
+_MOST_FILES = 10_000
+_RETRY = "copy the pack again from the machine that made it, or pack the run again there"
+
+
+def take(store: Store, source: Path) -> tuple[list[str], list[str]]:
+    """Check a pack as a whole, then add its runs: (the new ones, those that were there already).
+
+    Raises :class:`BadInput` for anything that is not exactly as it was packed; nothing is added then.
+    """
+    store.runs.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=store.runs, prefix="import-", suffix=PARTIAL) as place:
+        root = Path(place)
+        _unfold(source, root)
+        records = _records(source, root)
+        known = store.records()
+        fresh = {id: record for id, record in records.items() if id not in known}
+        for id, record in records.items():
+            _check(source, id, record, root / "runs" / id)
+            if id in known and known[id].data["manifest"] != record.data["manifest"]:
+                raise _refused(
+                    source, f"run {id} is here already with another content", "runs with ids of their own"
+                )
+        for id, record in fresh.items():
+            shutil.rmtree(store.runs / id, ignore_errors=True)  # whole, but never recorded: its writer died
+            (root / "runs" / id).rename(store.runs / id)
+            chain.add(store.folder, _body(record))
+    return list(fresh), [id for id in records if id not in fresh]
+
+
+def _unfold(source: Path, root: Path) -> None:
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            total = 0
+            for count, member in enumerate(archive):
+                total += member.size
+                _check_member(source, member, root, total, count)
+                target = root / member.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                stream = archive.extractfile(member)
+                assert stream is not None
+                with open(target, "xb") as out:
+                    shutil.copyfileobj(stream, out)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise _refused(
+            source, f"it cannot be read: {error}", "a pack that upgrade.py evidence pack wrote"
+        ) from error
+
+
+def _check_member(source: Path, member: tarfile.TarInfo, root: Path, total: int, count: int) -> None:
+    if not member.isreg():
+        raise _refused(
+            source, f"{member.name!r} is no plain file", "plain files only, no links and no folders"
+        )
+    if not manifest.is_plain(member.name) or not (member.name == INDEX or member.name.startswith("runs/")):
+        raise _refused(source, f"{member.name!r} leads out of the pack", f"{INDEX} and files below runs/")
+    if (root / member.name).exists():
+        raise _refused(source, f"{member.name!r} is in it twice", "each file once")
+    if total > _LARGEST or count > _MOST_FILES:
+        raise _refused(
+            source, "it unfolds to more than a pack may hold", f"{_LARGEST >> 30} GB, {_MOST_FILES} files"
+        )
+
+
+def _records(source: Path, root: Path) -> dict[str, Record]:
+    try:
+        index = json.loads((root / INDEX).read_text("utf-8"))
+        if index["schema"] != SCHEMA:
+            raise ValueError(f"schema {index['schema']!r}")
+        records = {one["data"]["run"]: Record(**one) for one in index["records"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _refused(
+            source, f"{INDEX} is not the index of a pack: {error}", f"an index of {SCHEMA}"
+        ) from error
+    there = {path.name for path in (root / "runs").glob("*")}
+    if not records or there != set(records):
+        odd = ", ".join(sorted(there ^ set(records))) or "nothing"
+        raise _refused(
+            source, f"its index and its folders do not agree: {odd}", "a folder for each ledger line"
+        )
+    return records
+
+
+def _check(source: Path, id: str, record: Record, folder: Path) -> None:
+    plain = record.__dict__
+    if sha256(canonical({key: plain[key] for key in plain if key != "id"})) != record.id:
+        raise _refused(source, f"the ledger line of {id} was changed", "the line as the gate wrote it")
+    if manifest.file_sha256(folder / manifest.NAME) != record.data["manifest"]:
+        raise _refused(source, f"the manifest of {id} was changed", "the manifest that its ledger line names")
+    if wrong := manifest.differences(folder):
+        raise _refused(
+            source, f"files of {id} are not as they were recorded: {'; '.join(wrong[:3])}", "the same files"
+        )
+
+
+def _body(record: Record) -> dict[str, Any]:
+    """The line as this ledger will have it: its own chain, and whose line it was."""
+    plain = {key: value for key, value in record.__dict__.items() if key not in ("id", "previous")}
+    return plain | {"data": record.data | {"imported": record.id}}
+
+
+def _refused(source: Path, what: str, expected: str) -> BadInput:
+    return BadInput(f"{source} is refused: {what}", expected=expected, try_=_RETRY)
