@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from evidence_kit import add_run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.cli import main
@@ -137,7 +137,12 @@ def test_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
     assert "no plain file" in refused(target, tmp_path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    phases=[Phase.generate],  # a smaller damage says no more, and looking for one takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_a_damaged_pack_is_refused_or_whole(
     data: st.DataObject, packed: tuple[Path, str], tmp_path: Path
