@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 
 NAME = "npu_emulator_tiny"
+_CHECKPOINT = "qwen3"  # the model type of the tiny checkpoint, by which older releases look it up
 _HERE = __name__
 _FOLDER = "npu_emulator.dry_run.models"
 _MODELS = {
@@ -27,7 +28,8 @@ def register() -> None:
     for name, place in _MODELS.items():
         for registry in (OmniModelRegistry, ModelRegistry):
             registry.register_model(name, place)
-    register_pipeline()(_pipeline(*_MODELS))
+    for name in (NAME, _CHECKPOINT):
+        register_pipeline()(_pipeline(name, *_MODELS))
 
 
 def register_pipeline():
@@ -40,7 +42,7 @@ def register_pipeline():
     return None
 
 
-def _pipeline(first: str, second: str):
+def _pipeline(name: str, first: str, second: str):
     from vllm_omni.config.stage_config import PipelineConfig, StageExecutionType, StagePipelineConfig
 
     ar = StagePipelineConfig(
@@ -64,7 +66,7 @@ def _pipeline(first: str, second: str):
         engine_output_type="audio",
         custom_process_input_func=f"{_HERE}.tokens_of",
     )
-    return PipelineConfig(model_type=NAME, model_arch=first, stages=(ar, waveform))
+    return PipelineConfig(model_type=name, model_arch=first, stages=(ar, waveform))
 
 
 def tokens_of(source_outputs, prompt=None, requires_multimodal_data=False):
