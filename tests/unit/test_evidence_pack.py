@@ -137,6 +137,16 @@ def test_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
     assert "no plain file" in refused(target, tmp_path)
 
 
+def test_a_pack_without_a_manifest_is_refused(packed: tuple[Path, str], tmp_path: Path) -> None:
+    source, id = packed
+    target = tmp_path / "less.tar.gz"
+    with tarfile.open(source) as whole, tarfile.open(target, "w:gz") as less:
+        for member in whole:
+            if not member.name.endswith("manifest.json"):
+                less.addfile(member, whole.extractfile(member))
+    assert f"files of {id} are not as they were recorded" in refused(target, tmp_path)
+
+
 @settings(
     max_examples=40,
     deadline=None,
