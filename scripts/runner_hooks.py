@@ -15,7 +15,9 @@ ensure_tools()
 
 import argparse  # noqa: E402
 
+from npu_upgrade.catalogue.skill import reference_to_refresh  # noqa: E402
 from npu_upgrade.errors import UpgradeError, report  # noqa: E402
+from npu_upgrade.files import write_atomic  # noqa: E402
 from npu_upgrade.hooks import reference  # noqa: E402
 from npu_upgrade.hooks.catalogue import ASCEND, VLLM  # noqa: E402
 
@@ -48,7 +50,7 @@ def _run(chosen: dict[str, tuple[str, ...]], write: bool) -> int:
         print(problem)
     text = reference.render(sources)
     if write:
-        reference.PATH.write_text(text, encoding="utf-8")
+        write_atomic(reference_to_refresh().with_name(reference.PATH.name), text)
     elif not chosen and (not reference.PATH.exists() or reference.PATH.read_text(encoding="utf-8") != text):
         found.append("stale")
         print(f"{reference.PATH.name} is stale: python3 scripts/runner_hooks.py --write")

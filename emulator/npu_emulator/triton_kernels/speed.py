@@ -1,6 +1,6 @@
 """Triton's interpreter without work it repeats: it derives the same types and shapes for every operation.
 
-A kernel over 256 tokens runs four times faster so. What a kernel computes is not touched.
+What a kernel computes is not touched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def install() -> None:
     core.block_type.__init__ = _block_type(core.block_type.__init__)
     core.tensor.__init__ = _tensor(core.tensor.__init__)
     core.tuple.__eq__ = _equal(core.tuple.__eq__)
-    # A check for debugging that compiled kernels do not have; it triples the operations on integers.
+    # A check for debugging that compiled kernels do not have; it adds operations to each one on integers.
     options = getattr(interpreter.interpreter_builder, "options", None)
     if hasattr(options, "sanitize_overflow"):
         object.__setattr__(options, "sanitize_overflow", False)

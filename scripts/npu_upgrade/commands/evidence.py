@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.deliver import chain
 from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.job import find_workspace
@@ -38,12 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where pack writes (tar.gz)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above the present folder)",
-    )
+    add_workspace_argument(parser)
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -12,6 +12,11 @@ from npu_upgrade.paths import WORKSPACE_DIR
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """``--job`` and ``--workspace``."""
     parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
+    add_workspace_argument(parser)
+
+
+def add_workspace_argument(parser: argparse.ArgumentParser) -> None:
+    """``--workspace``."""
     parser.add_argument(
         "--workspace",
         type=Path,

@@ -9,16 +9,12 @@ from typing import Any
 
 SCHEMA = "npu-upgrade/run/1"
 NAME = "manifest.json"
-_BLOCK = 1 << 20
 
 
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file of any size."""
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def listing(folder: Path) -> dict[str, dict[str, Any]]:

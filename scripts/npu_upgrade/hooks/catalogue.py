@@ -23,9 +23,8 @@ VERSIONS: dict[str, tuple[str, ...]] = {
 class Hook:
     """One name in a class of a file.
 
-    ``needs`` are parameters of a method that the runners give or read; a method must not ask for more than
-    these without a default. ``kind`` is "method" or "attribute". ``inherited`` tells that a subclass's file
-    need not define it.
+    ``needs`` are parameters of a method that the runners give or read by name. ``kind`` is "method" or
+    "attribute". ``inherited`` tells that a subclass's file need not define it.
     """
 
     project: str

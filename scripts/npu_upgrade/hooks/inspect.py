@@ -16,11 +16,11 @@ class Sources:
 
     def __init__(self, tree: SourceTree) -> None:
         self._tree = tree
-        self._owner = functools.cache(self._find_class)
+        self._classes = functools.cache(self._read_classes)
 
     def says(self, hook: Hook) -> str:
         """The parameters ``(a, b=…)`` of a method, ``present``, ``inherited`` or ``absent``."""
-        owner = self._owner(hook.path, hook.owner)
+        owner = self._classes(hook.path).get(hook.owner)
         if owner is None:
             return ABSENT
         if hook.kind == "attribute":
@@ -37,18 +37,21 @@ class Sources:
             return ""
         if said == ABSENT:
             return f"{hook.path}: {hook.owner} has no {hook.name}"
-        owner = self._owner(hook.path, hook.owner)
+        owner = self._classes(hook.path).get(hook.owner)
         found = _method(owner, hook.name) if owner else None
         names = _names(found.args) if found else []
         lacking = [name for name in hook.needs if name not in names]
         return f"{hook.path}: {hook.owner}.{hook.name}{said} lacks {', '.join(lacking)}" if lacking else ""
 
-    def _find_class(self, path: str, name: str) -> ast.ClassDef | None:
+    def _read_classes(self, path: str) -> dict[str, ast.ClassDef]:
+        """The classes of a file by name, of two the first; none when there is no such file."""
         if not self._tree.exists(path):
-            return None
-        module = ast.parse(self._tree.read(path))
-        classes = (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
-        return next((node for node in classes if node.name == name), None)
+            return {}
+        found: dict[str, ast.ClassDef] = {}
+        for node in ast.walk(ast.parse(self._tree.read(path))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, node)
+        return found
 
 
 def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
