@@ -22,7 +22,7 @@ def add_run(store: Store, log: Path, verdict: Verdict = Verdict.PASS) -> str:
     run.json("requests.json", [{"path": "/v1/completions", "status": 200}])
     store.record(
         run,
-        label="CPU",
+        label="CPU dummy",
         verdict=verdict,
         subject=SUBJECT,
         pins={},

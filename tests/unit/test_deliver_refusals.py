@@ -176,7 +176,7 @@ def test_newest_plan_verdict_is_no_pass(upgrade, refused, verdict):
 def test_plan_evidence_with_another_label(upgrade, refused):
     for name in ("evidence.jsonl", "evidence.head"):
         (upgrade.job.folder / name).unlink()
-    upgrade.record(label="CPU")
+    upgrade.record(label="CPU dummy")
     assert "gate plan has no evidence" in refused()
 
 
@@ -187,7 +187,7 @@ def test_another_gate_failed_for_this_tree(upgrade, refused):
 
 def test_a_pass_under_another_label_does_not_hide_a_fail(upgrade, refused):
     upgrade.record("serve", "NPU real", Verdict.FAIL)
-    upgrade.record("serve", "CPU", Verdict.PASS)
+    upgrade.record("serve", "CPU dummy", Verdict.PASS)
     assert "gate serve (NPU real) failed" in refused()
 
 

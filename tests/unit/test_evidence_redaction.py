@@ -125,7 +125,7 @@ def test_a_planted_secret_is_nowhere(secret: str) -> None:
         )
         store.record(
             run,
-            label="CPU",
+            label="CPU dummy",
             verdict=Verdict.FAIL,
             subject=SUBJECT,
             pins={},

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npu_upgrade.deliver.job import Job
 
 SCHEMA = "npu-upgrade/evidence/1"
-LABELS = ("static", "emulated dry-run", "CPU", "NPU dummy", "NPU real")
+LABELS = ("static", "emulated dry-run", "CPU dummy", "CPU real", "NPU dummy", "NPU real")
 DATA_LIMIT = 64 * 1024  # bytes of one record's data; anything longer belongs in its log
 
 
