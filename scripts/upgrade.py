@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from npu_upgrade.envs.tools import ensure_tools
 
 COMMANDS = [
-    *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "deliver"),
+    *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
     *("blocks", "explain", "evidence", "env", "status", "next"),
 ]
 

@@ -97,7 +97,7 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
         # one command's start should not pay for what the others import
         wanted = [name for name in names if argv[:1] == [name]] or names
         commands = {name: importlib.import_module(f"npu_upgrade.commands.{name}") for name in wanted}
-        args = build_parser(prog, summary, commands).parse_args(argv)
+        args = _parse(build_parser(prog, summary, commands), argv)
         as_text = args.format == "text" or (args.format == "auto" and as_text)
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
@@ -117,6 +117,21 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
         return _report_defect(error, prog, as_text)
     _print_result(result, as_text, args.output)
     return result.verdict.exit_code
+
+
+def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """What follows ``--`` is for the program that a command starts: ``args.passed_on``."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    args = parser.parse_args(own)
+    if hasattr(args, "passed_on"):
+        args.passed_on = argv[len(own) + 1 :]
+    elif len(own) != len(argv):
+        raise BadInput(
+            f"{argv[0]} starts no other program, so that nothing can follow --",
+            expected="options of this command",
+            try_=f"{parser.prog} {argv[0]} --help",
+        )
+    return args
 
 
 def _report_defect(error: Exception, prog: str, as_text: bool) -> int:

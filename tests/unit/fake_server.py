@@ -1,4 +1,4 @@
-"""A tiny server with an engine process beside it, and faults: ``fake_server.py FAULT [OPTIONS]``."""
+"""A tiny ``vllm serve`` with an engine process beside it; the variable FAULT names what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
 parser = argparse.ArgumentParser()
-parser.add_argument("fault")
-for option in ("--host", "--port", "--served-model-name"):
+parser.add_argument("serve")
+parser.add_argument("model")
+parser.add_argument("--omni", action="store_true")
+for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
-args = parser.parse_args()
-fault, counted, asked = args.fault, 0, 0
+args, _ = parser.parse_known_args()
+fault, counted, asked = os.environ.get("FAULT", "none"), 0, 0
+PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
+CONFIG = {
+    "load_config": {"load_format": "auto" if fault == "wrong-weights" else args.load_format or "auto"},
+    "model_config": {"multimodal_config": {} if fault.startswith("image") else None, "max_model_len": 64},
+}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -31,46 +39,90 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/metrics":
             self.answer(f'# TYPE x counter\nvllm:generation_tokens_total{{engine="0"}} {counted}.0\n')
-            if fault == "late" and asked == 3:
-                threading.Timer(0.5, os._exit, (0,)).start()
-            if fault == "engine-late" and asked == 3:
-                threading.Timer(0.5, engine.kill).start()
         elif self.path == "/v1/models":
             self.answer({"data": [{"id": "other" if fault == "wrong-name" else args.served_model_name}]})
+        elif self.path == "/openapi.json":
+            self.answer({"paths": PATHS})
+        elif self.path.startswith("/server_info"):
+            self.answer({"vllm_config": CONFIG})
+            later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
+            if later:
+                threading.Timer(0.5, later).start()
         else:
             self.answer("")
 
     def do_POST(self) -> None:
         global counted, asked
-        length = int(self.headers["Content-Length"])
-        wanted = json.loads(self.rfile.read(length))["max_tokens"]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
         if fault == f"die-{asked}":
             os._exit(0)
+        if fault == f"halt-{asked}":
+            engine.send_signal(signal.SIGSTOP)
+            time.sleep(600)
+        if fault == f"engine-{asked}":
+            engine.kill()
+            time.sleep(600)
         if fault == "error":
-            self.answer({"error": "no"}, 500)
+            self.answer({"error": {"message": "no"}}, 500)
             return
-        counted += 0 if fault == "uncounted" else wanted
-        text = "" if fault == "empty" else " Paris"
-        self.answer({"choices": [{"text": text}], "usage": {"completion_tokens": wanted}})
+        if fault == "no-template" and "messages" in body:
+            self.answer({"error": {"message": "there is no chat template"}}, 400)
+            return
+        tokens = 8
+        counted += 0 if fault == "uncounted" else tokens
+        ids, text = said(body)
+        usage = {"completion_tokens": 0 if fault == "no-tokens" else tokens}
+        finish = None if fault == "no-reason" else "length"
+        choice = {"message": {"content": text}} if "messages" in body else {"text": text}
+        choice |= {"token_ids": ids, "finish_reason": finish}
+        if body.get("logprobs") and "messages" in body:
+            change = zlib.crc32(json.dumps(body).encode()) if fault == "image-probabilities" else 1
+            choice["logprobs"] = {"content": [{"logprob": -float(change)}]}
+        self.answer({"choices": [choice], "usage": usage})
 
     def log_message(self, *unused: object) -> None:
         pass
 
 
+def said(body: dict) -> tuple[list[int], str]:
+    """Token ids and text of an answer: a function of what was asked, unless the fault says otherwise."""
+    if fault == "empty":
+        return [2] * 2, ""
+    if fault == "one-token":
+        return [7] * 8, "aaaaaaaa"
+    if fault == "one-answer":
+        return list(range(8)), "always this"
+    seen = json.dumps(body.get("messages") or body["prompt"])
+    if fault in ("image-ignored", "image-probabilities"):
+        seen = "the same"
+    if fault == "unsteady":
+        seen += str(asked)
+    number = zlib.crc32(seen.encode())
+    return [number % 97, *range(7)], f"<think>{number}</think><recaption>"
+
+
 if fault == "early":
     sys.exit(0)
 print("Starting to load model", flush=True)
+if fault == "root-cause":
+    print("ValueError: No available memory for the cache blocks. Try increasing it.", flush=True)
+    sys.exit(1)
+while fault == "flood":
+    print("x" * 100_000)
+while fault == "busy":
+    pass
 if fault == "hang":
     time.sleep(600)
 stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 engine = subprocess.Popen(
-    [sys.executable, "-c", stubborn if fault == "stubborn" else "import time; time.sleep(600)"]
+    [sys.executable, "-c", stubborn if fault == "stubborn" else "import time; time.sleep(600)"],
+    start_new_session=fault == "escaped",
 )
 
 
 def leave(*unused: object) -> None:
-    if fault != "stubborn":
+    if fault not in ("stubborn", "escaped"):
         engine.kill()
     os._exit(0)
 

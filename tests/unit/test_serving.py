@@ -3,100 +3,190 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
+import serving_kit as kit
 
 from npu_upgrade.errors import Blocked
-from npu_upgrade.gates.serving.preflight import check_port, leftovers
-from npu_upgrade.gates.serving.ready import Wanted, failure
-from npu_upgrade.gates.serving.requests import Client
-from npu_upgrade.gates.serving.server import HOST, Server, members, start, stop
-from npu_upgrade.gates.serving.watch import Watch
+from npu_upgrade.gates.serving.gate_file import load
+from npu_upgrade.gates.serving.preflight import TOKEN, check_leftovers, check_port, end_leftovers, leftovers
+from npu_upgrade.gates.serving.server import HOST, members, start, stop
+from npu_upgrade.verdict import Verdict
 
-FAKE = Path(__file__).with_name("fake_server.py")
-BUDGETS = {"start": 60.0, "load": 60.0, "compile": 60.0, "capture": 60.0}
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """What still runs of the fake servers that were started in ``folder``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) and process.cwd() == str(folder):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@pytest.mark.parametrize("load_format", ["dummy", "real"])
+def test_a_server_that_serves(load_format: str, tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "none", load_format)
+    assert served.verdict is Verdict.PASS, served.summary
+    assert kit.states(served)["image"] == "SKIPPED"
+    assert ("repeat" in kit.states(served)) == (load_format == "real")
+    assert [name for name, _ in served.phases] == ["start", "load"]
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "why"),
+    [
+        ("early", "start", "the server ended (exit code 0) before it served"),
+        ("wrong-name", "start", "another server answers on its port: it serves other"),
+        ("root-cause", "start", "ended (exit code 1)"),
+        ("die-1", "generation", "generation 1 of 3: no answer"),
+        ("die-2", "generation", "generation 2 of 3: no answer: the server ended (exit code 0)"),
+        ("engine-2", "generation", "ended while the server ran"),
+        ("halt-1", "generation", "is stopped (SIGSTOP)"),
+        ("error", "generation", "generation 1 of 3: no answer: HTTP 500: no"),
+        ("no-tokens", "generation", "no token was counted"),
+        ("uncounted", "metrics", "40 tokens were answered, 0 counted"),
+        ("wrong-weights", "configuration", "it loads 'auto' weights, asked for dummy"),
+        ("late", "quiet", "the server ended (exit code 0), after it had served"),
+        ("engine-late", "quiet", "ended while the server ran, after it had served"),
+    ],
+)
+def test_every_fault_is_named_and_nothing_is_left(fault: str, check: str, why: str, tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, fault, "real" if fault == "uncounted" else "dummy")
+    bad = next(one for one in served.checks if one.state == "FAIL")
+    assert served.verdict is Verdict.FAIL
+    assert bad.name == check
+    assert why in bad.why
+    assert processes_of(tmp_path) == []
+
+
+def test_the_root_cause_is_in_the_summary(tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "root-cause")
+    assert served.root is not None
+    assert served.root["id"] in served.summary
+    assert "No available memory" in served.summary
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "state"),
+    [
+        ("empty", "generation", "FAIL"),
+        ("one-token", "generation", "FAIL"),
+        ("no-reason", "generation", "FAIL"),
+        ("one-answer", "variety", "INCONCLUSIVE"),
+        ("unsteady", "repeat", "INCONCLUSIVE"),
+        ("no-template", "chat", "SKIPPED"),
+        ("image", "image", "PASS"),
+        ("image-ignored", "image", "FAIL"),
+        ("image-probabilities", "image", "INCONCLUSIVE"),
+    ],
+)
+def test_what_real_weights_are_judged_by(fault: str, check: str, state: str, tmp_path: Path) -> None:
+    assert kit.states(kit.serve(tmp_path, fault, "real", quiet=0.2))[check] == state
+
+
+@pytest.mark.parametrize(
+    "fault", ["empty", "one-token", "no-reason", "one-answer", "unsteady", "image-ignored"]
+)
+def test_dummy_weights_only_have_to_answer(fault: str, tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, fault, "dummy", quiet=0.2)
+    assert served.verdict is Verdict.PASS, served.summary
+
+
+def test_a_server_that_stands_still_while_it_loads(tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "hang", still=8.0)
+    assert served.verdict is Verdict.FAIL
+    assert "stands still in phase load" in served.summary
+
+
+def test_one_that_works_on_past_its_budget_is_not_judged(tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "busy", budgets=kit.BUDGETS | {"load": 7.0}, still=20.0)
+    assert served.verdict is Verdict.INCONCLUSIVE
+    assert "phase load takes longer than its budget of 7 s" in served.summary
+    assert processes_of(tmp_path) == []
+
+
+def test_a_log_without_end_is_a_fault(tmp_path: Path, monkeypatch) -> None:
+    from npu_upgrade.gates.serving.watch import Watch
+
+    monkeypatch.setattr(Watch, "longest_log", 32 << 20)
+    served = kit.serve(tmp_path, "flood")
+    assert "floods its log" in served.summary
+    served.log.unlink()
+
+
+def test_what_ignores_the_end_is_ended_and_said(tmp_path: Path) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        served = kit.serve(tmp_path, "stubborn", "dummy", patience=2.0)
+        assert kit.states(served)["teardown"] == "INCONCLUSIVE"
+        assert processes_of(tmp_path) == []
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_process_that_left_the_group_is_found_by_its_token(tmp_path: Path) -> None:
+    kit.serve(tmp_path, "escaped", "dummy", patience=2.0)
+    assert processes_of(tmp_path) == []
+
+
+def test_an_interruption_ends_the_server_and_is_said(tmp_path: Path) -> None:
+    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    served = kit.serve(tmp_path, "hang")
+    timer.join()
+    assert served.interrupted
+    assert served.verdict is Verdict.INCONCLUSIVE
+    assert processes_of(tmp_path) == []
+
+
+def test_what_an_earlier_gate_left_is_found_and_ended_on_request(tmp_path: Path) -> None:
+    killed = f"""
+import sys; sys.path[:0] = {sys.path!r}
+import os, pathlib, serving_kit as kit
+from npu_upgrade.gates.serving.server import start
+one = kit.launch(pathlib.Path({str(tmp_path)!r}), "none")
+start(one.command(), one.variables(), port={free_port()}, log=one.cwd / "log", cwd=one.cwd)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", killed], cwd=tmp_path)
+    deadline = time.monotonic() + 20
+    while len(processes_of(tmp_path)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert {one.pid for one in leftovers()} >= {one.pid for one in processes_of(tmp_path)}
+    with pytest.raises(Blocked, match="of an earlier run of this gate still live"):
+        check_leftovers()
+    assert end_leftovers()
+    assert processes_of(tmp_path) == []
+
+
+def test_a_server_whose_gate_lives_is_no_leftover(tmp_path: Path) -> None:
+    one = kit.launch(tmp_path, "none")
+    server = start(one.command(), one.variables(), port=free_port(), log=tmp_path / "log", cwd=tmp_path)
+    try:
+        assert server.name not in {left.run for left in leftovers()}
+    finally:
+        stop(server, 5)
+    assert members(server) == []
 
 
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         return listener.getsockname()[1]
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator:
-    running: list[Server] = []
-
-    def serve(fault: str) -> Server:
-        argv = [sys.executable, str(FAKE), fault]
-        running.append(start(argv, dict(os.environ), port=free_port(), log=tmp_path / "log", cwd=tmp_path))
-        return running[-1]
-
-    yield serve
-    for one in running:
-        stop(one, 5)
-
-
-def judged(server: Server, still: float = 30.0, budgets: dict[str, float] = BUDGETS) -> str:
-    watch = Watch(server.log, server.group, budgets, still)
-    return failure(server, Client(server.url, 20), watch, Wanted(quiet=1.5))
-
-
-def test_a_server_that_serves(served) -> None:
-    server = served("none")
-    assert judged(server) == ""
-    assert [one.run for one in leftovers()].count(server.name) == 2
-    assert stop(server) == []
-    assert members(server.group) == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "why"),
-    [
-        ("early", "ended before it served (exit code 0)"),
-        ("wrong-name", "another server answers on its port: it serves other"),
-        ("die-1", "ended in generation 1 of 3 (exit code 0)"),
-        ("die-2", "ended in generation 2 of 3 (exit code 0)"),
-        ("error", "generation 1 of 3 was answered with 500"),
-        ("empty", "generation 1 of 3 is empty"),
-        ("uncounted", "24 tokens were answered, 0 counted"),
-        ("late", "ended after it had served (exit code 0)"),
-        ("engine-late", "processes of the server ended after it had served"),
-    ],
-)
-def test_every_fault_is_named_and_nothing_is_left(fault: str, why: str, served) -> None:
-    server = served(fault)
-    assert why in judged(server)
-    stop(server, 5)
-    assert members(server.group) == []
-
-
-def test_a_server_that_stands_still_while_it_loads(served) -> None:
-    assert "stands still in phase load" in judged(served("hang"), still=3.0)
-
-
-def test_a_phase_that_takes_longer_than_its_budget(served) -> None:
-    assert "phase load takes longer than its budget" in judged(
-        served("hang"), budgets=BUDGETS | {"load": 1.0}
-    )
-
-
-def test_what_ignores_the_end_is_ended_with_its_group(served) -> None:
-    server = served("stubborn")
-    assert judged(server) == ""
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    try:
-        assert len(stop(server, 2)) == 1
-        assert members(server.group) == []
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
 
 
 def test_a_port_that_is_taken_blocks_and_names_the_port(tmp_path: Path) -> None:
@@ -107,3 +197,21 @@ def test_a_port_that_is_taken_blocks_and_names_the_port(tmp_path: Path) -> None:
         with pytest.raises(Blocked, match=f"port {port} of {HOST} is not free"):
             start(["false"], {}, port=port, log=tmp_path / "log", cwd=tmp_path)
     check_port(HOST, free_port())
+
+
+def test_a_gate_file_expects_what_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    path.write_text("""
+requests:
+  - {name: a, chat: hello, weights: any, expect: {sequence: ["</think>", "<recaption>"], twice: same}}
+  - {name: b, chat: hello, expect: {same_as: a, least_tokens: 8, finish_reason: length}}
+  - {name: c, completion: other, expect: {differs_from: a, matches: "<think>[0-9]+"}}
+  - {name: wrong, chat: hello, expect: {sequence: ["<recaption>", "</think>"]}}
+  - {name: sound, chat: hello, expect: {audio: 0.1}}
+  - {name: seen, chat: hello, image: squares-3, expect: {not_matches: think}}
+""")
+    served = kit.serve(tmp_path, "none", "real", requests=load(path), quiet=0.2)
+    found = {name.partition(":")[2]: state for name, state in kit.states(served).items() if ":" in name}
+    assert found == {"a": "PASS", "b": "PASS", "c": "PASS", "wrong": "FAIL", "sound": "FAIL", "seen": "FAIL"}
+    dummy = kit.states(kit.serve(tmp_path, "none", "dummy", requests=load(path), quiet=0.2))
+    assert (dummy["semantic:a"], dummy["semantic:b"]) == ("PASS", "SKIPPED")

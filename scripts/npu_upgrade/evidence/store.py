@@ -12,7 +12,7 @@ from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.ledger import LABELS
 from npu_upgrade.deliver.ledger import SCHEMA as RECORD_SCHEMA
 from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.deliver.surroundings import environment
+from npu_upgrade.deliver.surroundings import environment as this_environment
 from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence import manifest, run_folder
 from npu_upgrade.evidence.redaction import Redactor
@@ -49,10 +49,12 @@ class Store:
         seconds: float,
         summary: str,
         root: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
     ) -> Record:
         """Close the run's folder and add its ledger line; on return both are on disk.
 
-        ``started`` is UTC ISO 8601, ``root`` the first root cause. Raises :class:`BadInput` for an unknown
+        ``started`` is UTC ISO 8601, ``root`` the first root cause, ``environment`` that of the interpreter
+        that was judged, where it is not this one. Raises :class:`BadInput` for an unknown
         label, :class:`Blocked` when the disk takes no more.
         """
         if label not in LABELS:
@@ -68,7 +70,7 @@ class Store:
             "verdict": verdict.value,
             "subject": subject.as_json(),
             "pins": pins,
-            "environment": environment(),
+            "environment": environment or this_environment(),
             "started": started,
             "seconds": round(seconds, 3),
             "summary": " ".join(summary.split()),

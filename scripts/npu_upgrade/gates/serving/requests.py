@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import httpx
 
-GENERATED = "vllm:generation_tokens_total"
+GENERATED, READ = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
+_POLL = 0.2  # seconds between two looks at the server while it answers
+_GRACE = 2.0  # seconds that an answer may still take when the server broke
 
 
 @dataclass(frozen=True)
@@ -21,50 +26,104 @@ class Exchange:
     status: int
     answer: Any
     error: str = ""
+    seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def why(self) -> str:
+        """What is wrong with the answer, in a few words; empty for a 200."""
+        if self.status == 200:
+            return ""
+        said = self.answer.get("error", self.answer) if isinstance(self.answer, dict) else self.answer
+        said = said.get("message", said) if isinstance(said, dict) else said
+        return f"HTTP {self.status}: {' '.join(str(said).split())[:300]}" if self.status else self.error
+
 
 @dataclass
 class Client:
-    """Asks one server; ``exchanges`` is everything that was said."""
+    """Asks one server; ``exchanges`` is everything that was said.
+
+    ``broken`` is asked while an answer is waited for: nothing is waited for from a server that is gone.
+    """
 
     url: str
     seconds: float = 60.0
+    broken: Callable[[], str] = lambda: ""
     exchanges: list[Exchange] = field(default_factory=list)
 
     def healthy(self) -> bool:
-        return self._ask("GET", "/health").status == 200
+        return self._ask("GET", "/health", keep=False).status == 200
 
-    def models(self) -> list[str]:
+    def models(self, keep: bool = True) -> list[str]:
         """The names the server serves; empty when it does not answer."""
-        answer = self._ask("GET", "/v1/models").answer
+        answer = self._ask("GET", "/v1/models", keep=keep).answer
         try:
             return [model["id"] for model in answer["data"]]
         except (TypeError, KeyError):
             return []
 
-    def complete(self, model: str, prompt: str, tokens: int) -> Exchange:
-        body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
-        return self._ask("POST", "/v1/completions", body)
+    def paths(self) -> set[str]:
+        """The routes the server says it has; empty when it does not say."""
+        answer = self._ask("GET", "/openapi.json", keep=False).answer
+        return set(answer.get("paths", ())) if isinstance(answer, dict) else set()
 
-    def generated(self) -> float | None:
-        """How many tokens the engine counted so far; None when its metrics do not say."""
-        text = self._ask("GET", "/metrics").answer
-        found = re.findall(
-            rf"^{GENERATED}(?:\{{[^}}]*\}})? (\S+)$", text if isinstance(text, str) else "", re.MULTILINE
+    def config(self) -> dict[str, Any]:
+        """The server's resolved configuration, as its development route tells it; empty when it does not."""
+        answer = self._ask("GET", "/server_info?config_format=json", keep=False).answer
+        found = answer.get("vllm_config") if isinstance(answer, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def metrics(self) -> str:
+        text = self._ask("GET", "/metrics", keep=False).answer
+        return text if isinstance(text, str) else ""
+
+    def post(self, path: str, body: dict[str, Any], seconds: float | None = None) -> Exchange:
+        return self._ask("POST", path, body, seconds=seconds)
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, *, keep: bool = True, seconds: float | None = None
+    ) -> Exchange:
+        started = time.monotonic()
+        answered: list[tuple[int, Any, str]] = []
+        thread = threading.Thread(
+            target=lambda: answered.append(self._send(method, path, body, seconds or self.seconds)),
+            daemon=True,
         )
-        return sum(map(float, found)) if found else None
-
-    def _ask(self, method: str, path: str, body: Any = None) -> Exchange:
-        try:
-            answer = httpx.request(method, self.url + path, json=body, timeout=self.seconds, trust_env=False)
-            is_json = "json" in answer.headers.get("content-type", "")
-            exchange = Exchange(
-                method, path, body, answer.status_code, answer.json() if is_json else answer.text
-            )
-        except (httpx.HTTPError, ValueError) as error:
-            exchange = Exchange(method, path, body, 0, None, f"{type(error).__name__}: {error}")
-        self.exchanges.append(exchange)
+        thread.start()
+        why = ""
+        while thread.is_alive() and not why:
+            thread.join(_POLL)
+            why = self.broken() if thread.is_alive() else ""
+        if why:
+            thread.join(_GRACE)
+        status, answer, error = answered[0] if answered else (0, None, why)
+        if status == 0 and method == "POST":
+            error = settled(self.broken) or error  # that the server is gone says more than that nobody answers
+        exchange = Exchange(method, path, body, status, answer, error, round(time.monotonic() - started, 3))
+        if keep or status > 200:  # while it starts, nobody answers
+            self.exchanges.append(exchange)
         return exchange
+
+    def _send(self, method: str, path: str, body: Any, seconds: float) -> tuple[int, Any, str]:
+        try:
+            answer = httpx.request(method, self.url + path, json=body, timeout=seconds, trust_env=False)
+            is_json = "json" in answer.headers.get("content-type", "")
+            return answer.status_code, answer.json() if is_json else answer.text, ""
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            return 0, None, f"{type(error).__name__}: {error}"
+
+
+def settled(broken: Callable[[], str], seconds: float = _GRACE) -> str:
+    """What is broken, when a moment is given to a server that is about to end; empty when nothing is."""
+    deadline = time.monotonic() + seconds
+    while not (why := broken()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return why
+
+
+def counted(metrics: str, name: str = GENERATED) -> float | None:
+    """The sum of a counter over all engines; None when the metrics do not have it."""
+    found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", metrics, re.MULTILINE)
+    return sum(map(float, found)) if found else None

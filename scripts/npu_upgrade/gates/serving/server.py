@@ -1,6 +1,7 @@
 """One server in a session of its own: started, told from any other, and ended until nothing of it is left.
 
-No signal is ever sent to anything but the process group that was started here.
+No signal is ever sent to a process that was not started here: what is ended is the process group of the
+server, and what else carries its token.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from npu_upgrade.gates.serving.preflight import TOKEN, check_port
+from npu_upgrade.errors import Blocked
+from npu_upgrade.gates.serving.preflight import TOKEN, check_port, token
 
 HOST = "127.0.0.1"
 _POLL = 0.1  # seconds
+_ORPHANS = 3.0  # seconds that processes get to end by themselves after their server
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Server:
     url: str
     name: str
     log: Path
+    token: str
 
     @property
     def group(self) -> int:
@@ -40,32 +44,52 @@ class Server:
 def start(argv: Sequence[str], environment: Mapping[str, str], *, port: int, log: Path, cwd: Path) -> Server:
     """Start ``argv`` with ``--port`` and a random ``--served-model-name``; stdout and stderr go to ``log``.
 
-    Raises :class:`Blocked` when the port is taken.
+    Raises :class:`Blocked` when the port is taken or the program cannot be started.
     """
     check_port(HOST, port)
     name = f"gate-{secrets.token_hex(8)}"
+    mark = token(name)
     command = [*argv, "--host", HOST, "--port", str(port), "--served-model-name", name]
-    with open(log, "wb") as stream:
-        process = subprocess.Popen(
-            command,
-            env={**environment, TOKEN: name},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-    return Server(process, f"http://{HOST}:{port}", name, log)
+    try:
+        with open(log, "wb") as stream:
+            process = subprocess.Popen(
+                command,
+                env={**environment, TOKEN: mark},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise Blocked(
+            f"cannot start {argv[0]}: {error.strerror or error}",
+            expected="a program that runs, and room for its log",
+            try_="run it by hand with --help; free some space",
+        ) from error
+    return Server(process, f"http://{HOST}:{port}", name, log, mark)
 
 
-def members(group: int) -> list[psutil.Process]:
-    """The living processes of a group, without zombies."""
+def members(server: Server) -> list[psutil.Process]:
+    """The living processes of a server, without zombies: its group, and what left it with its token."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+        with contextlib.suppress(psutil.Error, OSError):
+            if _is_ours(process, server) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def _is_ours(process: psutil.Process, server: Server) -> bool:
+    if os.getpgid(process.pid) == server.group:
+        return True
+    if process.create_time() < _born(server) or process.uids().real != os.getuid():
+        return False
+    return process.environ().get(TOKEN) == server.token
+
+
+def _born(server: Server) -> float:
+    return float(server.token.rpartition(":")[2])
 
 
 def engines(server: Server) -> set[int]:
@@ -74,40 +98,54 @@ def engines(server: Server) -> set[int]:
     Helpers of theirs, such as compilers, come and go.
     """
     found = set()
-    for process in members(server.group):
+    for process in members(server):
         with contextlib.suppress(psutil.Error):
             if process.ppid() == server.process.pid or "VLLM::" in " ".join(process.cmdline()):
                 found.add(process.pid)
     return found
 
 
-def stop(server: Server, patience: float = 30.0) -> list[str]:
-    """SIGTERM, then SIGKILL for what outlives ``patience`` seconds, until the group is empty.
+def stop(server: Server, patience: float = 30.0, hurry: Callable[[], bool] = lambda: False) -> list[str]:
+    """SIGTERM, then SIGKILL for what outlives ``patience`` seconds, until nothing of the server is left.
 
-    Returns what did not go by itself, as ``name (pid)``.
+    Returns what did not go by itself, as ``name (pid)``. When the server is dead already, its orphans get a
+    moment only. ``hurry`` may cut the waiting short.
     """
     if server.process.poll() is None:
         server.process.send_signal(signal.SIGTERM)
-    stubborn = _outlived(server, patience)
+        server_patience = patience
+    else:
+        server_patience = min(patience, _ORPHANS)
+    stubborn = _outlived(server, server_patience, hurry)
     if stubborn:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.group, signal.SIGKILL)
-        _outlived(server, patience)
+        _kill(server)
+        _outlived(server, patience, lambda: False)
     server.process.wait()
     return stubborn
 
 
-def _outlived(server: Server, patience: float) -> list[str]:
+def _kill(server: Server) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.group, signal.SIGKILL)
+    for process in members(server):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _outlived(server: Server, patience: float, hurry: Callable[[], bool]) -> list[str]:
     deadline = time.monotonic() + patience
     while True:
         server.process.poll()  # takes the exit status, so that a zombie is no member
-        left = members(server.group)
-        if not left or time.monotonic() > deadline:
-            return [_named(process) for process in left]
+        left = members(server)
+        if not left or time.monotonic() > deadline or hurry():
+            return [named(process.pid) for process in left]
         time.sleep(_POLL)
 
 
-def _named(process: psutil.Process) -> str:
+def named(pid: int) -> str:
+    """``name (pid)``; a title that vLLM sets is longer than the name the kernel keeps."""
     with contextlib.suppress(psutil.Error):
-        return f"{process.name()} ({process.pid})"
-    return f"({process.pid})"
+        process = psutil.Process(pid)
+        title = " ".join(process.cmdline())
+        return f"{title if title.startswith('VLLM::') else process.name()} ({pid})"
+    return f"({pid})"

@@ -1,0 +1,81 @@
+"""Start a model with vLLM, prove that it serves, and see it gone.
+
+Nothing is believed that a server says of itself: it is told from others by a random name, is ready after
+real generations that its metrics count, and any end before the gate's own stop is a failure, whatever its
+exit code. With dummy weights the answers have to come; with real weights they also have to be worth
+something. Options of vllm serve follow --.
+
+Everything is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a
+pass with dummy weights or on a CPU signs nothing off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
+from npu_upgrade.gates.serving import explanation_text
+from npu_upgrade.gates.serving.gate import Served, judge
+from npu_upgrade.gates.serving.job_record import into_job
+from npu_upgrade.gates.serving.launch import DUMMY
+from npu_upgrade.gates.serving.record import record
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "start a model with vLLM, prove that it serves, and see it gone"
+EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy
+  upgrade.py serve /models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
+  upgrade.py serve /models/Qwen3-Omni --omni --gate gate.yaml
+  upgrade.py serve ./tiny --python cpu --load-format real -- --enforce-eager"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_serving_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
+    wanted = asked(args)
+    with scratch(wanted.store) as folder:
+        served = judge(wanted.launch, wanted.device, wanted.options, folder / "server.log")
+        line, result = record(
+            wanted.store, "serve", [served], wanted.installed, verdict=served.verdict, summary=served.summary
+        )
+        result["job"] = into_job(args.workspace, line, wanted.installed)
+        text = as_text(served, result)
+    if served.interrupted:
+        raise KeyboardInterrupt
+    return Result(
+        served.verdict, f"{line.label}: {served.summary}", result, text, _next(served, wanted, result)
+    )
+
+
+def as_text(served: Served, result: dict[str, Any]) -> str:
+    """The checks as a table, and below it what went wrong first."""
+    rows = [
+        (one.name, one.state, (one.why or one.answer.strip().replace("\n", " "))[:110])
+        for one in served.checks
+    ]
+    text = table(("check", "state", ""), rows)
+    if served.explanation and served.explanation.first:
+        text += f"\n\n{explanation_text.as_text(served.explanation)}"
+    return f"{text}\n\nevidence: {result['folder']}"
+
+
+def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
+    program = "upgrade.py"
+    if served.verdict is Verdict.FAIL:
+        return shlex.join([program, "evidence", "show", result["run"], "--workspace", _workspace(wanted)])
+    launch = served.launch
+    again = [program, "serve", launch.model, "--python", str(launch.python)]
+    if served.verdict is Verdict.PASS and launch.load_format == DUMMY:
+        again += ["--load-format", "real"]
+        return shlex.join([*again, *(["--omni"] if launch.omni else []), "--", *launch.arguments])
+    return shlex.join([program, "evidence", "check", result["run"], "--workspace", _workspace(wanted)])
+
+
+def _workspace(wanted: Asked) -> str:
+    return str(Path(wanted.store.folder).parents[1])

@@ -1,0 +1,232 @@
+"""One start of a server from its pre-flight to its end: started, watched, asked, judged, gone.
+
+Nothing is recorded here; see :mod:`npu_upgrade.gates.serving.record`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.deliver.surroundings import utc_now
+from npu_upgrade.gates.serving import ready, semantics, smoke
+from npu_upgrade.gates.serving.checks import Check, failed, first_bad, passed, unsure, verdict
+from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
+from npu_upgrade.gates.serving.gate_file import Request
+from npu_upgrade.gates.serving.launch import REAL, Launch
+from npu_upgrade.gates.serving.lifeline import Lifeline
+from npu_upgrade.gates.serving.log_lines import read as read_log
+from npu_upgrade.gates.serving.preflight import choose_port
+from npu_upgrade.gates.serving.quality import read as read_answer
+from npu_upgrade.gates.serving.requests import Client, Exchange, counted
+from npu_upgrade.gates.serving.resolved import kv_cache, resolved
+from npu_upgrade.gates.serving.root_cause import Explanation, explain
+from npu_upgrade.gates.serving.server import HOST, Server, start, stop
+from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
+from npu_upgrade.progress import say
+from npu_upgrade.verdict import Verdict
+
+Extra = Callable[[Client, str], list[Check]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a server is judged. Seconds, but for ``generations`` and ``tokens``, which are counts.
+
+    ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once.
+    """
+
+    generations: int = 3
+    tokens: int = 16
+    quiet: float = 5.0
+    still: float = STILL
+    budgets: Mapping[str, float] = field(default_factory=lambda: BUDGETS)
+    answer: float = 120.0
+    patience: float = 30.0
+    requests: Sequence[Request] = ()
+    extra: Extra | None = None
+
+
+@dataclass
+class Served:
+    """What one start showed. ``log`` is the whole output; ``explanation`` is of a start that failed."""
+
+    launch: Launch
+    device: Device
+    log: Path
+    port: int
+    started: str
+    checks: list[Check] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    metrics: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    memory: dict[str, int | None] = field(default_factory=dict)
+    explanation: Explanation | None = None
+    seconds: float = 0.0
+    ready_seconds: float | None = None
+    interrupted: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict(self.checks)
+
+    @property
+    def root(self) -> dict[str, Any] | None:
+        """The first root cause as JSON; None when nothing failed or the log names none."""
+        return self.explanation.as_json()["root"] if self.explanation else None
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        return resolved(self.config)
+
+    @property
+    def kv_cache(self) -> dict[str, Any] | None:
+        return kv_cache(self.log)
+
+    @property
+    def summary(self) -> str:
+        bad = first_bad(self.checks)
+        if bad is None:
+            count = sum(one.state == "PASS" for one in self.checks)
+            weights = f"{self.launch.load_format} weights"
+            return f"{self.launch.model_name} served with {weights}: {count} checks passed"
+        root = self.root
+        cause = f"; root cause {root['id']}: {root['text'].strip()[:160]}" if root else ""
+        return f"{bad.name}: {bad.why}{cause}"
+
+
+def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served:
+    """Start, ask and end a server. ``log`` is where its output goes; it has to be in a private folder.
+
+    Raises :class:`Blocked` when it cannot even be started. An interruption ends the server, and is said in
+    the result. On return nothing of the server is left.
+    """
+    port = choose_port(HOST, launch.port)
+    began = time.monotonic()
+    served = Served(launch, device, log, port, utc_now())
+    served.memory["before"] = used_memory(device)
+    server = start(launch.command(), launch.variables(), port=port, log=log, cwd=launch.cwd)
+    say(f"started {launch.model_name} ({launch.load_format}) on port {port}, process {server.group}")
+    try:
+        _ask_all(server, launch, options, served)
+    except KeyboardInterrupt:
+        served.interrupted = True
+        served.checks.append(unsure("interrupted", "somebody interrupted the gate; the server was ended"))
+    finally:
+        _end(server, options, served)
+    served.seconds = round(time.monotonic() - began, 1)
+    if served.verdict is not Verdict.PASS:
+        served.explanation = explain(read_log(log))
+    return served
+
+
+def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -> None:
+    lifeline = Lifeline(server)
+    watch = Watch(server, options.budgets, options.still)
+    client = Client(server.url, options.answer, lifeline.broken, served.exchanges)
+    began = time.monotonic()
+    try:
+        served.checks.append(ready.wait(client, lifeline, watch))
+    finally:
+        served.phases = watch.phases
+    if served.checks[-1].state != "PASS":
+        served.phases = [*watch.phases, (watch.phase, round(time.monotonic() - began, 1))]
+        return
+    served.ready_seconds = round(time.monotonic() - began, 1)
+    say(f"up after {served.ready_seconds:.0f} s; asking it")
+    asking = smoke.Asking(
+        client,
+        server.name,
+        launch.load_format == REAL,
+        frozenset(client.paths()),
+        options.generations,
+        options.tokens,
+    )
+    served.metrics["before"] = client.metrics()
+    for step in _steps(asking, client, lifeline, options, served):
+        served.checks += step()
+        if why := lifeline.broken():
+            served.checks.append(failed("alive", why))
+            return
+        if any(one.state == "FAIL" and one.name == "generation" for one in served.checks):
+            return
+    served.metrics["after"] = client.metrics()
+    served.checks.append(_counted(served))
+
+
+def _steps(
+    asking: smoke.Asking, client: Client, lifeline: Lifeline, options: Options, served: Served
+) -> list[Callable[[], list[Check]]]:
+    steps: list[Callable[[], list[Check]]] = [
+        lambda: smoke.generations(asking),
+        lambda: smoke.chat(asking),
+        lambda: _configured(client, served),
+        lambda: smoke.pictures(asking, bool(served.resolved.get("is_multimodal"))),
+        lambda: semantics.ask(client, asking.name, options.requests, asking.real),
+    ]
+    if options.extra:
+        extra = options.extra
+        steps.append(lambda: extra(client, asking.name))
+    steps.append(lambda: [ready.stay(client, lifeline, options.quiet)])
+    return steps
+
+
+def _configured(client: Client, served: Served) -> list[Check]:
+    """The server's resolved configuration has to be of the weights that were asked for."""
+    served.config = client.config()
+    load = served.resolved.get("load_format")
+    if load is None:
+        return [unsure("configuration", "the server does not tell its configuration (no /server_info)")]
+    if (load == "dummy") != (served.launch.load_format != REAL):
+        return [failed("configuration", f"it loads {load!r} weights, asked for {served.launch.load_format}")]
+    return [passed("configuration")]
+
+
+def _counted(served: Served) -> Check:
+    """The engine has to have counted at least the tokens that were answered."""
+    before, after = (counted(served.metrics.get(at, "")) for at in ("before", "after"))
+    answers = [read_answer(one) for one in served.exchanges if one.method == "POST" and one.status == 200]
+    tokens = sum(one.tokens for one in answers if one)
+    if before is None or after is None:
+        return unsure("metrics", "the metrics do not count generated tokens")
+    if after - before < tokens:
+        return failed("metrics", f"{tokens} tokens were answered, {after - before:.0f} counted by the engine")
+    return passed("metrics", why=f"{tokens} tokens answered, {after - before:.0f} counted")
+
+
+def _end(server: Server, options: Options, served: Served) -> None:
+    """End the server whatever happens; a second interruption only cuts the waiting short."""
+    hurry = threading.Event()
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, lambda *_: hurry.set()) if main else None
+    try:
+        asked = server.process.poll() is None
+        stubborn = stop(server, options.patience, hurry.is_set)
+        back, used = memory_is_back(served.device, served.memory.get("before"), options.patience)
+        served.memory["after"] = used
+        served.checks.append(_torn_down(asked, stubborn, back, served.memory))
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
+
+
+def _torn_down(asked: bool, stubborn: list[str], back: bool, memory: Mapping[str, int | None]) -> Check:
+    if not back:
+        return failed(
+            "teardown",
+            f"{memory['after']} MiB of device memory are in use, {memory['before']} MiB before it started;"
+            " wait, or find what holds them, before the next start",
+        )
+    if stubborn and asked:
+        return unsure(
+            "teardown", f"it did not end by itself after SIGTERM: {', '.join(stubborn)} had to be killed"
+        )
+    if stubborn:
+        return passed("teardown", why=f"orphans of the dead server were ended: {', '.join(stubborn)}")
+    return passed("teardown", why="nothing is left")

@@ -1,0 +1,86 @@
+"""What is started: a model with a vLLM, how, and where; and the command line of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_upgrade.errors import BadInput
+
+DUMMY, REAL = "dummy", "real"
+_OURS = ("--host", "--port", "--served-model-name", "--load-format", "--uds", "--api-key")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a server.
+
+    ``model``: a folder or a Hugging Face id. ``python``: the interpreter whose vLLM serves. ``arguments``:
+    further options of ``vllm serve``. ``environment``: variables set for the server. ``cwd``: where it is
+    started. ``port``: the one asked for, or None for any free one. ``overlay``: PYTHONPATH stays as it is.
+    """
+
+    model: str
+    python: Path
+    load_format: str = DUMMY
+    omni: bool = False
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path = Path()
+    port: int | None = None
+    overlay: bool = False
+
+    @property
+    def model_name(self) -> str:
+        return Path(self.model.rstrip("/")).name
+
+    def command(self) -> list[str]:
+        """The command line, without host, port and served name, which the gate adds.
+
+        The ``vllm`` beside the interpreter is what a user would start; ``-P`` keeps a folder ``vllm`` in the
+        working directory from being imported instead where there is none.
+        """
+        script = self.python.with_name("vllm")
+        module = "vllm_omni.entrypoints.cli.main" if self.omni else "vllm.entrypoints.cli.main"
+        start = [str(script)] if script.is_file() else [str(self.python), "-P", "-m", module]
+        more = ["--omni"] if self.omni else []
+        more += ["--load-format", "dummy"] if self.load_format == DUMMY else []
+        return [*start, "serve", self.model, *more, *self.arguments]
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment of the server: this process's, without an overlay, and what was asked for."""
+        found = dict(os.environ)
+        if not self.overlay:
+            found.pop("PYTHONPATH", None)
+        found["VLLM_SERVER_DEV_MODE"] = "1"  # the server then tells its resolved configuration
+        found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
+        return found | dict(self.environment)
+
+
+def check(launch: Launch) -> None:
+    """Raise :class:`BadInput` for what the gate itself decides, and for an interpreter that is not there."""
+    clash = sorted({one.partition("=")[0] for one in launch.arguments} & set(_OURS))
+    if clash:
+        raise BadInput(
+            f"the gate sets {', '.join(clash)} itself",
+            expected="options of vllm serve other than these",
+            try_="the gate's own --port and --load-format; its served name is random",
+        )
+    if not shutil.which(str(launch.python)):
+        raise BadInput(
+            f"{launch.python} is no interpreter",
+            expected="the Python that vllm is installed for",
+            try_="--python /path/to/python, or --python cpu for this project's own vLLM on the CPU",
+        )
+    looks_local = launch.model.startswith((".", "/", "~"))
+    if looks_local and not (Path(launch.model) / "config.json").is_file():
+        raise BadInput(
+            f"{launch.model} holds no config.json",
+            expected="the folder of a checkpoint",
+            try_="the folder with config.json, tokenizer and weights",
+        )
+    if not launch.cwd.is_dir():
+        raise BadInput(f"{launch.cwd} is no folder", expected="a work directory", try_="--work-dir DIR")

@@ -1,0 +1,152 @@
+"""The evidence of served runs: one folder, one ledger line, and ``result.json`` for whoever reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade import invocation
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.store import Store
+from npu_upgrade.gates.serving.gate import Served
+from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.verdict import Verdict
+
+SCHEMA = "npu-upgrade/serve/1"
+_JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
+_LONGEST = 20_000  # characters of one value in the exchanges that are kept word for word
+_HEADER = 1 << 20  # bytes of a weight file that tell which tensors it holds
+
+
+def record(
+    store: Store,
+    gate: str,
+    runs: Sequence[Served],
+    installed: Installed,
+    *,
+    verdict: Verdict,
+    summary: str,
+    more: Mapping[str, Any] | None = None,
+) -> tuple[Record, dict[str, Any]]:
+    """Write the evidence of one or several starts of a gate and return its ledger line and ``result.json``.
+
+    ``more`` are further keys of the result (features, capacity, ladder, accuracy). Raises :class:`Blocked`
+    when the disk takes no more.
+    """
+    last = runs[-1]
+    environment = last.launch.variables()
+    folder = store.begin(gate, Redactor(environment, last.launch.command()))
+    subject, files = judged({name: path for name in _JUDGED if (path := installed.folder(name))})
+    result = describe(gate, runs, installed, verdict, summary) | dict(more or {})
+    for number, served in enumerate(runs, start=1):
+        place = "" if len(runs) == 1 else f"start-{number}/"
+        folder.log(f"{place}server.log", served.log)
+        folder.json(f"{place}exchanges.json", [_short(one.as_json()) for one in served.exchanges])
+        for when, text in served.metrics.items():
+            folder.text(f"{place}metrics-{when}.txt", text)
+        if served.config:
+            folder.json(f"{place}config.json", served.config)
+    folder.command(last.launch.command(), environment)
+    folder.json("judged.json", files)
+    folder.json("result.json", result)
+    done = store.record(
+        folder,
+        label=last.device.label(last.launch.load_format),
+        verdict=verdict,
+        subject=subject,
+        pins={name: {"version": version} for name, version in _pinned(installed).items()},
+        command=invocation.current() or last.launch.command(),
+        started=runs[0].started,
+        seconds=sum(one.seconds for one in runs),
+        summary=summary,
+        root=last.root,
+        environment=environment_of(installed),
+    )
+    return done, result | {"run": done.data["run"], "folder": str(store.runs / done.data["run"])}
+
+
+def describe(
+    gate: str, runs: Sequence[Served], installed: Installed, verdict: Verdict, summary: str
+) -> dict[str, Any]:
+    """What a gate says of its last start, in the form of references/serving.md."""
+    last = runs[-1]
+    launch = last.launch
+    return {
+        "schema": SCHEMA,
+        "gate": gate,
+        "verdict": verdict.value,
+        "summary": summary,
+        "label": last.device.label(launch.load_format),
+        "model": launch.model,
+        "model_name": launch.model_name,
+        "architectures": last.resolved.get("architectures") or _architectures(launch.model),
+        "model_digest": model_digest(Path(launch.model)),
+        "load_format": launch.load_format,
+        "mode": "omni" if launch.omni else "plain",
+        "device": last.device.as_json(),
+        "work_dir": str(launch.cwd),
+        "port": last.port,
+        "serve_arguments": list(launch.arguments),
+        "environment": dict(launch.environment),
+        "resolved": last.resolved,
+        "versions": installed.versions,
+        "imports": installed.imports,
+        "phases": [{"name": name, "seconds": seconds} for name, seconds in last.phases],
+        "ready_seconds": last.ready_seconds,
+        "checks": [one.as_json() for one in last.checks],
+        "kv_cache": last.kv_cache,
+        "device_memory_mib": last.memory,
+        "root": last.root,
+        "started": runs[0].started,
+        "seconds": round(sum(one.seconds for one in runs), 1),
+        "starts": len(runs),
+    }
+
+
+def model_digest(folder: Path) -> str | None:
+    """SHA-256 over names, sizes, configuration and the heads of the weight files; None for a model by id."""
+    if not (folder / "config.json").is_file():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.suffix in (".json", ".safetensors", ".bin", ".pt", ".py", ".model"):
+            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+            with open(path, "rb") as stream:
+                digest.update(stream.read(_HEADER))
+    return digest.hexdigest()
+
+
+def environment_of(installed: Installed) -> dict[str, Any]:
+    """The environment of the ledger line: the serving interpreter's, not this one's."""
+    from npu_upgrade.deliver.surroundings import environment
+
+    return environment() | {"python": installed.python, "packages": installed.versions}
+
+
+def _pinned(installed: Installed) -> dict[str, str]:
+    names = ("vllm", "vllm-ascend", "vllm-omni")
+    return {name: installed.versions[name] for name in names if name in installed.versions}
+
+
+def _architectures(model: str) -> list[str]:
+    try:
+        return list(json.loads((Path(model) / "config.json").read_text("utf-8")).get("architectures") or [])
+    except (OSError, ValueError, AttributeError):
+        return []
+
+
+def _short(value: Any) -> Any:
+    """Values without what is only bulk, such as a picture: its beginning, length and hash stay."""
+    if isinstance(value, Mapping):
+        return {key: _short(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(one) for one in value]
+    if isinstance(value, str) and len(value) > _LONGEST:
+        digest = hashlib.sha256(value.encode()).hexdigest()
+        return f"{value[:200]}... ({len(value)} characters, SHA-256 {digest})"
+    return value

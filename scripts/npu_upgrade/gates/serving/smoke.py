@@ -1,0 +1,180 @@
+"""What every model is asked: generations, a chat, completions, pictures where it takes them; and judging it.
+
+With dummy weights an answer has to come, be counted and leave the engine alive. With real weights it also
+has to be worth something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped, unsure
+from npu_upgrade.gates.serving.gate_file import with_image
+from npu_upgrade.gates.serving.pictures import picture
+from npu_upgrade.gates.serving.quality import FINISHED, Answer, is_one_token, read
+from npu_upgrade.gates.serving.requests import Client, Exchange
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+EMBEDDINGS, POOLING = "/v1/embeddings", "/pooling"
+_PROMPTS = ("The capital of France is", "One, two, three,", "Water boils at")
+_QUESTION = "What is the capital of France? Answer in one sentence."
+_LOOK = "Describe this picture."
+_NO_TEMPLATE = ("chat template",)
+_SHOWN = 200  # characters of an answer
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a server is asked: which weights it has, how often and how long it generates."""
+
+    client: Client
+    name: str
+    real: bool
+    paths: frozenset[str]
+    generations: int = 3
+    tokens: int = 16
+
+    def chat(self, content: Any, **more: Any) -> Exchange:
+        body = {"model": self.name, "messages": [{"role": "user", "content": content}]}
+        return self.client.post(CHAT, body | {"max_tokens": self.tokens, "temperature": 0} | more)
+
+    def complete(self, prompt: str, **more: Any) -> Exchange:
+        body = {"model": self.name, "prompt": prompt, "max_tokens": self.tokens, "temperature": 0}
+        return self.client.post(COMPLETIONS, body | {"return_token_ids": True} | more)
+
+
+def generations(asking: Asking) -> list[Check]:
+    """Several generations, one after the other; the engine may die of the first or of a later one."""
+    if asking.paths and not {COMPLETIONS, CHAT} & asking.paths:
+        return [_pooling(asking)]
+    completing = COMPLETIONS in asking.paths or not asking.paths
+    found, answers = [], []
+    for number in range(asking.generations):
+        prompt = _PROMPTS[number % len(_PROMPTS)]
+        exchange = asking.complete(prompt) if completing else asking.chat(prompt)
+        check = judge("generation", exchange, asking.real, prompt)
+        which = f"generation {number + 1} of {asking.generations}"
+        found.append(
+            Check(check.name, check.state, check.why and f"{which}: {check.why}", prompt, check.answer)
+        )
+        if exchange.status != 200:
+            break
+        answers.append(read(exchange))
+    return found + ([_variety(answers)] if asking.real and len(answers) > 1 else [])
+
+
+def _variety(answers: Sequence[Answer | None]) -> Check:
+    """Different prompts that are all answered alike show weights that say nothing."""
+    texts = {(answer.text, answer.ids) for answer in answers if answer}
+    if len(texts) == 1:
+        return unsure(
+            "variety", "different prompts got the same answer", answer=next(iter(texts))[0][:_SHOWN]
+        )
+    return passed("variety")
+
+
+def chat(asking: Asking) -> list[Check]:
+    """A chat at temperature 0; with real weights the same again."""
+    if asking.paths and CHAT not in asking.paths:
+        return [skipped("chat", "the server has no chat route for this model")]
+    exchange = asking.chat(_QUESTION)
+    if exchange.status == 400 and any(word in exchange.why for word in _NO_TEMPLATE):
+        return [skipped("chat", "its tokenizer has no chat template; the completions were judged")]
+    found = [judge("chat", exchange, asking.real, _QUESTION)]
+    if asking.real and exchange.status == 200:
+        found.append(same("repeat", exchange, asking.chat(_QUESTION)))
+    return found
+
+
+def pictures(asking: Asking, takes_images: bool) -> list[Check]:
+    """Two pictures, the same question: both are answered, and with real weights not alike."""
+    if not takes_images:
+        return [skipped("image", "the model takes no images")]
+    asked = [asking.chat(with_image(_LOOK, picture(seed)), logprobs=True, top_logprobs=1) for seed in (1, 2)]
+    for exchange in asked:
+        check = judge("image", exchange, asking.real, _LOOK)
+        if check.state != "PASS":
+            return [check]
+    if not asking.real:
+        return [passed("image", _LOOK)]
+    first, second = (read(exchange) for exchange in asked)
+    assert first is not None
+    assert second is not None
+    if first.text != second.text:
+        return [passed("image", _LOOK, f"{first.text[:_SHOWN]} | {second.text[:_SHOWN]}")]
+    if first.probabilities and first.probabilities != second.probabilities:
+        return [
+            unsure(
+                "image", "another picture changes the probabilities, but not the answer", _LOOK, first.text
+            )
+        ]
+    return [
+        failed(
+            "image", "another picture changes nothing: the image does not reach the model", _LOOK, first.text
+        )
+    ]
+
+
+def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
+    """One answer by itself."""
+    if exchange.why:
+        return failed(name, f"no answer: {exchange.why}", prompt)
+    answer = read(exchange)
+    if answer is None:
+        return failed(name, "the answer is no completion", prompt, str(exchange.answer)[:_SHOWN])
+    shown = answer.text[:_SHOWN]
+    if answer.tokens <= 0:
+        return failed(name, "no token was counted", prompt, shown)
+    if not real:
+        return passed(name, prompt, shown)
+    if not answer.text.strip() and not any(part.get("audio") for part in answer.parts):
+        return failed(name, f"the answer is empty ({answer.tokens} tokens were counted)", prompt)
+    if is_one_token(answer):
+        return failed(name, "the answer is one token over and over", prompt, shown)
+    if answer.finish not in FINISHED:
+        return failed(
+            name, f"it ended for the reason {answer.finish!r}, expected stop or length", prompt, shown
+        )
+    return passed(name, prompt, shown)
+
+
+def same(name: str, first: Exchange, second: Exchange) -> Check:
+    """The same request twice at temperature 0; a difference proves nothing, and passes nothing."""
+    one, two = read(first), read(second)
+    if second.why or one is None or two is None:
+        return failed(name, f"the second time there was no answer: {second.why}")
+    if one.text == two.text:
+        return passed(name)
+    return unsure(
+        name, "the same request got two answers", answer=f"{one.text[:_SHOWN]} | {two.text[:_SHOWN]}"
+    )
+
+
+def _pooling(asking: Asking) -> Check:
+    """Models that generate nothing: an embedding or pooled output of numbers."""
+    path = next((one for one in (EMBEDDINGS, POOLING) if one in asking.paths), None)
+    if path is None:
+        return unsure(
+            "generation", "the server has neither completions nor chat nor embeddings for this model"
+        )
+    exchange = asking.client.post(path, {"model": asking.name, "input": list(_PROMPTS[:2])})
+    if exchange.why:
+        return failed("generation", f"no answer: {exchange.why}", _PROMPTS[0])
+    try:
+        rows = [one.get("embedding", one.get("data")) for one in exchange.answer["data"]]
+        flat = [_numbers(row) for row in rows]
+    except (TypeError, KeyError, AttributeError, ValueError):
+        return failed("generation", "the answer holds no vectors", _PROMPTS[0], str(exchange.answer)[:_SHOWN])
+    if len(flat) != 2 or not all(flat) or any(number != number for row in flat for number in row):
+        return failed("generation", "a vector is empty or not a number", _PROMPTS[0])
+    if asking.real and flat[0] == flat[1]:
+        return failed("generation", "different texts got the same vector", _PROMPTS[0])
+    return passed("generation", _PROMPTS[0], f"{len(flat[0])} numbers", why=f"asked at {path}")
+
+
+def _numbers(row: Any) -> list[float]:
+    if isinstance(row, list):
+        return [number for part in row for number in _numbers(part)]
+    return [float(row)]
