@@ -27,7 +27,12 @@ def test_a_run_is_recorded_once_and_whole(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     id = add_run(store, tmp_path / "log")
     record, folder = store.find(id)
-    assert (record.gate, record.label, record.verdict, record.tree) == ("serve", "CPU dummy", "PASS", SUBJECT.tree)
+    assert (record.gate, record.label, record.verdict, record.tree) == (
+        "serve",
+        "CPU dummy",
+        "PASS",
+        SUBJECT.tree,
+    )
     assert record.log == {"path": f"runs/{id}/server.log", "sha256": record.log and record.log["sha256"]}
     assert sorted(path.name for path in folder.iterdir()) == [
         "command.json",
