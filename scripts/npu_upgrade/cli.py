@@ -1,7 +1,9 @@
 """The command line shared by all runbooks: parse, run one command, print its result.
 
 A command is a module of ``npu_upgrade.commands`` with ``HELP``, ``EXAMPLES``,
-``add_arguments(parser)`` and ``run(args) -> Result``.
+``add_arguments(parser)`` and ``run(args) -> Result``. A program lists its modules: ``audit`` is
+``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``, the command ``plan`` of a program
+that has a package of its own for what is not shared.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -53,7 +56,7 @@ def build_parser(prog: str, summary: str, commands: dict[str, ModuleType]) -> ar
             name,
             help=module.HELP,
             description=module.__doc__,
-            epilog=f"examples:\n{module.EXAMPLES}\n\n{EXIT_CODES}",
+            epilog=f"examples:\n{_for_program(module.EXAMPLES, prog)}\n\n{EXIT_CODES}",
             formatter_class=raw,
             allow_abbrev=False,
         )
@@ -72,6 +75,11 @@ def build_parser(prog: str, summary: str, commands: dict[str, ModuleType]) -> ar
         )
         sub.set_defaults(run=module.run)
     return parser
+
+
+def _for_program(examples: str, prog: str) -> str:
+    """The examples of a command that several programs have, for this one."""
+    return re.sub(r"\b(?:upgrade|adapt)\.py\b", prog, examples)
 
 
 def main(prog: str, summary: str, names: list[str], argv: list[str] | None = None) -> int:
@@ -95,9 +103,10 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
     invocation.note(prog, argv)
     try:
         # one command's start should not pay for what the others import
-        wanted = [name for name in names if argv[:1] == [name]] or names
-        commands = {name: importlib.import_module(f"npu_upgrade.commands.{name}") for name in wanted}
-        args = _parse(build_parser(prog, summary, commands), argv)
+        modules = {name.rpartition(".")[2]: name for name in names}
+        wanted = [name for name in modules if argv[:1] == [name]] or list(modules)
+        commands = {name: importlib.import_module(f"npu_upgrade.commands.{modules[name]}") for name in wanted}
+        args = parse(build_parser(prog, summary, commands), argv)
         as_text = args.format == "text" or (args.format == "auto" and as_text)
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
@@ -119,7 +128,7 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
     return result.verdict.exit_code
 
 
-def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """What follows ``--`` is for the program that a command starts: ``args.passed_on``."""
     own = argv[: argv.index("--")] if "--" in argv else argv
     args = parser.parse_args(own)

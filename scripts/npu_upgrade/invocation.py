@@ -20,11 +20,12 @@ def current() -> list[str]:
 
 
 def runnable(command: str, prog: str) -> str:
-    """``prog SUB ...`` with the interpreter and the place of the script, as a shell can run it.
+    """``PROGRAM SUB ...`` with the interpreter and the place of the script, as a shell can run it.
 
-    Left as it is when this process was not started as that script.
+    PROGRAM is this one or one beside it. Left as it is when this process was not started as ``prog``.
     """
-    script = Path(sys.argv[0])
-    if script.name != prog or not command.startswith(f"{prog} "):
+    script, (program, _, rest) = Path(sys.argv[0]), command.partition(" ")
+    beside = script.resolve().with_name(program)
+    if script.name != prog or beside.suffix != ".py" or not beside.is_file():
         return command
-    return f"{shlex.join(['python3', str(script.resolve())])} {command[len(prog) + 1 :]}"
+    return f"{shlex.join(['python3', str(beside)])} {rest}"

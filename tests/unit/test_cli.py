@@ -171,6 +171,24 @@ def test_only_the_chosen_command_is_imported(command, capsys):
     assert cli.main("upgrade.py", "Summary.", ["not_there", "tiny"], ["not_there"]) == 70
 
 
+def test_a_command_of_a_package(command, capsys):
+    command(lambda args: Result(Verdict.PASS, "another"), "adapt.tiny")
+    command(lambda args: Result(Verdict.PASS, "shared"))
+    for names, said in ((["adapt.tiny"], "another"), (["tiny"], "shared")):
+        assert cli.main("adapt.py", "Summary.", names, ["tiny"]) == 0
+        assert json.loads(capsys.readouterr().out)["summary"] == said
+
+
+def test_examples_and_the_next_command_name_the_program(command, capsys, monkeypatch):
+    command(passing)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPTS / "adapt.py")])
+    with pytest.raises(SystemExit):
+        cli.main("adapt.py", "Summary.", ["tiny"], ["tiny", "--help"])
+    assert "adapt.py tiny --count 3" in capsys.readouterr().out
+    cli.main("adapt.py", "Summary.", ["tiny"], ["tiny"])
+    assert json.loads(capsys.readouterr().out)["next"] == f"python3 {SCRIPTS / 'upgrade.py'} next"
+
+
 PROGRAM = """
     import sys
     from types import ModuleType

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -22,7 +23,14 @@ from npu_upgrade import cli
 from npu_upgrade.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
-COMMANDS: list[str] = runpy.run_path(str(ROOT / "scripts" / "upgrade.py"))["COMMANDS"]
+# the subcommands of each program, and the module of each
+COMMANDS: dict[str, dict[str, str]] = {
+    program: {
+        module.rpartition(".")[2]: module
+        for module in runpy.run_path(str(ROOT / "scripts" / program))["COMMANDS"]
+    }
+    for program in ("upgrade.py", "adapt.py")
+}
 TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 HEAD_KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
@@ -90,12 +98,13 @@ def unknown_commands(text: str) -> list[str]:
     """Subcommands, their long options, make targets and files of the skill that do not exist."""
     unknown = []
     for line in command_lines(text):
-        for name, rest in re.findall(r"upgrade\.py +([a-z][\w-]*)([^|;&#]*)", line):
-            if name not in COMMANDS:
-                unknown.append(f"upgrade.py {name}")
+        for program, name, rest in re.findall(r"((?:upgrade|adapt)\.py) +([a-z][\w-]*)([^|;&#]*)", line):
+            if name not in COMMANDS[program]:
+                unknown.append(f"{program} {name}")
                 continue
             options = re.findall(r"(?<!\S)--[a-z][\w-]*", rest)
-            unknown += [f"{name} {option}" for option in options if option not in options_of(name)]
+            known = options_of(program, name)
+            unknown += [f"{name} {option}" for option in options if option not in known]
         targets = re.findall(r"(?:^|[;&|] *|\$ )make +(?:[A-Z_]+=\S+ +)*([a-z][\w-]*)", line)
         unknown += [f"make {target}" for target in targets if target not in TARGETS]
         paths = re.findall(r"(?<![\w/.-])((?:scripts|references)/[\w./-]+\.(?:py|md))", line)
@@ -104,20 +113,24 @@ def unknown_commands(text: str) -> list[str]:
 
 
 @cache
-def options_of(name: str) -> set[str]:
+def options_of(program: str, name: str) -> set[str]:
     """The long options in the usage of a subcommand."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-        cli.main("upgrade.py", "", COMMANDS, [name, "--help"])
+        cli.main(program, "", list(COMMANDS[program].values()), [name, "--help"])
     usage = out.getvalue().partition("\n\n")[0]
     return {"--help", *re.findall(r"--[a-z][\w-]*", usage)}
 
 
-def examples(name: str) -> Iterator[list[str]]:
+def module_of(program: str, name: str) -> ModuleType:
+    """The module of a subcommand."""
+    return importlib.import_module(f"npu_upgrade.commands.{COMMANDS[program][name]}")
+
+
+def examples(module: ModuleType) -> Iterator[list[str]]:
     """The arguments of each example of a subcommand."""
-    module = importlib.import_module(f"npu_upgrade.commands.{name}")
     for line in module.EXAMPLES.replace("\\\n", " ").splitlines():
         words = shlex.split(re.split(r" [|>&;]", line)[0], comments=True)
-        start = next((place for place, word in enumerate(words) if word.endswith("upgrade.py")), None)
+        start = next((place for place, word in enumerate(words) if word.endswith(tuple(COMMANDS))), None)
         if start is not None:
             yield words[start + 1 :]
 
@@ -128,10 +141,11 @@ def needed(path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=COMMANDS)
-def name(request: pytest.FixtureRequest) -> str:
-    """Each subcommand."""
-    needed(ROOT / "scripts" / "npu_upgrade" / "commands" / f"{request.param}.py")
+@pytest.fixture(
+    params=[(program, name) for program, names in COMMANDS.items() for name in names], ids=" ".join
+)
+def command(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Each program with each of its subcommands."""
     return request.param
 
 
@@ -147,23 +161,27 @@ def test_document(document: Path) -> None:
     assert MACHINE.findall(text) == []
 
 
-def test_examples_are_accepted(name: str) -> None:
-    module = importlib.import_module(f"npu_upgrade.commands.{name}")
-    parser = cli.build_parser("upgrade.py", "", {name: module})
-    given = list(examples(name))
+def test_examples_are_accepted(command: tuple[str, str]) -> None:
+    program, name = command
+    module = module_of(program, name)
+    parser = cli.build_parser(program, "", {name: module})
+    given = list(examples(module))
     assert given
     for arguments in given:
         try:
-            parser.parse_args(arguments)
+            cli.parse(parser, arguments)
         except BadInput as error:
-            pytest.fail(f"upgrade.py {shlex.join(arguments)}: {error.what}")
+            pytest.fail(f"{program} {shlex.join(arguments)}: {error.what}")
 
 
-def test_help_from_another_folder(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "upgrade.py"), name, "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def test_help_from_another_folder(command: tuple[str, str], tmp_path: Path) -> None:
+    program, name = command
+    argv = [sys.executable, str(ROOT / "scripts" / program), name, "--help"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    assert f"upgrade.py {name}" in done.stdout
+    assert f"{program} {name}" in done.stdout
+    other = "adapt.py" if program == "upgrade.py" else "upgrade.py"
+    assert other not in done.stdout.partition("examples:")[2]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -224,6 +242,8 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         ("`upgrade.py next --format json`", []),
         ("`upgrade.py --help`, and upgrade.py anything in prose, make anything", []),
         ("`upgrade.py no-such`", ["upgrade.py no-such"]),
+        ("`adapt.py env list --format json`", []),
+        ("`adapt.py merge`", ["adapt.py merge"]),
         ("```\nupgrade.py next \\\n  --no-such 1 | tool --other\n```", ["next --no-such"]),
         ("```\nmake test\nmake PYTHON=x no-such\n```", ["make no-such"]),
         ("read `references/no-such.md`, run `scripts/upgrade.py`", ["references/no-such.md"]),

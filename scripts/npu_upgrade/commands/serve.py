@@ -16,11 +16,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade import invocation
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.gates.serving import explanation_text
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.job_record import into_job
-from npu_upgrade.gates.serving.launch import DUMMY
+from npu_upgrade.gates.serving.launch import DUMMY, REAL
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -66,15 +67,13 @@ def as_text(served: Served, result: dict[str, Any]) -> str:
 
 
 def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
-    program = "upgrade.py"
-    if served.verdict is Verdict.FAIL:
-        return shlex.join([program, "evidence", "show", result["run"], "--workspace", _workspace(wanted)])
-    launch = served.launch
-    again = [program, "serve", launch.model, "--python", str(launch.python)]
-    if served.verdict is Verdict.PASS and launch.load_format == DUMMY:
-        again += ["--load-format", "real"]
-        return shlex.join([*again, *(["--omni"] if launch.omni else []), "--", *launch.arguments])
-    return shlex.join([program, "evidence", "check", result["run"], "--workspace", _workspace(wanted)])
+    """After a dummy pass the same with real weights; else the evidence of this run."""
+    command = invocation.current()
+    if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in command:
+        command[command.index(DUMMY)] = REAL
+        return shlex.join(command)
+    action = "check" if served.verdict is Verdict.PASS else "show"
+    return shlex.join([command[0], "evidence", action, result["run"], "--workspace", _workspace(wanted)])
 
 
 def _workspace(wanted: Asked) -> str:

@@ -100,7 +100,9 @@ class Client:
             thread.join(_GRACE)
         status, answer, error = answered[0] if answered else (0, None, why)
         if status == 0 and method == "POST":
-            error = settled(self.broken) or error  # that the server is gone says more than that nobody answers
+            error = (
+                settled(self.broken) or error
+            )  # that the server is gone says more than that nobody answers
         exchange = Exchange(method, path, body, status, answer, error, round(time.monotonic() - started, 3))
         if keep or status > 200:  # while it starts, nobody answers
             self.exchanges.append(exchange)

@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Adapt a Hugging Face model to vllm-ascend: one subcommand per runbook step."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from npu_upgrade.envs.tools import ensure_tools
+
+# "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
+COMMANDS = [
+    "serve",
+    "explain",
+    "evidence",
+    "env",
+]
+
+if __name__ == "__main__":
+    ensure_tools()
+    from npu_upgrade.cli import main
+
+    sys.exit(main("adapt.py", __doc__, COMMANDS))

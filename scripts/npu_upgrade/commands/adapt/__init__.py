@@ -1,0 +1,1 @@
+"""The commands that only adapt.py has."""
