@@ -1,0 +1,179 @@
+"""The feature matrix: from the model, the release and a few starts to one row for each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from npu_upgrade.gates.features.applicable import (
+    NOT_PROVEN,
+    UNSUPPORTED,
+    VERIFIED,
+    best_way,
+    needs_request,
+    ruled_out,
+)
+from npu_upgrade.gates.features.capability import FEATURES, Capability, Way
+from npu_upgrade.gates.features.checkpoint import Checkpoint
+from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
+from npu_upgrade.gates.features.plan import start, with_needs
+from npu_upgrade.gates.features.started import Started, Starter
+from npu_upgrade.tables import table
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the matrix is made for. ``asked``: the user's own arguments of vllm serve. ``ranks``: tensor times
+    data parallel. ``more``: further arguments of a feature, such as the adapter of LoRA."""
+
+    model: Checkpoint
+    dummy: bool
+    on_cpu: bool
+    ranks: int = 1
+    asked: Sequence[str] = ()
+    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Matrix:
+    """``rows`` by feature; ``starts`` in their order; ``serves``: the model serves with nothing asked for."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    starts: list[Started] = field(default_factory=list)
+    serves: bool | None = None
+
+    def as_text(self) -> str:
+        head = ("feature", "status", "requested", "resolved", "evidence", "why")
+        cells = [
+            (
+                one.feature,
+                one.status,
+                *(_cell(text) for text in (one.requested, one.resolved, one.evidence, one.why)),
+            )
+            for one in self.rows.values()
+        ]
+        return table(head, cells)
+
+    def count(self, status: str) -> int:
+        return sum(row.status == status for row in self.rows.values())
+
+
+def make(
+    capabilities: Mapping[str, Capability], setting: Setting, starter: Starter, only: Iterable[str] = FEATURES
+) -> Matrix:
+    """All features at once first; when that does not serve, none, then each alone, then what worked together.
+
+    At most ``features + 3`` starts.
+    """
+    matrix = Matrix()
+    tried = _sorted_out(matrix, capabilities, setting, [name for name in FEATURES if name in set(only)])
+    if not tried:
+        return matrix
+    ways = {
+        name: best_way(capabilities[name], setting.model, setting.asked)
+        for name in capabilities
+        if capabilities[name].ways
+    }
+    run = _Run(matrix, capabilities, ways, setting, starter)
+    asked_for = [name for name in tried if needs_request(ways[name])]
+    if run.together("all", tried, asked_for) or not asked_for:
+        return _in_order(matrix)
+    if run.together("nothing", [name for name in tried if name not in asked_for], []):
+        run.alone(tried, asked_for)
+    return _in_order(matrix)
+
+
+def _sorted_out(
+    matrix: Matrix, capabilities: Mapping[str, Capability], setting: Setting, names: Sequence[str]
+) -> list[str]:
+    """Write down the features that no start can show; returns the others."""
+    tried = []
+    for name in names:
+        one = capabilities[name]
+        ruling = ruled_out(one, setting.model, setting.dummy, setting.on_cpu, setting.ranks)
+        if ruling:
+            matrix.rows[name] = ruled(name, ruling)
+        else:
+            tried.append(name)
+    return tried
+
+
+@dataclass
+class _Run:
+    matrix: Matrix
+    capabilities: Mapping[str, Capability]
+    ways: Mapping[str, Way]
+    setting: Setting
+    starter: Starter
+
+    def together(self, name: str, features: Sequence[str], asked_for: Sequence[str]) -> bool:
+        """One start; whether it served. All its features are judged by it, or said to be not proven."""
+        started = self._start(name, asked_for)
+        if not asked_for:
+            self.matrix.serves = started.served
+        for one in features:
+            self.matrix.rows[one] = self._row(one, started)
+        return started.served
+
+    def alone(self, tried: Sequence[str], asked_for: Sequence[str]) -> None:
+        """Each feature that needs asking for by itself; then those that serve together, when that is new."""
+        working = []
+        for name in asked_for:
+            started = self._start(name, [name])
+            self.matrix.rows[name] = self._row(name, started)
+            if started.served:
+                working.append(name)
+        if 1 < len(working) < len(asked_for):
+            started = self._start("those that work", working)
+            if started.served:
+                self._better(tried, started, working)
+            else:
+                self._note(working, started)
+
+    def _better(self, tried: Sequence[str], started: Started, working: Sequence[str]) -> None:
+        for name in tried:
+            if name in working or not needs_request(self.ways[name]):
+                row = self._row(name, started)
+                if row.status == VERIFIED or self.matrix.rows[name].status != VERIFIED:
+                    self.matrix.rows[name] = row
+
+    def _note(self, working: Sequence[str], started: Started) -> None:
+        """What works alone and not together is said in each row."""
+        for name in working:
+            row = self.matrix.rows[name]
+            others = ", ".join(one for one in working if one != name)
+            why = f"{row.why}; " if row.why else ""
+            self.matrix.rows[name] = Row(
+                row.feature,
+                row.status,
+                row.requested,
+                row.resolved,
+                row.evidence,
+                f"{why}alone only: not together with {others} ({started.shown_log})",
+            )
+
+    def _start(self, name: str, features: Sequence[str]) -> Started:
+        number = len(self.matrix.starts) + 1
+        wanted = start(f"start-{number}", self.ways, features, self.setting.asked, self.setting.more)
+        started = self.starter(wanted)
+        self.matrix.starts.append(started)
+        return started
+
+    def _row(self, name: str, started: Started) -> Row:
+        one, way = self.capabilities[name], self.ways[name]
+        if started.served:
+            return judge(one, way, started, self.setting.dummy)
+        row = not_started(one, way, started)
+        others = [other for other in with_needs(started.start.features, self.ways) if other != name]
+        if row.status == UNSUPPORTED and (others or not needs_request(way)):
+            return Row(row.feature, NOT_PROVEN, row.requested, row.resolved, row.evidence, row.why)
+        return row
+
+
+def _in_order(matrix: Matrix) -> Matrix:
+    matrix.rows = {name: matrix.rows[name] for name in FEATURES if name in matrix.rows}
+    return matrix
+
+
+def _cell(text: str) -> str:
+    return text if len(text) <= 100 else text[:97] + "..."

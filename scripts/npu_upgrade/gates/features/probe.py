@@ -1,0 +1,168 @@
+"""What each feature is called in the sources at hand, and by what it would be proven."""
+
+from __future__ import annotations
+
+import re
+
+from npu_upgrade.gates.features import graph_source
+from npu_upgrade.gates.features.capability import (
+    ANSWER,
+    ARGUMENT,
+    AUTOMATIC,
+    FEATURES,
+    METRIC,
+    PROCESS,
+    RESOLVED,
+    Capability,
+    Proof,
+    Way,
+    logged,
+)
+from npu_upgrade.gates.features.constants import string_list, strings
+from npu_upgrade.gates.features.flags import flags
+from npu_upgrade.gates.features.log_calls import log_calls
+from npu_upgrade.gates.features.package import Package, Place
+from npu_upgrade.gates.features.settings import ENVIRONMENT, Setting, refuses_unknown_keys, settings
+
+_FLASHCOMM = r"(?:VLLM_ASCEND_)?ENABLE_FLASH_?COMM(?:_?V?1)?"
+_FLASHCOMM_ON = re.compile(r"(?<!\w)flash ?comm ?1? is enabled", re.IGNORECASE)
+_FLASHCOMM_OFF = re.compile(r"flash ?comm ?1? is (?:disabled|enabled, but)", re.IGNORECASE)
+_DRAFTS = r"vllm:spec_decode_num_(?:drafts|accepted_tokens)"
+_NO_VLLM = "the source of vLLM is not at hand"
+
+
+def probe(ascend: Package | None, vllm: Package | None) -> dict[str, Capability]:
+    """Feature -> capability, for a vllm-ascend on a vLLM, or for a vLLM alone."""
+    found = {
+        "graph": graph_source.probe(ascend, vllm),
+        "expert_parallel": _experts(vllm),
+        "flashcomm1": _flashcomm(ascend, vllm),
+        "mtp": _drafts(ascend, vllm),
+        "multimodal": _multimodal(vllm),
+        "quantization": _quantization(ascend, vllm),
+        "lora": _lora(ascend, vllm),
+    }
+    return {name: found[name] for name in FEATURES}
+
+
+def _missing(feature: str, vllm: Package | None, flag: str) -> Capability:
+    why = f"no option {flag} in {vllm.label}" if vllm else _NO_VLLM
+    return Capability(feature, known=vllm is not None, why=why)
+
+
+def _experts(vllm: Package | None) -> Capability:
+    flag = "--enable-expert-parallel"
+    place = flags(vllm).get(flag) if vllm else None
+    if vllm is None or place is None:
+        return _missing("expert_parallel", vllm, flag)
+    names = strings(vllm, "_ep{", "_EP", "v1/executor/")
+    workers = tuple(
+        Proof(PROCESS, rf"\bWorker\w*{text}\d+", f"a process Worker…{text}N", at) for text, at in names
+    )
+    said = re.compile(r"expert parallel\w* is enabled", re.IGNORECASE)
+    lines = logged(call for call in log_calls(vllm, "expert parallel") if said.search(call.text))
+    asked = Proof(RESOLVED, "enable_expert_parallel", "enable_expert_parallel=True", place)
+    return Capability(
+        "expert_parallel", True, (Way(ARGUMENT, flag, place),), ((asked,), (*workers[:1], *lines))
+    )
+
+
+def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
+    if ascend is None:
+        return Capability("flashcomm1", known=True, why="it is vllm-ascend's, which is not here")
+    found = settings(ascend, "flashcomm", _FLASHCOMM)
+    ways = tuple(_way(one) for one in found if one.used and _can_be_given(one, vllm))
+    calls = [call for call in log_calls(ascend, "flashcomm") if call.level != "debug"]
+    off = [call for call in calls if _FLASHCOMM_OFF.search(call.text)]
+    on = [call for call in calls if _FLASHCOMM_ON.search(call.text) and call not in off]
+    why = "" if ways else f"{ascend.label} has no setting for it"
+    if not ways and found:
+        why = f"{ascend.label} only warns about {found[0].name}: it is removed"
+    elif ways and not on:
+        why = f"{ascend.label} logs nothing when it is on"
+    strict = refuses_unknown_keys(ascend)
+    places = tuple(one for one in (strict, *(each.deprecated for each in found)) if one)
+    names = ("unknown keys of additional_config are refused",) if strict else ()
+    return Capability(
+        "flashcomm1", True, ways, (logged(on),), logged(off), names=names, why=why, places=places
+    )
+
+
+def _can_be_given(setting: Setting, vllm: Package | None) -> bool:
+    return setting.kind == ENVIRONMENT or vllm is None or "--additional-config" in flags(vllm)
+
+
+def _way(setting: Setting) -> Way:
+    assert setting.used is not None
+    value = "1" if setting.kind == ENVIRONMENT else True
+    note = f"deprecated: {setting.deprecated}" if setting.deprecated else ""
+    return Way(setting.kind, setting.name, setting.used, value, note)
+
+
+def _drafts(ascend: Package | None, vllm: Package | None) -> Capability:
+    flag = "--speculative-config"
+    place = flags(vllm).get(flag) if vllm else None
+    if vllm is None or place is None:
+        return _missing("mtp", vllm, flag)
+    methods = [at for _text, at in strings(vllm, '"mtp"', "mtp", "config/")]
+    proposers = [at for _text, at in strings(ascend, '"mtp"', "mtp")] if ascend else methods
+    lacking = vllm if not methods else ascend if not proposers else None
+    if lacking:
+        return Capability("mtp", known=True, why=f"{lacking.label} knows no speculative method mtp")
+    names = sorted(set(strings(vllm, "spec_decode_num", _DRAFTS, "v1/")), reverse=True)
+    counted = {name: Proof(METRIC, name, f"{name} > 0", at) for name, at in names}
+    way = Way(ARGUMENT, flag, place, {"method": "mtp", "num_speculative_tokens": 1})
+    groups = tuple((one,) for one in counted.values())
+    return Capability("mtp", True, (way,), groups, places=(methods[0], proposers[0]))
+
+
+def _multimodal(vllm: Package | None) -> Capability:
+    flag = "--limit-mm-per-prompt"
+    place = flags(vllm).get(flag) if vllm else None
+    if vllm is None or place is None:
+        return _missing("multimodal", vllm, flag)
+    answer = Proof(ANSWER, "image", "a request with an image is answered", place)
+    return Capability("multimodal", True, (Way(AUTOMATIC, flag, place),), ((answer,),))
+
+
+def _quantization(ascend: Package | None, vllm: Package | None) -> Capability:
+    flag = "--quantization"
+    place = flags(vllm).get(flag) if vllm else None
+    if vllm is None or place is None:
+        return _missing("quantization", vllm, flag)
+    names, at = string_list(ascend, "supported_quantization") if ascend else ((), None)
+    if not names:
+        names, at = string_list(vllm, "QuantizationMethods", "model_executor/layers/quantization/")
+    asked = Proof(RESOLVED, "quantization", "quantization=METHOD", place)
+    said = re.compile(r"using .*quantization", re.IGNORECASE)
+    calls = log_calls(ascend, "quantization now", below="quantization/") if ascend else ()
+    lines = logged(call for call in calls if call.level == "info" and said.search(call.text))
+    return Capability(
+        "quantization",
+        True,
+        (Way(AUTOMATIC, flag, place),),
+        ((asked,), *((lines,) if lines else ())),
+        names=names,
+        places=(at,) if at else (),
+    )
+
+
+def _lora(ascend: Package | None, vllm: Package | None) -> Capability:
+    flag, modules = "--enable-lora", "--lora-modules"
+    known = flags(vllm) if vllm else {}
+    if vllm is None or flag not in known or modules not in known:
+        return _missing("lora", vllm, flag if flag not in known else modules)
+    wrappers = _wrappers(ascend) if ascend else [known[flag]]
+    if not wrappers:
+        return Capability("lora", known=True, why="its platform names no get_punica_wrapper")
+    answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered", known[modules])
+    ways = (Way(ARGUMENT, flag, known[flag]),)
+    return Capability("lora", True, ways, ((answer,),), places=(wrappers[0],))
+
+
+def _wrappers(ascend: Package) -> list[Place]:
+    found = []
+    for path, text in ascend.holding("def get_punica_wrapper"):
+        line = text[: text.index("def get_punica_wrapper")].count("\n") + 1
+        found.append(Place(path, line))
+    return found
