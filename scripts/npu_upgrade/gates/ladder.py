@@ -49,13 +49,15 @@ class Ladder:
         return _NARROWS[serving.step] if serving else ""
 
 
-def descend(starter: Starter, modalities: Sequence[str], asked: Sequence[str] = ()) -> Ladder:
+def descend(
+    starter: Starter, modalities: Sequence[str], asked: Sequence[str] = (), ladder: Ladder | None = None
+) -> Ladder:
     """Start again, each time with less than before, and stop at the first that serves: at most four starts.
 
     ``modalities`` are those the model takes beside text, ``asked`` the arguments of the start that failed. A
-    step that changes nothing is left out.
+    step that changes nothing is left out. ``ladder`` is filled as the starts are made.
     """
-    ladder = Ladder()
+    ladder = ladder or Ladder()
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     first_root: str | None = None

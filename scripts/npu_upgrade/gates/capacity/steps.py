@@ -98,8 +98,9 @@ def climb(
             why = f"{number} sequences were not served"
             capacity.steps += [Step(wanted, one, NOT_TRIED, why) for one in rest]
             break
-    if at_most and (served := capacity.practical) and (most := capacity.theoretical) and most > served:
-        _serve(capacity, starter, _whole(most), sequences[0], most)
+    most, served = _whole(capacity.theoretical or 0), capacity.practical
+    if at_most and served and most > served:
+        _serve(capacity, starter, most, sequences[0], most)
     return capacity
 
 

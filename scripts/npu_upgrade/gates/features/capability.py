@@ -68,9 +68,9 @@ class Proof:
 class Capability:
     """What one release has of a feature.
 
-    ``ways`` best first. All ``proofs`` groups are needed, one of each group is enough. ``against``: lines that
-    say that the feature was taken away; ``lowered``: that it became less. ``names``: what else the source
-    accepts, such as methods of quantization. ``known``: whether the sources at hand could say anything.
+    ``ways`` best first. All ``proofs`` groups are needed, one of each group is enough. ``against``: lines
+    that say that the feature was taken away; ``lowered``: that it became less. ``names``: what else the
+    source accepts, such as methods of quantization. ``known``: whether the sources could say anything.
     """
 
     feature: str

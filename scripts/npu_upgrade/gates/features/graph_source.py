@@ -15,7 +15,7 @@ from npu_upgrade.pycode.walk import walk
 
 _SWITCH = "--enforce-eager"
 _CAPTURED = re.compile(r"graph captur\w* finished", re.IGNORECASE)
-_REPLAYED = re.compile(r"graph replay|replay\w* \w*graph", re.IGNORECASE)
+_REPLAYED = re.compile(r"graph replay|replay\w* .{0,20}graph", re.IGNORECASE)
 _DRAFT = re.compile(r"draft|eagle|speculat", re.IGNORECASE)
 
 
@@ -28,8 +28,10 @@ def probe(ascend: Package | None, vllm: Package | None) -> Capability:
         return Capability("graph", known=True, why=why)
     replayed = [call for call in log_calls(ascend, "replay") if _is_replay(call)]
     captured = [call for one in packages for call in log_calls(one, "captur") if _CAPTURED.search(call.text)]
+    shown = (logged(captured), logged(replayed, after_ready=True))
     if not switch:
-        return Capability("graph", known=vllm is not None, why=f"no option {_SWITCH} in vLLM's source")
+        why = f"no option {_SWITCH} in vLLM's source"
+        return Capability("graph", known=vllm is not None, proofs=shown, why=why)
     eager = Proof(RESOLVED, "enforce_eager", "enforce_eager=False", switch)
     taken = [call for one in packages for call in _downgrades(one, "NONE")]
     lowered = [call for one in packages for call in _downgrades(one, "PIECEWISE")]
@@ -37,7 +39,7 @@ def probe(ascend: Package | None, vllm: Package | None) -> Capability:
         "graph",
         known=True,
         ways=(Way(DEFAULT, _SWITCH, switch),),
-        proofs=((eager,), logged(captured), logged(replayed, after_ready=True)),
+        proofs=((eager,), *shown),
         against=logged(taken),
         lowered=logged(lowered),
         names=_modes(vllm) if vllm else (),

@@ -9,6 +9,7 @@ from npu_upgrade.gates.features.applicable import (
     NOT_PROVEN,
     UNSUPPORTED,
     VERIFIED,
+    Ruling,
     best_way,
     needs_request,
     ruled_out,
@@ -24,7 +25,8 @@ from npu_upgrade.tables import table
 @dataclass(frozen=True)
 class Setting:
     """What the matrix is made for. ``asked``: the user's own arguments of vllm serve. ``ranks``: tensor times
-    data parallel. ``more``: further arguments of a feature, such as the adapter of LoRA."""
+    data parallel. ``more``: further arguments of a feature, such as the adapter of LoRA; ``lacking``: what a
+    feature needs and does not have."""
 
     model: Checkpoint
     dummy: bool
@@ -32,6 +34,7 @@ class Setting:
     ranks: int = 1
     asked: Sequence[str] = ()
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,13 +62,18 @@ class Matrix:
 
 
 def make(
-    capabilities: Mapping[str, Capability], setting: Setting, starter: Starter, only: Iterable[str] = FEATURES
+    capabilities: Mapping[str, Capability],
+    setting: Setting,
+    starter: Starter,
+    only: Iterable[str] = FEATURES,
+    matrix: Matrix | None = None,
 ) -> Matrix:
     """All features at once first; when that does not serve, none, then each alone, then what worked together.
 
-    At most ``features + 3`` starts.
+    At most ``features + 3`` starts. ``matrix`` is filled as they are made, so that it holds what was found
+    when one of them raises.
     """
-    matrix = Matrix()
+    matrix = matrix or Matrix()
     tried = _sorted_out(matrix, capabilities, setting, [name for name in FEATURES if name in set(only)])
     if not tried:
         return matrix
@@ -91,6 +99,9 @@ def _sorted_out(
     for name in names:
         one = capabilities[name]
         ruling = ruled_out(one, setting.model, setting.dummy, setting.on_cpu, setting.ranks)
+        lacking = setting.lacking.get(name)
+        if ruling is None and lacking:
+            ruling = Ruling(NOT_PROVEN, lacking, "")
         if ruling:
             matrix.rows[name] = ruled(name, ruling)
         else:

@@ -7,21 +7,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree, open_source
-
-_SECONDS = 60
-_FIND = """
-import importlib.util, sys
-sys.path = [entry for entry in sys.path if entry]
-spec = importlib.util.find_spec(sys.argv[1])
-print((spec and spec.submodule_search_locations or [""])[0])
-"""
 
 
 @dataclass(frozen=True, order=True)
@@ -83,23 +74,9 @@ def given(spec: str, name: str) -> Package:
     return Package(name, tree)
 
 
-def installed(python: Path, name: str) -> Package | None:
-    """The package as ``python`` would import it; None when it has none.
-
-    Raises :class:`BadInput` when the interpreter does not run.
-    """
-    try:
-        done = subprocess.run(
-            [python, "-c", _FIND, name], capture_output=True, text=True, timeout=_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BadInput(
-            f"{python} could not say where {name} is: {error}",
-            expected="the interpreter that serves",
-            try_="--python /path/to/venv/bin/python",
-        ) from error
-    folder = done.stdout.strip()
-    return Package(name, open_source(f"dir:{Path(folder).parent}")) if folder else None
+def installed_package(folder: Path, name: str) -> Package:
+    """The package ``name`` whose files are in ``folder``."""
+    return Package(name, open_source(f"dir:{folder.parent}"))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,130 @@
+"""A LoRA adapter to ask for: the user's, or one with random weights that fits the checkpoint.
+
+A random adapter shows that adapters are loaded, routed to and applied; of a real one it says nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import random
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_upgrade.errors import BadInput
+from npu_upgrade.files import write_atomic, write_json
+from npu_upgrade.gates.features.checkpoint import header
+from npu_upgrade.gates.serving.checks import Check, failed, passed
+from npu_upgrade.gates.serving.requests import Client
+
+NAME = "gate-lora"
+_TARGETS = ("q_proj", "o_proj", "down_proj", "query_key_value", "qkv_proj")
+_FLOATS = ("F32", "F16", "BF16")
+_RANK, _LAYERS, _DEVIATION = 8, 4, 0.5
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM's --max-lora-rank takes
+_PROMPT = "The capital of France is"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """``rank`` of its matrices; ``random``: it was made here."""
+
+    folder: Path
+    rank: int
+    random: bool = False
+
+    def arguments(self) -> tuple[str, ...]:
+        """What vllm serve needs beside ``--enable-lora``."""
+        enough = next((one for one in _RANKS if one >= self.rank), self.rank)
+        more = ("--max-lora-rank", str(enough)) if enough > 16 else ()
+        return ("--lora-modules", f"{NAME}={self.folder}", *more)
+
+
+def given(folder: Path) -> Adapter:
+    """The user's adapter; raises :class:`BadInput` when it is none."""
+    path = folder / "adapter_config.json"
+    try:
+        rank = json.loads(path.read_text("utf-8"))["r"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{folder} is no LoRA adapter: {error}",
+            expected="a folder with adapter_config.json, which has r, and the adapter's weights",
+            try_="another folder, or leave --lora out to have a random adapter made",
+        ) from error
+    if not isinstance(rank, int) or rank < 1:
+        raise BadInput(f"r of {path} is {rank!r}", expected="a positive number", try_="another adapter")
+    return Adapter(folder.absolute(), rank)
+
+
+def make(model: Path, folder: Path) -> Adapter | None:
+    """A random adapter for the first layers; None when the checkpoint has no weight that adapters change."""
+    shapes = _shapes(model)
+    target = next((one for one in _TARGETS if any(f".{one}." in name for name in shapes)), None)
+    chosen = [name for name in sorted(shapes) if f".{target}." in name][:_LAYERS] if target else []
+    if not chosen:
+        return None
+    tensors: dict[str, tuple[int, int]] = {}
+    for name in chosen:
+        outer, inner = shapes[name]
+        stem = "base_model.model." + name.removesuffix(".weight")
+        tensors[f"{stem}.lora_A.weight"] = (_RANK, inner)
+        tensors[f"{stem}.lora_B.weight"] = (outer, _RANK)
+    write_atomic(folder / "adapter_model.safetensors", _safetensors(tensors))
+    config = {
+        "peft_type": "LORA",
+        "r": _RANK,
+        "lora_alpha": _RANK,
+        "target_modules": [target],
+        "bias": "none",
+    }
+    write_json(folder / "adapter_config.json", config | {"base_model_name_or_path": str(model)})
+    return Adapter(folder.absolute(), _RANK, random=True)
+
+
+def ask(client: Client, name: str) -> list[Check]:
+    """The check ``lora``: the adapter is listed, and a request to its name is answered."""
+    if NAME not in client.models():
+        return [failed("lora", f"the server does not list the adapter {NAME}")]
+    body = {"prompt": _PROMPT, "max_tokens": 16, "temperature": 0}
+    with_it, without = (client.post("/v1/completions", body | {"model": one}) for one in (NAME, name))
+    for exchange in (with_it, without):
+        if exchange.why:
+            return [failed("lora", f"no answer: {exchange.why}", _PROMPT)]
+    try:
+        texts = [one.answer["choices"][0]["text"] for one in (with_it, without)]
+    except (KeyError, IndexError, TypeError):
+        return [failed("lora", "the answer is no completion", _PROMPT)]
+    said = "another answer than without it" if texts[0] != texts[1] else "the same answer as without it"
+    return [passed("lora", _PROMPT, str(texts[0])[:200], why=said)]
+
+
+def _shapes(model: Path) -> dict[str, list[int]]:
+    """The matrices of floats in the files of the checkpoint."""
+    found = {}
+    for path in sorted(model.glob("*.safetensors")):
+        for name, value in header(path).items():
+            if (
+                value.get("dtype") in _FLOATS
+                and len(value.get("shape", ())) == 2
+                and name.endswith(".weight")
+            ):
+                found[name] = value["shape"]
+    return found
+
+
+def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:
+    """Random tensors in 32-bit floats: a length, a header in JSON, the values."""
+    chance = random.Random(0)
+    values = {
+        name: array.array("f", (chance.gauss(0, _DEVIATION) for _ in range(rows * columns)))
+        for name, (rows, columns) in shapes.items()
+    }
+    head, place = {}, 0
+    for name, value in values.items():
+        size = len(value) * value.itemsize
+        head[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [place, place + size]}
+        place += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(value.tobytes() for value in values.values())
