@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
             metrics=counters(capabilities.values()),
         )
         matrix, ladder = Matrix(), Ladder()
-        stopped = _stopping(lambda: _play(args, matrix, ladder, capabilities, setting, servers))
+        stopped = stopping(lambda: _play(args, matrix, ladder, capabilities, setting, servers))
         return _finish(wanted, capabilities, matrix, ladder, servers, stopped)
 
 
@@ -141,7 +141,7 @@ def _play(
         descend(servers, setting.model.modalities().value, setting.asked, ladder)
 
 
-def _stopping(play: Callable[[], None]) -> Blocked | KeyboardInterrupt | None:
+def stopping(play: Callable[[], object]) -> Blocked | KeyboardInterrupt | None:
     """Run it; what ended it early is said, so that what was done before is recorded."""
     try:
         play()

@@ -47,10 +47,16 @@ class Asked:
     store: Store
 
 
-def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the interpreter that serves it, and how it is started and judged."""
+def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """The model, the interpreter that serves it, and how it is started and judged.
+
+    ``optional``: the command does something without a model, too.
+    """
     parser.add_argument(
-        "model", metavar="MODEL", help=f"its folder, a name below {MODEL_ROOT}, or a Hugging Face id"
+        "model",
+        nargs="?" if optional else None,
+        metavar="MODEL",
+        help=f"its folder, a name below {MODEL_ROOT}, or a Hugging Face id",
     )
     parser.set_defaults(passed_on=[])  # what follows -- goes to vllm serve as it is
     parser.add_argument(

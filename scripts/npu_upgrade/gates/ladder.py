@@ -74,17 +74,20 @@ def descend(
             arguments = (*arguments, _TEXT_ONLY, json.dumps(dict.fromkeys(modalities, 0)))
         started = starter(Start(f"ladder-{len(ladder.starts) + 1}", (), arguments, environment))
         ladder.starts.append(started)
-        root = started.root and str(started.root.get("id"))
-        first_root = first_root or root
+        first_root = first_root or _root(started)
         ladder.rungs.append(_rung(step, started, first_root))
         if started.served:
             break
     return ladder
 
 
+def _root(started: Started) -> str | None:
+    return str(started.root.get("id")) if started.root else None
+
+
 def _rung(step: str, started: Started, first_root: str | None) -> Rung:
     state = "PASS" if started.served else started.verdict.value
-    root = started.root and str(started.root.get("id"))
+    root = _root(started)
     if started.served:
         why = f"it serves with this; the cause is narrowed to: {_NARROWS[step]}"
     elif root and root != first_root:

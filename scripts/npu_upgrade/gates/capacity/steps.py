@@ -84,12 +84,14 @@ def climb(
     length: int = LENGTH,
     sequences: Sequence[int] = SEQUENCES,
     at_most: bool = True,
+    capacity: Capacity | None = None,
 ) -> Capacity:
     """Serve ``length`` with each number of ``sequences`` until one does not; then the longest that fits.
 
     ``at_most``: whether to try the theoretical maximum, one more start, where it is beyond what was served.
+    ``capacity`` is filled as the starts are made.
     """
-    capacity = Capacity(promised)
+    capacity = capacity or Capacity(promised)
     wanted = min(length, promised) if promised else length
     for number in sequences:
         wanted = _serve(capacity, starter, wanted, number, length)
