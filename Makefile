@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners docs
+.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners docs validate validate-npu
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,6 +43,17 @@ bench-emulator: ## released pairs, seeded defects and natural upgrades on emulat
 
 bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.runners $(BENCH_ARGS)
+
+# $(call given,OPTION,VALUE) is the option when the variable is set
+given = $(if $(2),$(1) "$(2)")
+
+validate: ## climb the ladder this machine can: static, emulated, CPU dummy, CPU real (VALIDATE_ARGS="--rungs static")
+	@$(call in_env,tools) "$$python" scripts/upgrade.py validate --format text $(VALIDATE_ARGS)
+
+validate-npu: ## all gates on hardware (MODEL=, GATES=, TP=, MATRIX=, RAY=, VALIDATE_ARGS=)
+	@$(call in_env,tools) "$$python" scripts/upgrade.py validate --npu --format text $(call given,--model,$(MODEL)) \
+	  $(call given,--gates,$(GATES)) $(call given,--tp,$(TP)) $(call given,--matrix,$(MATRIX)) \
+	  $(call given,--ray,$(RAY)) $(VALIDATE_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

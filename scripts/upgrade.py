@@ -10,7 +10,7 @@ from npu_upgrade.envs.tools import ensure_tools
 
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
-    *("features", "capacity"),
+    *("features", "capacity", "validate"),
     *("blocks", "explain", "evidence", "env", "status", "next"),
 ]
 

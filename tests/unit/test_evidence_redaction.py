@@ -140,3 +140,8 @@ def test_a_planted_secret_is_nowhere(secret: str) -> None:
         for path in (root / "store").rglob("*"):
             if path.is_file():
                 assert not [form for form in forms if form in path.read_bytes()], path
+
+
+def test_the_shells_folders_are_no_passwords() -> None:
+    redactor = Redactor({"PWD": "/home/me/work", "OLDPWD": "/home/me", "DB_PWD": "hunter22"})
+    assert redactor.text("in /home/me/work with hunter22") == "in /home/me/work with [redacted]"

@@ -143,7 +143,7 @@ def asked(args: argparse.Namespace) -> Asked:
         | {name: _seconds(name, text) for name, text in _pairs(args.budget, "--budget", BUDGETS)},
         requests=load(args.gate) if args.gate else (),
     )
-    python = _python(args.python)
+    python = named_python(args.python)
     launch = Launch(
         model=_model(args.model),
         python=python,
@@ -221,7 +221,8 @@ def _model(text: str) -> str:
     return str(below) if below.is_dir() else text
 
 
-def _python(text: str) -> Path:
+def named_python(text: str) -> Path:
+    """The interpreter that ``--python`` names; raises :class:`Blocked` where auto finds none."""
     kind, _, version = text.partition(":")
     if kind == "cpu":
         return cpu_python(version or DEFAULT)

@@ -27,6 +27,7 @@ _NO_SECRET = re.compile(
     r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*|(?:stop|eos|bos|pad|image)_token\w*",
     re.IGNORECASE,
 )
+_FOLDERS = ("PWD", "OLDPWD")  # a shell's folders, no passwords
 _KEPT = re.compile(
     r"(?:VLLM|ASCEND|HCCL|NPU|TORCH|PYTORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|OMP|MKL|GLOO|NCCL|CUDA|RAY|ATB|LCCL|TASK"
     r"|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE)(?:_\w+)?"
@@ -56,6 +57,8 @@ _SHAPES = [
 def is_secret_name(name: str) -> bool:
     """Whether a value of that name is a secret: HF_TOKEN and --api-key, not max_tokens and --tokenizer."""
     plain = name.lstrip("-")
+    if plain in _FOLDERS:
+        return False
     return bool(_SECRET_NAME.search(plain)) and not _NO_SECRET.fullmatch(plain)
 
 

@@ -14,6 +14,7 @@ from npu_upgrade.gates.serving.installed import Installed
 NPU, GPU, CPU, EMULATED = "npu", "gpu", "cpu", "npu emulated"
 _USAGE = re.compile(r"(\d+)\s*/\s*(\d+)\s*\|\s*$")
 _CHIP = re.compile(r"^\|\s*(\d+)\s+(\S*(?:910|310|950|Ascend)\S*)\s*\|", re.MULTILINE)
+_DEVICES = Path("/dev")
 _TOLERANCE = 256  # MiB that the driver may keep
 
 
@@ -39,16 +40,19 @@ def detect(installed: Installed, emulated: bool = False) -> Device:
         return Device(EMULATED)
     if "vllm_ascend" in installed.imports:
         names = _CHIP.findall(_npu_smi() or "")
-        return Device(
-            NPU, names[0][1] if names else "", len(names) or len(list(Path("/dev").glob("davinci[0-9]*")))
-        )
+        return Device(NPU, names[0][1] if names else "", len(names) or npu_count())
     return Device(CPU if "cpu" in installed.versions.get("vllm", "") else GPU)
+
+
+def npu_count() -> int:
+    """How many NPUs the driver of this machine shows."""
+    return len(list(_DEVICES.glob("davinci[0-9]*")))
 
 
 def missing_for_npu(installed: Installed | None) -> list[str]:
     """What an NPU run lacks on this machine; empty when all is there."""
     lacks = []
-    if not list(Path("/dev").glob("davinci[0-9]*")):
+    if not npu_count():
         lacks.append("no NPU: there is no /dev/davinci*")
     if not shutil.which("npu-smi"):
         lacks.append("npu-smi is not on PATH (the driver's tools)")

@@ -24,7 +24,7 @@ from npu_upgrade.gates.serving.log_lines import read as read_log
 from npu_upgrade.gates.serving.preflight import choose_port
 from npu_upgrade.gates.serving.quality import read as read_answer
 from npu_upgrade.gates.serving.requests import Client, Exchange, counted
-from npu_upgrade.gates.serving.resolved import kv_cache, resolved
+from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, start, stop
 from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
@@ -83,7 +83,7 @@ class Served:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        return resolved(self.config)
+        return resolved(self.config) or logged(self.log)
 
     @property
     def kv_cache(self) -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def _configured(client: Client, served: Served) -> list[Check]:
     served.config = client.config()
     load = served.resolved.get("load_format")
     if load is None:
-        return [unsure("configuration", "the server does not tell its configuration (no /server_info)")]
+        return [unsure("configuration", "neither the server nor its log tells the configuration")]
     if (load == "dummy") != (served.launch.load_format != REAL):
         return [failed("configuration", f"it loads {load!r} weights, asked for {served.launch.load_format}")]
     return [passed("configuration")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,8 +57,11 @@ class Launch:
         if not self.overlay:
             found.pop("PYTHONPATH", None)
         found["VLLM_SERVER_DEV_MODE"] = "1"  # the server then tells its resolved configuration
-        found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
-        return found | dict(self.environment)
+        places = [str(self.python.parent), found.get("PATH", os.defpath)]
+        if not shutil.which("uv", path=os.pathsep.join(places)):
+            # to tell its configuration vLLM lists its packages, with pip or uv, and raises without both
+            places.append(str(Path(sys.executable).parent))
+        return found | {"PATH": os.pathsep.join(places)} | dict(self.environment)
 
 
 def check(launch: Launch) -> None:

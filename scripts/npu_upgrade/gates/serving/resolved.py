@@ -33,6 +33,19 @@ _PLACES = {
     "additional_config": ("additional_config",),
     "device": ("device_config", "device_type"),
 }
+_STARTS = "LLM engine"
+_LOGGED = {
+    "dtype": "dtype",
+    "max_model_len": "max_seq_len",
+    "load_format": "load_format",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "pipeline_parallel_size": "pipeline_parallel_size",
+    "data_parallel_size": "data_parallel_size",
+    "quantization": "quantization",
+    "enforce_eager": "enforce_eager",
+    "trust_remote_code": "trust_remote_code",
+    "device": "device_config",
+}
 _CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 _MISSING = object()
@@ -50,6 +63,27 @@ def resolved(config: dict[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("dtype"), str):
         found["dtype"] = found["dtype"].removeprefix("torch.")
     return found
+
+
+def logged(log: Path) -> dict[str, Any]:
+    """The settings that the engine logs when it starts, for a server that does not tell them."""
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        line = next((one for one in stream if _STARTS in one and "with config:" in one), "")
+    found = {}
+    for name, key in _LOGGED.items():
+        said = re.search(rf"[ (]{key}=('[^']*'|[^,() ]+)", line)
+        if said:
+            found[name] = _value(said[1])
+    if isinstance(found.get("dtype"), str):
+        found["dtype"] = found["dtype"].removeprefix("torch.")
+    return found
+
+
+def _value(text: str) -> Any:
+    plain = text.strip("'")
+    if plain in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[plain]
+    return int(plain) if plain.isdigit() else plain
 
 
 def kv_cache(log: Path) -> dict[str, Any] | None:

@@ -1,0 +1,196 @@
+"""Climb the ladder of gates: what this machine can prove, or on NPUs everything.
+
+Without an NPU: static (audit), emulated dry-run (emulate), CPU with dummy weights, CPU with real weights,
+each labelled so; what the machine cannot do is BLOCKED and the rest goes on. With --npu: for every cell of
+a matrix dummy weights, real weights, features, capacity and accuracy; BLOCKED with what is missing where
+there is no NPU. Only NPU real signs a model off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.commands.serving_arguments import named_python
+from npu_upgrade.deliver.job import find_workspace
+from npu_upgrade.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.gates.checkpoints import tiny
+from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
+from npu_upgrade.gates.serving.installed import Installed, probe
+from npu_upgrade.gates.validation import matrix, on_ray
+from npu_upgrade.gates.validation.ladder import NAMES, Subject, rungs
+from npu_upgrade.gates.validation.matrix import GATES, Cell
+from npu_upgrade.gates.validation.rungs import Outcome, cell_rung, climb, together
+from npu_upgrade.paths import WORKSPACE_DIR
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "climb the ladder of gates this machine can, or on NPUs all of them"
+EXAMPLES = """  upgrade.py validate
+  upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
+  upgrade.py validate --rungs cpu-dummy,cpu-real --model ./my-model
+  upgrade.py validate --npu --model /models/Qwen3-8B --tp 1,2 --gates dummy,real
+  upgrade.py validate --npu --matrix matrix.yaml --ray auto"""
+_RELEASED = (
+    "pypi:vllm-omni==0.24.0",
+    "pypi:vllm-ascend==0.24.0rc1",
+)  # what is validated where there is no job
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--npu", action="store_true", help="the ladder of a machine with NPUs")
+    parser.add_argument(
+        "--model", default="", metavar="MODEL", help="the model; with --matrix, part of its name"
+    )
+    parser.add_argument(
+        "--rungs", default=",".join(NAMES), metavar="LIST", help=f"without --npu: some of {','.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--omni", metavar="SPEC", help="without --npu: the vllm-omni (default: the workspace's upgrade)"
+    )
+    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to it")
+    parser.add_argument(
+        "--matrix",
+        type=Path,
+        metavar="FILE",
+        help="with --npu: models, sizes and gates (references/serving.md)",
+    )
+    parser.add_argument("--gates", default="", metavar="LIST", help=f"with --npu: some of {','.join(GATES)}")
+    parser.add_argument("--tp", default="", metavar="LIST", help="with --npu: tensor-parallel sizes")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="with --npu: cells as tasks of this Ray cluster (auto: the running one)",
+    )
+    parser.add_argument(
+        "--python",
+        default="",
+        metavar="PYTHON",
+        help="the interpreter that serves (default: cpu; with --npu: of the vllm on PATH)",
+    )
+    add_workspace_argument(parser)
+    parser.set_defaults(passed_on=[])  # what follows -- goes to every vllm serve
+
+
+def run(args: argparse.Namespace) -> Result:
+    """The worst verdict of what ran; BLOCKED when nothing could."""
+    if args.npu:
+        return _on_npus(args)
+    names = _split(args.rungs)
+    if unknown := [name for name in names if name not in NAMES]:
+        raise BadInput(
+            f"no rung is called {', '.join(unknown)}", expected=", ".join(NAMES), try_="one of those"
+        )
+    return _result(
+        climb(rungs(_subject(args, names), tuple(names))),
+        "this machine has no NPU gates: make validate-npu on one",
+    )
+
+
+def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
+    workspace = args.workspace or find_workspace(Path.cwd())
+    omni, ascend = args.omni, args.ascend
+    if ascend is None and not (workspace / WORKSPACE_DIR / "current").is_file():
+        omni, ascend = _RELEASED
+    if args.omni and not args.ascend:
+        raise BadInput("--omni without --ascend", expected="the vllm-ascend it runs on", try_="--ascend SPEC")
+    own = not args.model and any(name.startswith("cpu") for name in names)
+    arguments = tuple(args.passed_on) or (("--enforce-eager", "--max-model-len", "256") if own else ())
+    try:
+        model = str(tiny("successor")) if own else args.model
+        expectations = Path(model) / "gate.yaml" if own else None
+    except Blocked:  # the rungs that serve say the same, each for itself; the others go on
+        model, expectations = "successor", None
+    return Subject(workspace, omni, ascend, model, expectations, args.python or "cpu", arguments)
+
+
+def _on_npus(args: argparse.Namespace) -> Result:
+    cells = _cells(args)
+    workspace = args.workspace or find_workspace(Path.cwd())
+    python = _interpreter(args.python or "auto", needed=bool(args.ray))
+    if args.ray:
+        planned = [cell_rung(cell, str(python), str(workspace)) for cell in cells]
+        return _result(
+            on_ray.run(
+                planned, [cell.tp for cell in cells], args.ray, str(python), workspace_store(workspace)
+            )
+        )
+    if lacks := missing_for_npu(_installed(python)):
+        raise Blocked(
+            "this machine cannot run the gates on hardware: " + "; ".join(lacks),
+            expected="an Ascend machine: driver, npu-smi, and vllm with vllm-ascend and torch-npu",
+            try_="run it there and bring the evidence back: upgrade.py evidence pack, then evidence import",
+        )
+    planned = [cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells]
+    return _result(climb(planned))
+
+
+def _cells(args: argparse.Namespace) -> list[Cell]:
+    gates, sizes = _split(args.gates), _sizes(args.tp)
+    matrix.check_gates(gates)
+    if args.matrix:
+        return matrix.select(matrix.load(args.matrix), args.model, gates, sizes)
+    if not args.model:
+        raise BadInput(
+            "no model is named",
+            expected="--model or --matrix",
+            try_="make validate-npu MODEL=/models/Qwen3-8B",
+        )
+    return matrix.single(args.model, sizes, gates)
+
+
+def _interpreter(text: str, needed: bool) -> Path | None:
+    try:
+        return named_python(text)
+    except Blocked:
+        if needed:
+            raise
+        return None  # one of several things that are missing, which are said together
+
+
+def _installed(python: Path | None) -> Installed | None:
+    try:
+        return probe(python, dict(os.environ), Path.cwd()) if python else None
+    except UpgradeError:
+        return None
+
+
+def _result(outcomes: Sequence[Outcome], note: str = "") -> Result:
+    verdict = together(outcomes)
+    rows = [
+        (
+            one.rung.name,
+            one.label,
+            one.verdict.value if one.ran else "not tried",
+            f"{one.seconds:.0f}",
+            one.why[:100],
+        )
+        for one in outcomes
+    ]
+    text = table(("rung", "label", "verdict", "s", ""), rows)
+    said = ", ".join(f"{one.rung.name} {one.verdict.value if one.ran else 'not tried'}" for one in outcomes)
+    data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": _signed_off(outcomes)}
+    return Result(verdict, said, data, f"{text}\n\n{note}".strip(), next="upgrade.py evidence list")
+
+
+def _signed_off(outcomes: Sequence[Outcome]) -> bool:
+    """Whether real weights passed on an NPU; no other rung can say so."""
+    return any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
+
+
+def _split(text: str) -> list[str]:
+    return [name for name in text.replace(" ", ",").split(",") if name]
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(one) for one in _split(text)]
+    except ValueError:
+        sizes = [0]
+    if any(size < 1 for size in sizes):
+        raise BadInput(f"--tp {text}", expected="numbers from 1, separated by commas", try_="--tp 1,2")
+    return sizes
