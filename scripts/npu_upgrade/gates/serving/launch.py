@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,20 @@ class Launch:
             found.pop("PYTHONPATH", None)
         found["VLLM_SERVER_DEV_MODE"] = "1"  # the server then tells its resolved configuration
         found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
-        return found | dict(self.environment)
+        return found | _uv(self.python, found["PATH"]) | dict(self.environment)
+
+
+def _uv(python: Path, path: str) -> dict[str, str]:
+    """What vLLM's /server_info needs in an environment made by uv: it lists packages with pip, else with uv.
+
+    Without pip in the environment and uv on the PATH the route answers 500 (vLLM 0.30.0).
+    """
+    config = python.parent.parent / "pyvenv.cfg"
+    if not config.is_file() or "\nuv = " not in f"\n{config.read_text('utf-8', 'replace')}":
+        return {}
+    own = Path(sys.executable).parent
+    more = f"{path}{os.pathsep}{own}" if not shutil.which("uv", path=path) and (own / "uv").exists() else path
+    return {"VIRTUAL_ENV": str(config.parent), "PATH": more}
 
 
 def check(launch: Launch) -> None:
