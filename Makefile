@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners docs validate validate-npu
+.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,6 +43,9 @@ bench-emulator: ## released pairs, seeded defects and natural upgrades on emulat
 
 bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.runners $(BENCH_ARGS)
+
+bench-gates: ## break servers on purpose: what the serve gate says of each fault (BENCH_ARGS="--case shard")
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.gates $(BENCH_ARGS)
 
 # $(call given,OPTION,VALUE) is the option when the variable is set
 given = $(if $(2),$(1) "$(2)")

@@ -25,7 +25,7 @@ from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.installed import Installed, misplaced, probe
 from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
 from npu_upgrade.gates.serving.preflight import check_leftovers, check_room, end_leftovers
-from npu_upgrade.gates.serving.watch import BUDGETS, STILL
+from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.progress import say
 
@@ -125,6 +125,13 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "--answer", type=float, default=120.0, metavar="S", help="most seconds of one answer (120)"
     )
     parser.add_argument(
+        "--longest-log",
+        type=int,
+        default=LONGEST_LOG >> 20,
+        metavar="MIB",
+        help=f"a log that grows beyond this while it starts is a flood ({LONGEST_LOG >> 20})",
+    )
+    parser.add_argument(
         "--end-leftovers",
         action="store_true",
         help="end what earlier runs of this gate left behind, and nothing else",
@@ -139,6 +146,7 @@ def asked(args: argparse.Namespace) -> Asked:
         quiet=args.quiet,
         still=args.still,
         answer=args.answer,
+        longest_log=_positive(args.longest_log, "--longest-log") << 20,
         budgets=BUDGETS
         | {name: _seconds(name, text) for name, text in _pairs(args.budget, "--budget", BUDGETS)},
         requests=load(args.gate) if args.gate else (),

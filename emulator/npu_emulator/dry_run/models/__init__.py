@@ -14,12 +14,17 @@ _MAKERS = {
     "mixture": "mixture",
     "latent": "latent",
     "vision": "vision",
+    "successor": "successor",
+    "looker": "looker",
+    "silent": "silent",
+    "stutter": "stutter",
     "omni_ar": "dense",
     "omni_embeds": "dense",
     "omni_generation": "dense",
     "omni_sampler": "dense",
     "omni_talker": "dense",
 }
+NAMES = tuple(sorted(set(_MAKERS.values())))
 
 
 def checkpoint(model: str, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -18,31 +19,39 @@ def write(
     seed: int = 0,
     more: tuple[str, ...] = (),
     tokenizer: str = "PreTrainedTokenizerFast",
+    weights: dict | None = None,
 ) -> None:
     """Write a random checkpoint: matrices normal with deviation 0.15, vectors near one.
 
     ``more`` are the special tokens that the model has beside those of every one, ``tokenizer`` is the class
-    of its tokenizer.
+    of its tokenizer, ``weights`` are tensors that are not random.
     """
     import torch
     from safetensors.torch import save_file
 
     random = torch.Generator().manual_seed(seed)
-    weights = {}
+    tensors = dict(weights or {})
     for name, shape in sorted(shapes.items()):
         values = torch.randn(shape, generator=random)
-        weights[name] = values * 0.15 if len(shape) > 1 else 1 + 0.1 * values
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        tensors[name] = values * 0.15 if len(shape) > 1 else 1 + 0.1 * values
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", config)
     _write_tokenizer(folder, more, tokenizer)
+
+
+@functools.cache
+def vocabulary() -> tuple[str, ...]:
+    """The words of every model's tokenizer by their ids: special tokens, then one for each byte."""
+    from tokenizers import pre_tokenizers
+
+    return (*_SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()))
 
 
 def _write_tokenizer(folder: Path, more: tuple[str, ...], kind: str) -> None:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = {word: index for index, word in enumerate([*_SPECIAL, *alphabet, *more])}
+    words = {word: index for index, word in enumerate([*vocabulary(), *more])}
     tokenizer = Tokenizer(BPE(vocab=words, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

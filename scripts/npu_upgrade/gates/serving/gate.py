@@ -27,7 +27,7 @@ from npu_upgrade.gates.serving.requests import Client, Exchange, counted
 from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, start, stop
-from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
+from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL, Watch
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
 
@@ -36,7 +36,8 @@ Extra = Callable[[Client, str], list[Check]]
 
 @dataclass(frozen=True)
 class Options:
-    """How a server is judged. Seconds, but for ``generations`` and ``tokens``, which are counts.
+    """How a server is judged. Seconds, but for ``generations`` and ``tokens``, which are counts, and
+    ``longest_log``, which is in bytes.
 
     ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once.
     """
@@ -48,6 +49,7 @@ class Options:
     budgets: Mapping[str, float] = field(default_factory=lambda: BUDGETS)
     answer: float = 120.0
     patience: float = 30.0
+    longest_log: int = LONGEST_LOG
     requests: Sequence[Request] = ()
     extra: Extra | None = None
 
@@ -128,7 +130,7 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
 
 def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -> None:
     lifeline = Lifeline(server)
-    watch = Watch(server, options.budgets, options.still)
+    watch = Watch(server, options.budgets, options.still, longest_log=options.longest_log)
     client = Client(server.url, options.answer, lifeline.broken, served.exchanges)
     began = time.monotonic()
     try:

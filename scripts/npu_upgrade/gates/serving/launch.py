@@ -57,11 +57,21 @@ class Launch:
         if not self.overlay:
             found.pop("PYTHONPATH", None)
         found["VLLM_SERVER_DEV_MODE"] = "1"  # the server then tells its resolved configuration
-        places = [str(self.python.parent), found.get("PATH", os.defpath)]
-        if not shutil.which("uv", path=os.pathsep.join(places)):
-            # to tell its configuration vLLM lists its packages, with pip or uv, and raises without both
-            places.append(str(Path(sys.executable).parent))
-        return found | {"PATH": os.pathsep.join(places)} | dict(self.environment)
+        found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
+        return found | _uv(self.python, found["PATH"]) | dict(self.environment)
+
+
+def _uv(python: Path, path: str) -> dict[str, str]:
+    """What vLLM's /server_info needs in an environment made by uv: it lists packages with pip, else with uv.
+
+    Without pip in the environment and uv on the PATH the route answers 500 (vLLM 0.30.0).
+    """
+    config = python.parent.parent / "pyvenv.cfg"
+    if not config.is_file() or "\nuv = " not in f"\n{config.read_text('utf-8', 'replace')}":
+        return {}
+    own = Path(sys.executable).parent
+    more = f"{path}{os.pathsep}{own}" if not shutil.which("uv", path=path) and (own / "uv").exists() else path
+    return {"VIRTUAL_ENV": str(config.parent), "PATH": more}
 
 
 def check(launch: Launch) -> None:

@@ -17,7 +17,7 @@ STILL = 120.0  # seconds without a byte of log and without work of the CPU
 LONGEST_LOG = 2 << 30  # bytes
 _MARKS = {
     "load": (b"Starting to load model", b"Loading safetensors", b"Loading weights"),
-    "compile": (b"Dynamo bytecode", b"Compiling a graph", b"for the compilation", b"torch.compile takes"),
+    "compile": (b"torch.compile t", b"Compiling a graph", b"Dynamo bytecode", b"for the compilation"),
     "capture": (b"Capturing", b"Starting to capture"),
 }
 _BUSY = 0.05  # cores in use that count as work; what waits for another process polls with less

@@ -6,6 +6,7 @@ Imports nothing of this bundle, which that interpreter does not know.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -54,7 +55,7 @@ def work(skill: bytes, argv: list[str]) -> dict:
 def main() -> int:
     asked = json.load(sys.stdin)
     try:
-        import ray  # ty: ignore[unresolved-import]
+        ray = importlib.import_module("ray")
     except ImportError:
         return _trouble(f"{sys.executable} has no ray")
     try:

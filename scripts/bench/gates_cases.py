@@ -1,0 +1,101 @@
+"""The faults of ``make bench-gates``: how each is made, and what the gate has to say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SMALL = ("--max-model-len", "256", "--enforce-eager", "--max-num-seqs", "4")
+UNFIT, FIT, OPEN = False, True, None
+
+
+@dataclass(frozen=True)
+class Case:
+    """``model``: a tiny checkpoint or a damage of one. ``inject``: "action@moment" (see gates_inject).
+
+    ``verdicts`` are right ones; ``root``: the root cause; ``why``: words of the first failed check. ``fit``:
+    whether the server is fit for use, which is what the observers are asked; None where that is no question.
+    ``lines``: ledger lines that have to be there afterwards. ``stale``: another vLLM serves meanwhile,
+    ``on_stale``: on the very port. ``gates``: how many run at once. ``disk``: size of the evidence's.
+    """
+
+    name: str
+    verdicts: tuple[str, ...]
+    root: str | None = None
+    why: str = ""
+    model: str = "successor"
+    load_format: str = "real"
+    gate_file: bool = False
+    inject: str = ""
+    arguments: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    fault: str = ""
+    fit: bool | None = UNFIT
+    lines: int = 1
+    python: str = "cpu"
+    stale: bool = False
+    on_stale: bool = False
+    gates: int = 1
+    disk: str = ""
+
+
+FAIL, PASS = ("FAIL",), ("PASS",)
+CASES = (
+    Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT),
+    Case("sound, real weights", PASS, gate_file=True, fit=FIT),
+    Case("sound, with images", PASS, model="looker", fit=FIT),
+    Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
+    Case("engine killed after ready", FAIL, "killed-by-signal-9", inject="kill-engine@up"),
+    Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
+    Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
+    Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
+    Case(
+        "ended with exit code 0", FAIL, "stopped-from-outside", "the server ended", inject="end-server@engine"
+    ),
+    Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
+    Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
+    Case(
+        "another vLLM answers", FAIL, why="another server answers on its port", inject="forward-port@started",
+        stale=True,
+    ),
+    Case(
+        "crash on the first request", FAIL, "request-state-lost", arguments=("--pipeline-parallel-size", "2")
+    ),
+    Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request"),
+    Case("empty answers", FAIL, why="the answer is empty", model="silent"),
+    Case("one token over and over", FAIL, why="one token over and over", model="stutter"),
+    Case("another model's weights", FAIL, why="is not there, or not in its order", model="other-weights",
+         gate_file=True),
+    Case("corrupt shard", FAIL, "shard-corrupt", model="corrupt-shard"),
+    Case("corrupt shard, dummy weights", PASS, model="corrupt-shard", load_format="dummy", fit=OPEN),
+    Case("shard cut short", FAIL, "shard-corrupt", model="cut-shard"),
+    Case("missing shard", FAIL, "shard-missing", model="missing-shard"),
+    Case("unknown architecture", FAIL, "architecture-unsupported", model="unknown-architecture"),
+    Case(
+        "heads over tensor parallel", FAIL, "heads-not-divisible", arguments=("--tensor-parallel-size", "3")
+    ),
+    Case(
+        "no memory for the KV cache",
+        FAIL,
+        "cpu-memory-below-kv-request",
+        environment={"VLLM_CPU_KVCACHE_SPACE": "100000"},
+    ),
+    Case("hang while it loads", FAIL, why="stands still in phase", model="endless-read",
+         options=("--still", "20")),
+    Case(
+        "ten times slower than its budget",
+        ("INCONCLUSIVE",),
+        why="takes longer than its budget",
+        options=("--budget", "start=2"),
+        fit=OPEN,
+    ),
+    Case("log flood", FAIL, why="it floods its log", fault="flood", options=("--longest-log", "64")),
+    Case("disk full before", ("BLOCKED",), disk="64m", lines=0, fit=OPEN),
+    Case("disk full while it serves", ("BLOCKED",), disk="700m", inject="fill-disk@up", lines=0, fit=OPEN),
+    Case("Ctrl-C while it starts", ("INTERRUPTED",), inject="interrupt@started", fit=OPEN),
+    Case("Ctrl-C while it loads", ("INTERRUPTED",), inject="interrupt@engine", fit=OPEN),
+    Case("Ctrl-C while it is asked", ("INTERRUPTED",), inject="interrupt@up", fit=OPEN),
+    Case("Ctrl-C while it ends", ("INTERRUPTED", "INCONCLUSIVE", "PASS"), inject="interrupt@ending",
+         fit=OPEN),
+    Case("two gates at once", PASS, gates=2, lines=2, fit=OPEN),
+)  # fmt: skip
