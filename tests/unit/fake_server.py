@@ -19,13 +19,27 @@ parser.add_argument("model")
 parser.add_argument("--omni", action="store_true")
 for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
-args, _ = parser.parse_known_args()
-fault, counted, asked = os.environ.get("FAULT", "none"), 0, 0
+args, more = parser.parse_known_args()
+fault, counted, asked, running = os.environ.get("FAULT", "none"), 0, 0, 0
+refused, _, room = fault.partition(":")  # refuse:OPTION, and room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
     "load_config": {"load_format": "auto" if fault == "wrong-weights" else args.load_format or "auto"},
     "model_config": {"multimodal_config": {} if fault.startswith("image") else None, "max_model_len": 64},
+    "parallel_config": {"enable_expert_parallel": "--enable-expert-parallel" in more},
 }
+http.server.ThreadingHTTPServer.request_queue_size = 128
+
+
+def given(option: str, default: str = "") -> str:
+    """The value of an option that is not one of the gate's own."""
+    return more[more.index(option) + 1] if option in more else default
+
+
+CONFIG["model_config"]["max_model_len"] = int(given("--max-model-len", "64"))
+DRAFTS = """vllm:spec_decode_num_drafts_total{engine="0"} 9.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 4.0
+"""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -38,9 +52,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
-            self.answer(f'# TYPE x counter\nvllm:generation_tokens_total{{engine="0"}} {counted}.0\n')
+            drafts = DRAFTS if "--speculative-config" in more else ""
+            lines = f'vllm:generation_tokens_total{{engine="0"}} {counted}.0\n{drafts}'
+            self.answer(f'# TYPE x counter\n{lines}vllm:num_requests_running{{engine="0"}} {running}.0\n')
         elif self.path == "/v1/models":
-            self.answer({"data": [{"id": "other" if fault == "wrong-name" else args.served_model_name}]})
+            name = "other" if fault == "wrong-name" else args.served_model_name
+            names = [name, *([given("--lora-modules").partition("=")[0]] if "--lora-modules" in more else [])]
+            self.answer({"data": [{"id": one} for one in names]})
         elif self.path == "/openapi.json":
             self.answer({"paths": PATHS})
         elif self.path.startswith("/server_info"):
@@ -52,6 +70,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer("")
 
     def do_POST(self) -> None:
+        global running
+        running += 1
+        time.sleep(0.3 if refused == "room" else 0)
+        self.respond()
+        running -= 1
+
+    def respond(self) -> None:
         global counted, asked
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
@@ -108,6 +133,23 @@ print("Starting to load model", flush=True)
 if fault == "root-cause":
     print("ValueError: No available memory for the cache blocks. Try increasing it.", flush=True)
     sys.exit(1)
+if refused == "refuse" and room in more:
+    print(f"ValueError: TinyForCausalLM does not support {room} yet.", flush=True)
+    sys.exit(1)
+if refused == "room":
+    if CONFIG["model_config"]["max_model_len"] > int(room):
+        print(
+            "ValueError: To serve at least one request with the model's max seq len (9), (1 GiB KV cache is",
+            end=" ",
+        )
+        print(
+            f"needed. the estimated maximum model length is {room}. Try decreasing `max_model_len`",
+            flush=True,
+        )
+        sys.exit(1)
+    print(f"INFO 11-22 03:04:05 [x.py:9] CPU KV cache size: {room} tokens", flush=True)
+if "--enable-expert-parallel" in more:
+    print("(Worker_TP0_EP0 pid=7) INFO 11-22 03:04:05 [x.py:9] one of two ranks", flush=True)
 while fault == "flood":
     print("x" * 100_000)
 while fault == "busy":

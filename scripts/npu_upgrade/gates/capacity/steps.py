@@ -113,7 +113,7 @@ def _serve(capacity: Capacity, starter: Starter, length: int, number: int, asked
     """
     for left in reversed(range(RETRIES + 1)):
         started = _start(capacity, starter, length, number)
-        why = f"{asked} tokens were asked for; it is {length} that fit" if length < asked else ""
+        why = f"{asked} tokens were asked for, {length} fit" if length < asked else ""
         if started.verdict is Verdict.PASS:
             capacity.steps.append(_step(started, length, number, why))
             return length
@@ -143,4 +143,5 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
     resolved = setting(started.resolved, "max_model_len")
     if state == "PASS" and resolved not in (None, length):
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
-    return Step(length, number, state, why or said, started.cache_tokens, root, place)
+    every = "; ".join(one for one in (why, said) if one)
+    return Step(length, number, state, every, started.cache_tokens, root, place)

@@ -1,0 +1,184 @@
+"""The commands features and capacity over a fake vllm: real processes, evidence, verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import serving_kit
+from features_kit import VLLM, checkpoint
+
+from npu_upgrade import cli
+from npu_upgrade.gates.features import adapter
+from npu_upgrade.gates.features.checkpoint import header
+
+CONFIG = {"num_experts": 8, "num_nextn_predict_layers": 1, "num_hidden_layers": 1}
+WEIGHTS = ("model.layers.0.self_attn.q_proj.weight", "model.layers.1.a")
+QUICK = ["--quiet", "1", "--generations", "1", "--still", "30"]
+PARALLEL = ["--", "--tensor-parallel-size", "2"]
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace, a model and an interpreter whose vllm is the fake one, with sources to read."""
+    site = tmp_path / "site"
+    files = {
+        "vllm/__init__.py": "",
+        **VLLM,
+        "vllm-0.30.0+cpu.dist-info/METADATA": "Name: vllm\nVersion: 0.30.0+cpu\n",
+    }
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    checkpoint(tmp_path / "Tiny", CONFIG, *WEIGHTS)
+    serving_kit.installation(tmp_path)
+    return tmp_path
+
+
+def run(
+    folder: Path, capsys: pytest.CaptureFixture, *words: str, fault: str = "none"
+) -> tuple[int, dict[str, Any]]:
+    command, *rest = words
+    at = rest.index("--") if "--" in rest else len(rest)
+    python = folder / "bin" / "python"
+    options = [
+        "--python",
+        str(python),
+        "--workspace",
+        str(folder),
+        "--env",
+        f"FAULT={fault}",
+        "--keep-pythonpath",
+    ]
+    argv = [command, str(folder / "Tiny"), *rest[:at], *options, *QUICK, *rest[at:]]
+    output = folder / "result.json"
+    output.unlink(missing_ok=True)
+    code = cli.main("upgrade.py", "", [command], [*argv[:1], "--output", str(output), *argv[1:]])
+    printed = json.loads(capsys.readouterr().out)
+    return code, json.loads(output.read_text("utf-8")) if output.exists() else printed
+
+
+def statuses(result: dict[str, Any]) -> dict[str, str]:
+    return {row["feature"]: row["status"] for row in result["features"]}
+
+
+def test_the_matrix_of_a_model_that_serves(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "features", *PARALLEL)
+    assert statuses(result) == {
+        "graph": "not applicable",
+        "expert_parallel": "verified",
+        "flashcomm1": "not applicable",
+        "mtp": "verified",
+        "multimodal": "not applicable",
+        "quantization": "not applicable",
+        "lora": "not proven",
+    }
+    assert code == 4
+    kept = json.loads((Path(result["folder"]) / "result.json").read_text("utf-8"))
+    assert kept["features"] == result["features"]
+    assert (kept["gate"], kept["label"], kept["starts"]) == ("features", "CPU real", 1)
+    (evidence,) = [row["evidence"] for row in result["features"] if row["feature"] == "expert_parallel"]
+    assert "start-1/server.log:2: (Worker_TP0_EP0 pid=7) one of two ranks" in evidence
+    log = Path(result["folder"]) / "server.log"
+    assert log.read_text("utf-8").splitlines()[1].startswith("(Worker_TP0_EP0")
+
+
+def test_with_dummy_weights_no_draft_proves_anything(served: Path, capsys: pytest.CaptureFixture) -> None:
+    _, result = run(served, capsys, "features", "--load-format", "dummy", "--only", "mtp")
+    assert statuses(result) == {"mtp": "not proven"}
+    assert result["label"] == "CPU dummy"
+
+
+def test_a_feature_that_is_refused_fails_with_the_line_that_says_so(
+    served: Path, capsys: pytest.CaptureFixture
+) -> None:
+    code, result = run(served, capsys, "features", "--only", "mtp", fault="refuse:--speculative-config")
+    assert code == 1
+    (row,) = result["features"]
+    assert row["status"] == "unsupported"
+    assert "start-3/server.log:2: ValueError: TinyForCausalLM does not support" in row["evidence"]
+    assert sorted(path.name for path in Path(result["folder"]).glob("start-*")) == [
+        "start-1",
+        "start-2",
+        "start-3",
+    ]
+
+
+def test_a_model_that_does_not_serve_is_diagnosed_and_passes_nothing(
+    served: Path, capsys: pytest.CaptureFixture
+) -> None:
+    code, result = run(served, capsys, "features", "--only", "mtp", fault="root-cause")
+    assert code == 1
+    assert [one["step"] for one in result["ladder"]] == ["same", "eager", "dynamo off"]
+    assert all(one["state"] == "FAIL" and one["diagnostic"] for one in result["ladder"])
+    assert "does not serve, with no feature asked for" in result["summary"]
+
+
+def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "capacity", "--sequences", "2", "5", fault="room:7000")
+    steps = [(one["max_model_len"], one["max_num_seqs"], one["state"]) for one in result["capacity"]]
+    assert steps == [(131072, 2, "FAIL"), (6912, 2, "PASS"), (6912, 5, "PASS")]
+    assert code == 4
+    last = result["capacity"][-1]
+    assert (last["theoretical_max_model_len"], last["practical_max_model_len"]) == (7000, 6912)
+    assert "5 requests at once, 40 tokens, 5 running together" in last["why"]
+    assert result["capacity"][0]["root"]["id"] != "UNKNOWN"
+
+
+def test_capacity_of_a_model_that_does_not_serve(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "capacity", fault="early")
+    assert code == 1
+    assert [one["state"] for one in result["capacity"]] == ["FAIL", "not tried", "not tried"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("capacity", "--sequences", "0"),
+        ("capacity", "--length", "-3"),
+        ("capacity", "--sequences", "16", "16"),
+        ("capacity", "--", "--max-model-len", "9"),
+        ("features", "--only", "speed"),
+        ("features", "--lora", "nowhere"),
+        ("features", "--vllm", "pypi:vllm==0.30.0"),
+    ],
+)
+def test_what_a_user_gets_wrong(served: Path, capsys: pytest.CaptureFixture, words: tuple[str, ...]) -> None:
+    code, result = run(served, capsys, *words)
+    assert code == 2
+    assert result["expected"]
+
+
+def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main("upgrade.py", "", ["features"], ["features", "--probe"]) == 2
+    assert cli.main("upgrade.py", "", ["features"], ["features"]) == 2
+    for path, text in {"vllm/__init__.py": "", **VLLM}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+    capsys.readouterr()
+    assert cli.main("upgrade.py", "", ["features"], ["features", "--probe", "--vllm", f"dir:{tmp_path}"]) == 0
+    found = {one["feature"]: one["exists"] for one in json.loads(capsys.readouterr().out)["features"]}
+    assert found["expert_parallel"]
+    assert not found["flashcomm1"]
+
+
+def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:
+    path = (
+        checkpoint(tmp_path / "m", {}, "model.layers.0.self_attn.q_proj.weight").folder / "model.safetensors"
+    )
+    assert adapter.make(path.parent, tmp_path / "none") is None  # a weight of one dimension
+    text = json.dumps(
+        {"layers.0.q_proj.weight": {"dtype": "BF16", "shape": [6, 4], "data_offsets": [0, 48]}}
+    ).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
+    made = adapter.make(path.parent, tmp_path / "adapter")
+    assert made is not None
+    tensors = header(made.folder / "adapter_model.safetensors")
+    assert {name: one["shape"] for name, one in tensors.items()} == {
+        "base_model.model.layers.0.q_proj.lora_A.weight": [8, 4],
+        "base_model.model.layers.0.q_proj.lora_B.weight": [6, 8],
+    }
+    assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")
