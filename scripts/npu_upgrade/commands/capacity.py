@@ -102,6 +102,7 @@ def _finish(
         verdict=verdict,
         summary=summary,
         more=more,
+        numbered=True,
     )
     if isinstance(stopped, KeyboardInterrupt):
         raise stopped

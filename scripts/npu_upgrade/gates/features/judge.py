@@ -142,12 +142,16 @@ def _proof(proof: Proof, started: Started, text: _Log) -> str:
         return text.first.get(proof, "")
     if proof.kind == METRIC:
         value = started.metrics.get(proof.text)
-        return f"metrics: {proof.text} = {value:g}" if value and value > 0 else ""
+        return f"{started.shown_metrics}: {proof.text} = {value:g}" if value and value > 0 else ""
     if proof.kind == ANSWER:
         state, why = started.checks.get(proof.text, ("", ""))
-        return f"exchanges: check {proof.text} passed{f' ({why})' if why else ''}" if state == "PASS" else ""
+        return (
+            f"{started.shown_exchanges}: check {proof.text} passed{f' ({why})' if why else ''}"
+            if state == "PASS"
+            else ""
+        )
     value = setting(started.resolved, proof.text)
-    return f"resolved: {proof.text} = {value}" if _is_on(proof, value) else ""
+    return f"{started.shown_config}: {proof.text} = {value}" if _is_on(proof, value) else ""
 
 
 def _is_on(proof: Proof, value: Any) -> bool:
@@ -193,13 +197,13 @@ def _contradiction(one: Capability, way: Way, started: Started) -> str:
         mode = mode_name(one, setting(started.resolved, "cudagraph_mode"))
         eager = setting(started.resolved, "enforce_eager")
         if eager is True or mode == "NONE" or (way.value and mode and mode != way.value):
-            return f"resolved: enforce_eager = {eager}, cudagraph_mode = {mode}"
+            return f"{started.shown_config}: enforce_eager = {eager}, cudagraph_mode = {mode}"
     if way.kind == "additional_config":
         value = setting(started.resolved, "additional_config")
         if isinstance(value, Mapping) and value.get(way.name) != way.value:
-            return f"resolved: additional_config = {dict(value)}"
+            return f"{started.shown_config}: additional_config = {dict(value)}"
     if way.kind == DEFAULT or one.feature not in ("mtp", "lora"):
         return ""
     name = {"mtp": "speculative_config", "lora": "lora_config"}[one.feature]
     known = name in started.resolved
-    return f"resolved: {name} = None" if known and started.resolved[name] is None else ""
+    return f"{started.shown_config}: {name} = None" if known and started.resolved[name] is None else ""

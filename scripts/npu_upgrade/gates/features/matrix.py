@@ -86,7 +86,8 @@ def make(
     asked_for = [name for name in tried if needs_request(ways[name])]
     if run.together("all", tried, asked_for) or not asked_for:
         return _in_order(matrix)
-    if run.together("nothing", [name for name in tried if name not in asked_for], []):
+    serves = run.together("nothing", [name for name in tried if name not in asked_for], [])
+    if serves and len(asked_for) > 1:  # one alone is what the first start was
         run.alone(tried, asked_for)
     return _in_order(matrix)
 

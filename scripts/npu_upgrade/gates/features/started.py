@@ -47,6 +47,22 @@ class Started:
     def served(self) -> bool:
         return self.verdict is Verdict.PASS or self.verdict is Verdict.INCONCLUSIVE
 
+    @property
+    def shown_config(self) -> str:
+        """The server's resolved configuration, as evidence calls it."""
+        return self._beside("config.json")
+
+    @property
+    def shown_metrics(self) -> str:
+        return self._beside("metrics-after.txt")
+
+    @property
+    def shown_exchanges(self) -> str:
+        return self._beside("exchanges.json")
+
+    def _beside(self, name: str) -> str:
+        return f"{self.shown_log.rpartition('/')[0]}/{name}"
+
     def lines(self) -> Iterator[LogLine]:
         if self.log.is_file():
             yield from read(self.log)

@@ -32,11 +32,14 @@ def record(
     verdict: Verdict,
     summary: str,
     more: Mapping[str, Any] | None = None,
+    numbered: bool = False,
 ) -> tuple[Record, dict[str, Any]]:
     """Write the evidence of one or several starts of a gate and return its ledger line and ``result.json``.
 
-    ``more`` are further keys of the result (features, capacity, ladder, accuracy). Raises :class:`Blocked`
-    when the disk takes no more.
+    ``more`` are further keys of the result (features, capacity, ladder, accuracy). ``numbered``: a single
+    start has a folder ``start-1``, too, since evidence is cited before the last start is made.
+
+    Raises :class:`Blocked` when the disk takes no more.
     """
     last = runs[-1]
     environment = last.launch.variables()
@@ -44,7 +47,7 @@ def record(
     subject, files = judged({name: path for name in _JUDGED if (path := installed.folder(name))})
     result = describe(gate, runs, installed, verdict, summary) | dict(more or {})
     for number, served in enumerate(runs, start=1):
-        place = "" if len(runs) == 1 else f"start-{number}/"
+        place = f"start-{number}/" if numbered or len(runs) > 1 else ""
         folder.log(f"{place}server.log", served.log)
         folder.json(f"{place}exchanges.json", [_short(one.as_json()) for one in served.exchanges])
         for when, text in served.metrics.items():
