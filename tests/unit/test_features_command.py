@@ -152,7 +152,8 @@ def test_what_a_user_gets_wrong(served: Path, capsys: pytest.CaptureFixture, wor
 
 
 def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main("upgrade.py", "", ["features"], ["features", "--probe"]) == 2
+    nothing = ["features", "--probe", "--python", "nowhere/python"]
+    assert cli.main("upgrade.py", "", ["features"], nothing) == 3
     assert cli.main("upgrade.py", "", ["features"], ["features"]) == 2
     for path, text in {"vllm/__init__.py": "", **VLLM}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +163,12 @@ def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.Captu
     found = {one["feature"]: one["exists"] for one in json.loads(capsys.readouterr().out)["features"]}
     assert found["expert_parallel"]
     assert not found["flashcomm1"]
+
+
+def test_what_an_interpreter_would_serve_is_probed(served: Path, capsys: pytest.CaptureFixture) -> None:
+    python = str(served / "bin" / "python")
+    assert cli.main("upgrade.py", "", ["features"], ["features", "--probe", "--python", python]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == "5 of 7 features in vllm 0.30.0+cpu"
 
 
 def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:

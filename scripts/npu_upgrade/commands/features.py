@@ -10,12 +10,19 @@ be unsupported, not applicable, missing in the checkpoint, or not proven. Option
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
+from npu_upgrade.commands.serving_arguments import (
+    Asked,
+    add_serving_arguments,
+    asked,
+    named_python,
+    scratch,
+)
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED
@@ -27,6 +34,8 @@ from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.serving import Servers, counters
 from npu_upgrade.gates.ladder import Ladder, descend
 from npu_upgrade.gates.serving.device import CPU
+from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.progress import say
@@ -37,6 +46,7 @@ HELP = "which features work with a model, each with its evidence"
 EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2
   upgrade.py features /models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
   upgrade.py features ./tiny --python cpu
+  upgrade.py features --probe --python cpu
   upgrade.py features --probe --ascend pypi:vllm-ascend==0.30.0rc2 --vllm pypi:vllm==0.30.0"""
 _PARALLEL = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
 
@@ -58,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-ladder", action="store_true", help="leave the diagnosis out when nothing serves"
     )
     parser.add_argument(
-        "--probe", action="store_true", help="only say what the features are called; start nothing"
+        "--probe",
+        action="store_true",
+        help="only say what the features are called, in --ascend and --vllm or for --python; start nothing",
     )
     parser.add_argument("--ascend", metavar="SPEC", help="with --probe: the vllm-ascend to read")
     parser.add_argument("--vllm", metavar="SPEC", help="with --probe: the vllm to read")
@@ -93,13 +105,14 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _of(wanted: Asked) -> dict[str, Capability]:
-    packages = {
-        name: installed_package(folder, name)
-        for name in ("vllm", "vllm_ascend")
-        if (folder := wanted.installed.folder(name))
-    }
+    packages = _served_by(wanted.installed)
     say("reading what the features are called: " + ", ".join(one.label for one in packages.values()))
     return probe(packages.get("vllm_ascend"), packages.get("vllm"))
+
+
+def _served_by(installed: Installed) -> dict[str, Package]:
+    names = ("vllm", "vllm_ascend")
+    return {name: installed_package(folder, name) for name in names if (folder := installed.folder(name))}
 
 
 def _setting(wanted: Asked, model: Checkpoint, adapter: lora.Adapter | None) -> Setting:
@@ -214,14 +227,13 @@ def _statuses(matrix: Matrix) -> list[str]:
 
 def _probed(args: argparse.Namespace) -> Result:
     """What the features are called in sources, or in the installation that ``--python`` names."""
-    if not (args.ascend or args.vllm):
-        raise BadInput(
-            "--probe without a source",
-            expected="--ascend, --vllm or both",
-            try_="--ascend pypi:vllm-ascend==VERSION --vllm pypi:vllm==VERSION",
-        )
-    ascend: Package | None = given(args.ascend, "vllm_ascend") if args.ascend else None
-    vllm = given(args.vllm, "vllm") if args.vllm else None
+    if args.ascend or args.vllm:
+        ascend = given(args.ascend, "vllm_ascend") if args.ascend else None
+        vllm = given(args.vllm, "vllm") if args.vllm else None
+    else:
+        python = named_python(args.python)
+        packages = _served_by(probe_installed(python, os.environ, Path.cwd()))
+        ascend, vllm = packages.get("vllm_ascend"), packages.get("vllm")
     found = probe(ascend, vllm)
     rows = [
         (
