@@ -10,6 +10,7 @@ from npu_upgrade.envs.tools import ensure_tools
 
 # "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
 COMMANDS = [
+    "adapt.analyze",
     "explain",
     "evidence",
     "env",

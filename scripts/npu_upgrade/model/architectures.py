@@ -1,4 +1,4 @@
-"""The architectures of a vLLM source with what their classes can do, and which Transformers could take over."""
+"""The architectures of a vLLM source, with what their classes can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config.json as vLLM will see it: the class's aliases and defaults applied, the text model's part found."""
+"""A config.json as vLLM will see it: aliases and defaults applied, the text model's part found."""
 
 from __future__ import annotations
 

@@ -14,32 +14,31 @@ from typing import Any
 from npu_upgrade.sources.tree import SourceTree
 
 # what the analysis reads of a configuration, and so the only defaults worth keeping
-KEYS = frozenset(
-    """
-    attention_chunk_size attention_head_dim attn_layer_offset attn_layer_period attn_type_list block_configs
-    compress_ratios decoder_layers d_model encoder_layers first_k_dense_replace
-    full_attention_interval head_dim hidden_size hidden_size_per_head hybrid_override_pattern index_head_dim
-    index_topk intermediate_size is_encoder_decoder kv_lora_rank layer_types layers_block_type
-    linear_attn_config linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads
-    linear_value_head_dim mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups mamba_n_heads
-    max_position_embeddings max_seq_len max_seq_length max_sequence_length max_target_positions
-    max_window_layers model_max_length moe_intermediate_size moe_num_experts moe_topk moe_top_k
-    mtp_num_hidden_layers multi_query multi_query_group_num n_embd n_head n_head_kv n_layer n_positions
-    n_routed_experts n_shared_experts new_decoder_architecture num_attention_groups num_attention_heads
-    num_experts num_experts_per_tok num_experts_per_token num_hidden_layers num_key_value_heads num_kv_heads
-    num_local_experts num_mtp_modules num_nextn_predict_layers original_max_position_embeddings
-    q_lora_rank qk_nope_head_dim qk_rope_head_dim seq_len seq_length sliding_window sliding_window_pattern
-    tie_word_embeddings top_k_experts use_sliding_window v_head_dim vocab_size
-    """.split()
-)
+_KEYS = """
+attention_chunk_size attention_head_dim attn_layer_offset attn_layer_period attn_type_list block_configs
+compress_ratios d_model decoder_layers encoder_layers first_k_dense_replace full_attention_interval
+head_dim hidden_size hidden_size_per_head hybrid_override_pattern index_head_dim index_topk
+intermediate_size is_encoder_decoder kv_lora_rank layer_types layers_block_type linear_attn_config
+linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads
+linear_value_head_dim mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups mamba_n_heads
+max_position_embeddings max_seq_len max_seq_length max_sequence_length max_target_positions
+max_window_layers model_max_length moe_intermediate_size moe_num_experts moe_top_k moe_topk
+mtp_num_hidden_layers multi_query multi_query_group_num n_embd n_head n_head_kv n_layer n_positions
+n_routed_experts n_shared_experts new_decoder_architecture num_attention_groups num_attention_heads
+num_experts num_experts_per_tok num_experts_per_token num_hidden_layers num_key_value_heads num_kv_heads
+num_local_experts num_mtp_modules num_nextn_predict_layers original_max_position_embeddings q_lora_rank
+qk_nope_head_dim qk_rope_head_dim seq_len seq_length sliding_window sliding_window_pattern
+tie_word_embeddings top_k_experts use_sliding_window v_head_dim vocab_size
+"""
+KEYS = frozenset(_KEYS.split())
 _PLACES = ("src/transformers/models/", "transformers/models/", "vllm/transformers_utils/configs/")
 
 
 @dataclass
 class ConfigClass:
     """One class: ``defaults`` of :data:`KEYS`, ``aliases`` (another name -> the attribute it stands for),
-    ``parts`` (attribute -> class of the sub-configuration), ``copies`` (attribute -> the one it is always set
-    to) and ``text`` (the attribute path to the text model's configuration, where the class says so itself)."""
+    ``parts`` (attribute -> class of the sub-configuration), ``copies`` (attribute -> the one it is set to)
+    and ``text`` (the attribute path to the text model's configuration, where the class says so itself)."""
 
     name: str
     model_type: str = ""
@@ -95,7 +94,7 @@ def _take(one: ConfigClass, name: str, value: ast.expr) -> None:
         one.aliases = _literal(value) or {}
     elif name in ("sub_configs", "sub_configs_defaults") and isinstance(value, ast.Dict):
         pairs = zip(value.keys, value.values, strict=True)
-        one.parts = {key.value: _last(part) for key, part in pairs if isinstance(key, ast.Constant)}
+        one.parts = {str(key.value): _last(part) for key, part in pairs if isinstance(key, ast.Constant)}
     else:
         _default(one, name, value)
 

@@ -35,7 +35,9 @@ def derive(transformers: str = TRANSFORMERS, vllm: str = VLLM) -> dict[str, Any]
     return {
         "read_from": [transformers, vllm],
         "configs": {
-            kind: config_facts(classes[types[kind]], classes) for kind in sorted(types) if types[kind] in classes
+            kind: config_facts(classes[types[kind]], classes)
+            for kind in sorted(types)
+            if types[kind] in classes
         },
         "base_models": auto_models(library.read(AUTO)),
         "transformers": sorted(wrapped_models(library) - read_registry(engine).models.keys()),
@@ -68,11 +70,11 @@ def config_registry(source: str) -> dict[str, str]:
     """Model type -> class of vLLM's own configuration registry."""
     found: dict[str, str] = {}
     for node in ast.parse(source).body:
-        target = getattr(node, "target", None)
-        if isinstance(target, ast.Name) and target.id == "_CONFIG_REGISTRY" and isinstance(node.value, ast.Call):
-            for word in node.value.keywords:
-                pairs = {word.arg: word.value} if word.arg else _pairs(word.value)
-                found |= {key: ast.literal_eval(value) for key, value in pairs.items()}
+        match node:
+            case ast.AnnAssign(target=ast.Name(id="_CONFIG_REGISTRY"), value=ast.Call(keywords=keywords)):
+                for word in keywords:
+                    pairs = {word.arg: word.value} if word.arg else _pairs(word.value)
+                    found |= {key: ast.literal_eval(value) for key, value in pairs.items()}
     return found
 
 
@@ -85,10 +87,10 @@ def _pairs(node: ast.expr) -> dict[str, ast.expr]:
 def auto_models(source: str) -> dict[str, str]:
     """Model type -> base model class, what vLLM takes when a config.json names no architecture."""
     for node in ast.parse(source).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id == "MODEL_MAPPING_NAMES":
-            pairs = [item for item in ast.walk(node.value) if isinstance(item, ast.Tuple) and len(item.elts) == 2]
-            return dict(sorted(ast.literal_eval(pair) for pair in pairs if _plain(pair)))
+        match node:
+            case ast.Assign(targets=[ast.Name(id="MODEL_MAPPING_NAMES")], value=value):
+                tuples = [one for one in ast.walk(value) if isinstance(one, ast.Tuple) and _plain(one)]
+                return dict(sorted(ast.literal_eval(pair) for pair in tuples))
     return {}
 
 
@@ -103,7 +105,13 @@ def wrapped_models(tree: Any) -> set[str]:
             if replaceable or "_supports_attention_backend = True" in text:
                 exported = re.search(r"^__all__ = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)
                 found |= set(re.findall(r"\w+", exported[1])) if exported else set()
-    suffixes = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model", "ForSequenceClassification")
+    suffixes = (
+        "ForCausalLM",
+        "LMHeadModel",
+        "ForConditionalGeneration",
+        "Model",
+        "ForSequenceClassification",
+    )
     return {name for name in found if name.endswith(suffixes) and not name.endswith("PreTrainedModel")}
 
 
@@ -117,7 +125,9 @@ def latent_types(source: str) -> list[str]:
 
 
 def _plain(pair: ast.Tuple) -> bool:
-    return all(isinstance(item, ast.Constant) and isinstance(item.value, str) for item in pair.elts)
+    return len(pair.elts) == 2 and all(
+        isinstance(item, ast.Constant) and isinstance(item.value, str) for item in pair.elts
+    )
 
 
 def as_text(value: dict[str, Any]) -> str:
@@ -126,7 +136,7 @@ def as_text(value: dict[str, Any]) -> str:
     for name, table in sorted(value.items()):
         if isinstance(table, dict):
             lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table))
-            parts.append(f'{json.dumps(name)}: {{\n{lines}\n}}')
+            parts.append(f"{json.dumps(name)}: {{\n{lines}\n}}")
         else:
             lines = ",\n".join(json.dumps(item) for item in table)
             parts.append(f"{json.dumps(name)}: [\n{lines}\n]")

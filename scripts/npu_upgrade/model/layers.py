@@ -13,11 +13,17 @@ from npu_upgrade.model.config import Config
 MOST_LAYERS = 100_000
 _NAMES = {
     **dict.fromkeys(("full_attention", "attention", "full", "global_attention", "global", "hybrid"), "full"),
-    **dict.fromkeys(("dense", "deepseek_sparse_attention", "compressed_sparse_attention", "full_attn"), "full"),
-    **dict.fromkeys(("sliding_attention", "sliding", "local_attention", "local", "chunked_attention"), "sliding"),
+    **dict.fromkeys(
+        ("dense", "deepseek_sparse_attention", "compressed_sparse_attention", "full_attn"), "full"
+    ),
+    **dict.fromkeys(
+        ("sliding_attention", "sliding", "local_attention", "local", "chunked_attention"), "sliding"
+    ),
     **dict.fromkeys(("sliding_window_attention", "swa", "window_attention", "hybrid_sliding"), "sliding"),
     **{"reference_sliding_attention": "sliding"},
-    **dict.fromkeys(("linear_attention", "mamba", "mamba2", "recurrent", "conv", "linear", "kda", "gdn"), "state"),
+    **dict.fromkeys(
+        ("linear_attention", "mamba", "mamba2", "recurrent", "conv", "linear", "kda", "gdn"), "state"
+    ),
     **dict.fromkeys(("lightning_attention", "gated_delta_net", "short_conv"), "state"),
     **dict.fromkeys(("mlp", "moe", "none", "noop"), "none"),
 }

@@ -14,7 +14,16 @@ _PROBE = Path(__file__).with_name("oracle_probe.py")
 _SECONDS = 600
 # what the analysis and vLLM both answer, by the same names
 COMPARED = (
-    *("architecture", "model_type", "text_model_type", "hidden_size", "layers", "heads", "kv_heads", "head_size"),
+    *(
+        "architecture",
+        "model_type",
+        "text_model_type",
+        "hidden_size",
+        "layers",
+        "heads",
+        "kv_heads",
+        "head_size",
+    ),
     *("vocab_size", "experts", "experts_per_token", "mla", "hybrid", "attention_free", "multimodal"),
     *("quantization", "max_len"),
 )
@@ -30,7 +39,13 @@ def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[di
     given = json.dumps([str(folder.absolute()) for folder in folders])
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=seconds, env=_environment(), check=False
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env=_environment(),
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise _no_oracle(python, str(problem)) from problem

@@ -4,6 +4,7 @@ Reads a JSON list of folders on stdin and prints one JSON object per folder on t
 Nothing of this project is imported here, and remote code is never trusted.
 """
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -20,7 +21,7 @@ os.environ.setdefault("VLLM_USE_MODELSCOPE", "0")
 
 def answer(folder):
     """The properties of one folder's model configuration."""
-    from vllm.engine.arg_utils import EngineArgs
+    EngineArgs = importlib.import_module("vllm.engine.arg_utils").EngineArgs
 
     config = EngineArgs(model=folder, load_format="dummy", trust_remote_code=False).create_model_config()
     shape = config.model_arch_config
@@ -50,10 +51,10 @@ def answer(folder):
 
 def inspect_here():
     """Look at model classes in this process: a process of its own for each costs ten seconds."""
-    from vllm.model_executor.models import registry
+    registry = importlib.import_module("vllm.model_executor.models.registry")
 
     if hasattr(registry, "_run_in_subprocess"):
-        registry._run_in_subprocess = lambda function: function()
+        vars(registry)["_run_in_subprocess"] = lambda function: function()
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -62,12 +63,16 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     NAMES = ("torchvision",)
 
     def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.NAMES else None
+        return (
+            importlib.machinery.ModuleSpec(name, self, is_package=True)
+            if name.partition(".")[0] in self.NAMES
+            else None
+        )
 
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__path__ = []
-        module.__version__ = "0"
+        vars(module)["__version__"] = "0"
         module.__getattr__ = lambda name: type(name, (), {}) if not name.startswith("__") else _none(name)
         return module
 
@@ -81,7 +86,7 @@ def _none(name):
 
 def stand_in():
     """Make what is not installed importable, after the libraries decided what they do without it."""
-    import transformers.utils.import_utils  # noqa: F401
+    importlib.import_module("transformers.utils.import_utils")
 
     if importlib.util.find_spec("torchvision") is None:
         sys.meta_path.append(Absent())
@@ -90,15 +95,18 @@ def stand_in():
 def main():
     """Answer for each folder; an error of vLLM is an answer too."""
     stand_in()
-    import vllm
-
+    vllm = importlib.import_module("vllm")
     inspect_here()
     for folder in json.load(sys.stdin):
         try:
             found = answer(folder)
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"[:2000]}
-        print(json.dumps({"folder": folder, "vllm": vllm.__version__, **found}, default=str), file=OUT, flush=True)
+        print(
+            json.dumps({"folder": folder, "vllm": vllm.__version__, **found}, default=str),
+            file=OUT,
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

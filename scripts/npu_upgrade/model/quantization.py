@@ -14,7 +14,15 @@ from npu_upgrade.model.safetensors import BITS, Tensor
 _FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 _MODELOPT_FP8 = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}
 # suffixes of tensors that only describe another one
-SCALES = ("weight_scale_inv", "weight_scale", "weight_scale_2", "input_scale", "scales", "weight_offset", "scale")
+SCALES = (
+    "weight_scale_inv",
+    "weight_scale",
+    "weight_scale_2",
+    "input_scale",
+    "scales",
+    "weight_offset",
+    "scale",
+)
 _KV_SCALE = re.compile(r"\.(?:k|v|q|kv|prob)_(?:scale|zero_point|proj\.output_scale|cache_scale)$")
 
 
@@ -45,8 +53,25 @@ def read_quantization(
         return Quantization()
     found = Quantization(_method(given), source=source)
     found.scheme = _scheme(found, given)
-    keys = ("bits", "group_size", "weight_block_size", "activation_scheme", "fmt", "format", "desc_act", "zero_point")
-    keys += ("version", "sym", "ignore", "modules_to_not_convert", "quant_algo", "kv_cache_scheme", "scale_fmt")
+    keys = (
+        "bits",
+        "group_size",
+        "weight_block_size",
+        "activation_scheme",
+        "fmt",
+        "format",
+        "desc_act",
+        "zero_point",
+    )
+    keys += (
+        "version",
+        "sym",
+        "ignore",
+        "modules_to_not_convert",
+        "quant_algo",
+        "kv_cache_scheme",
+        "scale_fmt",
+    )
     found.details = {key: _short(given[key]) for key in keys if given.get(key) is not None}
     if not found.method:
         what = f"{source} names no quant_method: {shortened(sorted(map(str, given)), 6)}"
@@ -59,7 +84,9 @@ def read_quantization(
 
 def _given(config: Config, hf_quant: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
     places = [(config, "quantization_config"), (config, "compression_config")]
-    places += [(part, name) for part in (config.part("text_config"), config.text) if part for _, name in places[:2]]
+    places += [
+        (part, name) for part in (config.part("text_config"), config.text) if part for _, name in places[:2]
+    ]
     for part, name in places:
         value = part.raw.get(name)
         if isinstance(value, dict) and value:
@@ -70,7 +97,8 @@ def _given(config: Config, hf_quant: dict[str, Any] | None) -> tuple[dict[str, A
 
 
 def _method(given: dict[str, Any]) -> str:
-    inner = given.get("quantization") if isinstance(given.get("quantization"), dict) else {}
+    inner = given.get("quantization")
+    inner = inner if isinstance(inner, dict) else {}
     producer = given.get("producer")
     producer = producer.get("name") if isinstance(producer, dict) else ""
     algorithm = str(inner.get("quant_algo") or given.get("quant_algo") or "").upper()
@@ -88,7 +116,9 @@ def _scheme(found: Quantization, given: dict[str, Any]) -> str:
     match found.method:
         case "fp8":
             block = given.get("weight_block_size")
-            return f"fp8 blocks of {'x'.join(map(str, block))}" if isinstance(block, list) else "fp8 per tensor"
+            return (
+                f"fp8 blocks of {'x'.join(map(str, block))}" if isinstance(block, list) else "fp8 per tensor"
+            )
         case "gptq" | "awq" | "awq_marlin" | "gptq_marlin":
             return f"{found.method} {given.get('bits', given.get('w_bit', '?'))} bit"
         case "compressed-tensors":
@@ -112,7 +142,9 @@ def _ascend(value: dict[str, Any]) -> Quantization:
     return found
 
 
-def check_quantization(found: Quantization, tensors: dict[str, Tensor], description: dict[str, Any] | None) -> None:
+def check_quantization(
+    found: Quantization, tensors: dict[str, Tensor], description: dict[str, Any] | None
+) -> None:
     """Hold the tensors against the method; adds to ``found.findings``."""
     if not tensors:
         return
@@ -131,7 +163,9 @@ def check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findin
     lonely = sorted(
         name
         for name in tensors
-        if name.endswith((".weight_scale_inv", ".weight_scale")) and not _KV_SCALE.search(name) and not _owner(name, tensors)
+        if name.endswith((".weight_scale_inv", ".weight_scale"))
+        and not _KV_SCALE.search(name)
+        and not _owner(name, tensors)
     )
     wrong = sorted(name for name in weights if isinstance(block, list) and not _fits(name, tensors, block))
     result = []
@@ -155,7 +189,13 @@ def check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findin
 
 def _scales_of(name: str, tensors: dict[str, Tensor]) -> list[str]:
     stem = name.removesuffix(".weight")
-    options = [f"{name}_scale_inv", f"{name}_scale", f"{stem}.scale", f"{stem}.weight_scale", f"{stem}.scales"]
+    options = [
+        f"{name}_scale_inv",
+        f"{name}_scale",
+        f"{stem}.scale",
+        f"{stem}.weight_scale",
+        f"{stem}.scales",
+    ]
     return [one for one in options if one in tensors and one != name]
 
 
@@ -166,10 +206,17 @@ def _owner(name: str, tensors: dict[str, Tensor]) -> bool:
 
 def _fits(name: str, tensors: dict[str, Tensor], block: list[Any]) -> bool:
     scale, weight = tensors.get(f"{name}_scale_inv"), tensors[name]
-    if scale is None or len(weight.shape) < 2 or len(block) != 2 or not all(type(b) is int and b > 0 for b in block):
+    if (
+        scale is None
+        or len(weight.shape) < 2
+        or len(block) != 2
+        or not all(type(b) is int and b > 0 for b in block)
+    ):
         return True
     rows, columns = weight.shape[-2:]
-    return scale.shape[-2:] == (-(-rows // block[0]), -(-columns // block[1])) or len(scale.shape) != len(weight.shape)
+    return scale.shape[-2:] == (-(-rows // block[0]), -(-columns // block[1])) or len(scale.shape) != len(
+        weight.shape
+    )
 
 
 def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) -> list[Finding]:
@@ -177,8 +224,11 @@ def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) 
     weights = {name for name in tensors if name.endswith(".weight")}
     unknown = sorted(weights - described)
     absent = sorted(
-        key for key, kind in description.items() if key.endswith((".weight", "_scale", "_offset", ".deq_scale"))
-        and isinstance(kind, str) and key not in tensors
+        key
+        for key, kind in description.items()
+        if key.endswith((".weight", "_scale", "_offset", ".deq_scale"))
+        and isinstance(kind, str)
+        and key not in tensors
     )
     result = []
     if unknown:
@@ -188,11 +238,13 @@ def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) 
         what = f"quant_model_description.json names tensors no shard has: {shortened(absent, 3)}"
         result.append(error("description-extra", what, absent[0]))
     plain = sorted(
-        key for key in described if description[key] not in ("FLOAT",) and key.endswith(".weight")
-        and BITS[tensors[key].dtype] > 8
+        key
+        for key in described
+        if description[key] not in ("FLOAT",) and key.endswith(".weight") and BITS[tensors[key].dtype] > 8
     )
     if plain:
-        what = f"{len(plain)} weights described as quantized are {tensors[plain[0]].dtype}: {shortened(plain, 3)}"
+        kind = tensors[plain[0]].dtype
+        what = f"{len(plain)} weights described as quantized are {kind}: {shortened(plain, 3)}"
         result.append(error("description-dtype", what, plain[0]))
     return result
 
@@ -210,8 +262,12 @@ def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
     packed, companions = _COMPANIONS[method]
     stems = [name.removesuffix(packed) for name in tensors if name.endswith(f".{packed}")]
     if not stems:
-        return [error("quantization-absent", f"the configuration says {found.method} and no tensor is packed")]
-    lacking = sorted(f"{stem}{other}" for stem in stems for other in companions if f"{stem}{other}" not in tensors)
+        return [
+            error("quantization-absent", f"the configuration says {found.method} and no tensor is packed")
+        ]
+    lacking = sorted(
+        f"{stem}{other}" for stem in stems for other in companions if f"{stem}{other}" not in tensors
+    )
     if lacking:
         what = f"packed weights without {len(lacking)} of their tensors: {shortened(lacking, 3)}"
         return [error("scale-missing", what, lacking[0])]

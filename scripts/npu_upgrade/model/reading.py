@@ -1,4 +1,4 @@
-"""Reading files of a checkpoint that may be anything: size, kind and JSON are checked before they are used."""
+"""Reading files of a checkpoint that may hold anything: size, kind and JSON are checked before use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def read_json(path: Path) -> tuple[Any, list[Finding]]:
     if problem := regular(path):
         return None, [error("file-unreadable", f"{name} {problem}", name)]
     if (size := path.stat().st_size) > MOST_BYTES:
-        return None, [error("json-too-large", f"{name} has {size} bytes, at most {MOST_BYTES} are read", name)]
+        return None, [
+            error("json-too-large", f"{name} has {size} bytes, at most {MOST_BYTES} are read", name)
+        ]
     try:
         data = path.read_bytes()
     except OSError as problem:

@@ -82,7 +82,10 @@ def _wrong_length(size: int, start: bytes, length: int) -> tuple[str, str] | Non
     if length > MOST_HEADER:
         return "shard-header", f"says its header has {length} bytes, the format allows {MOST_HEADER}"
     if length > size - 8:
-        return "shard-truncated", f"says its header has {length} bytes, the file has {size - 8} after the length"
+        return (
+            "shard-truncated",
+            f"says its header has {length} bytes, the file has {size - 8} after the length",
+        )
     return None
 
 
@@ -135,7 +138,8 @@ def _layout(tensors: dict[str, Tensor], data_bytes: int, name: str, complete: bo
     beyond = sorted(key for key, one in tensors.items() if one.end > data_bytes)
     if beyond:
         most = max(one.end for one in tensors.values())
-        what = f"{name} is truncated: {most} bytes of data are announced, {data_bytes} are there: {shortened(beyond, 3)}"
+        what = f"{name} is truncated: {most} bytes of data announced, {data_bytes} there: "
+        what += shortened(beyond, 3)
         return [error("shard-truncated", what, name)]
     found, reached, before = [], 0, ""
     for key, one in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -14,9 +14,21 @@ _LENGTHS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
     *("max_target_positions", "max_sequence_length", "max_seq_length", "seq_len"),
 )
-_KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups")
+_KV_HEADS = (
+    "n_head_kv",
+    "num_kv_heads",
+    "num_key_value_heads",
+    "multi_query_group_num",
+    "num_attention_groups",
+)
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
-_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k")
+_EXPERTS_PER_TOKEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "top_k_experts",
+    "moe_topk",
+    "moe_top_k",
+)
 # rope types whose max_position_embeddings is the scaled length already
 _SCALED = {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "telechat3-yarn"}
 _STATE_ONLY = {"mamba", "falcon_mamba", "timm_wrapper", "medusa"}
@@ -87,9 +99,12 @@ def kv_heads(config: Config) -> int:
     text = config.text
     if config.model_type in _STATE_ONLY:
         return 0
-    if config.model_type in ("falcon", "RefinedWeb", "RefinedWebModel") and not text.get("new_decoder_architecture"):
-        if text.get("multi_query"):
-            return 1
+    if (
+        config.model_type in ("falcon", "RefinedWeb", "RefinedWebModel")
+        and not text.get("new_decoder_architecture")
+        and text.get("multi_query")
+    ):
+        return 1
     if config.model_type == "dbrx":
         return _whole(_nested(text, "attn_config").get("kv_n_heads")) or heads(config)
     if config.model_type == "nemotron-nas":
@@ -104,7 +119,9 @@ def kv_heads(config: Config) -> int:
 def _from_blocks(text: Config) -> int:
     blocks = text.get("block_configs")
     for block in blocks if isinstance(blocks, list) else []:
-        group = _whole((block.get("attention") or {}).get("n_heads_in_group")) if isinstance(block, dict) else 0
+        group = (
+            _whole((block.get("attention") or {}).get("n_heads_in_group")) if isinstance(block, dict) else 0
+        )
         if group:
             return text.number("num_attention_heads") // group
     return text.number("num_attention_heads")

@@ -57,7 +57,9 @@ def read_weights(folder: Path) -> Weights:
     # vLLM loads what the index names; a second copy (consolidated next to model) is left alone
     found.shards = named if found.index else _one_copy(present)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        headers = dict(zip(found.shards, pool.map(lambda name: read_header(folder / name), found.shards), strict=True))
+        headers = dict(
+            zip(found.shards, pool.map(lambda name: read_header(folder / name), found.shards), strict=True)
+        )
     _take(found, headers)
     if found.index is not None:
         _against_index(found, headers, present)
@@ -129,7 +131,9 @@ def _against_index(found: Weights, headers: dict[str, Header], present: list[str
     if extra:
         what = f"{len(extra)} tensors are in shards where the index does not name them: {shortened(extra, 3)}"
         found.findings.append(error("tensor-extra", what, extra[0]))
-    unnamed = sorted(set(present) - set(headers) - {name for name in present if name.startswith("consolidated")})
+    unnamed = sorted(
+        set(present) - set(headers) - {name for name in present if name.startswith("consolidated")}
+    )
     if unnamed:
         what = f"files that the index does not name: {shortened(unnamed, 3)}"
         found.findings.append(note("shard-unnamed", what, unnamed[0]))
