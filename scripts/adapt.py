@@ -11,6 +11,7 @@ from npu_upgrade.envs.tools import ensure_tools
 # "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
 COMMANDS = [
     "adapt.analyze",
+    "adapt.plan",
     "explain",
     "evidence",
     "env",
