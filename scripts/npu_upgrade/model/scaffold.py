@@ -29,9 +29,8 @@ def decisions(found: Analysis) -> list[str]:
     """What the author of the model's code has to decide, by what this checkpoint has."""
     shape, attention = found.shape, found.facts["attention"]
     kinds = ", ".join(f"{count} {kind}" for kind, count in attention["layers"].items())
-    result = [
-        f"attention: {attention['kind']} ({kinds or 'unknown'}), {shape.heads} heads, {shape.kv_heads} of keys"
-    ]
+    count = f"{shape.heads} heads, {shape.kv_heads} of keys"
+    result = [f"attention: {attention['kind']} ({kinds or 'unknown'}), {count}"]
     names = found.weights.names
     for what, pattern in _HINTS.items():
         hits = sorted({_NUMBER.sub("*", name) for name in names if re.search(pattern, name)})

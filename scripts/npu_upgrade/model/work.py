@@ -13,8 +13,7 @@ from npu_upgrade.model.scaffold import class_name, decisions, module_name, needs
 
 @dataclass
 class Step:
-    """``files``: paths with the folder they are below (``vllm``, ``ascend``, ``delivery``); ``command`` may be
-    empty for work by hand."""
+    """``files``: paths with the tree they are in (``vllm``, ``ascend``, ``delivery``)."""
 
     name: str
     what: str

@@ -1,8 +1,9 @@
 """The files and the order of work to bring a model to vllm-ascend, and scaffolds for its code.
 
 The checkpoint is analysed again. --scaffold OUT writes a model, a processor and a registration that compile
-and name every decision left open: as a plugin of its own, or at their places in vLLM's tree. PASS: the
-plan stands; FAIL: the checkpoint is inconsistent, so that nothing built on it would tell; INCONCLUSIVE as in analyze.
+and name every decision left open: as a plugin of its own, or at their places in vLLM's tree.
+PASS: the plan stands; FAIL: the checkpoint is inconsistent, so that nothing built on it would tell;
+INCONCLUSIVE as in analyze.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def _text(plan: dict[str, Any], work: list[Step]) -> str:
 def _near_text(near: dict[str, Any]) -> str:
     if not near:
         return ""
+    count = f"{near['patterns']} of {near['of']} patterns of tensors"
     count = f"{near['patterns']} of {near['of']} patterns of tensors"
     return f"nearest: {near['architecture']} has {count} ({near['module']})"
 
