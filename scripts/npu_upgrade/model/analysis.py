@@ -12,9 +12,11 @@ from npu_upgrade.errors import BadInput
 from npu_upgrade.model.config import Config, load
 from npu_upgrade.model.finding import Finding, error, note, shortened, unsure
 from npu_upgrade.model.layers import layer_kinds, sliding_window
-from npu_upgrade.model.memory import CARDS, Parallel, estimated_weights, plan, possible
+from npu_upgrade.model.memory import CARDS, Parallel, estimated_weights, grouped, plan, possible
 from npu_upgrade.model.module_tree import ModuleTree
 from npu_upgrade.model.parts import (
+    Patterns,
+    by_pattern,
     check_layers,
     check_numbers,
     check_ties,
@@ -188,10 +190,11 @@ def _quantization(folder: Path, config: Config, weights: Weights, findings: list
 
 
 def _add_facts(found: Analysis, sources: Sources, findings: list[Finding], options: dict[str, Any]) -> None:
-    names, tensors, config = found.weights.names, found.weights.tensors, found.config
-    found.facts["mtp"] = mtp(config, names)
-    found.facts["modalities"] = modalities(config, names)
-    found.facts["tied"] = ties(config, names)
+    tensors, config = found.weights.tensors, found.config
+    patterns = by_pattern(found.weights.names)
+    found.facts["mtp"] = mtp(config, patterns)
+    found.facts["modalities"] = modalities(config, patterns)
+    found.facts["tied"] = ties(config, patterns)
     found.facts["attention"] = attention(config, found.shape, found.served.traits)
     if found.weights.complete and config.raw:
         findings += check_layers(config, tensors) + check_numbers(config, tensors)
@@ -203,7 +206,7 @@ def _add_facts(found: Analysis, sources: Sources, findings: list[Finding], optio
         count = found.facts["mtp"]["layers"]
         what = f"config.json announces {count} layers of multi-token prediction, no tensor is of one"
         findings.append(note("mtp-missing", what))
-    found.facts["mapping"] = mapping(found, findings)
+    found.facts["mapping"] = mapping(found, patterns, findings)
     found.facts["memory"] = memory(found, options)
     found.facts["strategy"] = choose(
         found.served,
@@ -244,11 +247,8 @@ def _by_heads(shape: Shape) -> str:
     )
 
 
-def mapping(found: Analysis, findings: list[Finding]) -> dict[str, Any]:
+def mapping(found: Analysis, patterns: Patterns, findings: list[Finding]) -> dict[str, Any]:
     """Each pattern of tensor names (numbers as ``*``), its name in vLLM's model, and whether that exists."""
-    patterns: dict[str, list[str]] = {}
-    for name in sorted(found.weights.names):
-        patterns.setdefault(_NUMBER.sub("*", name), []).append(name)
     served = found.served
     if not served.model_class or not served.reader:
         why = "vLLM's source was not given" if served.by in ("native", "ascend", "converted") else served.why
@@ -284,7 +284,7 @@ def mapping(found: Analysis, findings: list[Finding]) -> dict[str, Any]:
 
 
 def _is_mtp(name: str, found: Analysis) -> bool:
-    return bool(mtp(found.config, {name})["tensors"])
+    return bool(mtp(found.config, by_pattern([name]))["tensors"])
 
 
 def memory(found: Analysis, options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -297,6 +297,7 @@ def memory(found: Analysis, options: dict[str, Any]) -> list[dict[str, Any]]:
         if tensors
         else estimated_weights(found.config, shape, _QUANTIZED_BYTES.get(found.quantization.method))
     )
+    groups = grouped(tensors)
     extra = {key: options[key] for key in ("utilisation", "reserve") if options.get(key) is not None}
     rows = []
     for card, sizes in SCHEMES.items():
@@ -304,7 +305,7 @@ def memory(found: Analysis, options: dict[str, Any]) -> list[dict[str, Any]]:
         cuts += [Parallel(CARDS[card].tp, 2, bool(shape.experts))]
         for cut in cuts:
             if not possible(shape, cut):
-                rows.append(plan(found.config, shape, tensors, CARDS[card], cut, estimate=estimate, **extra))
+                rows.append(plan(shape, found.config, groups, CARDS[card], cut, estimate=estimate, **extra))
     return rows
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from npu_upgrade.model.config import Config
 from npu_upgrade.model.layers import layer_kinds, sliding_window
+from npu_upgrade.model.quantization import SCALES
 from npu_upgrade.model.safetensors import Tensor
 from npu_upgrade.model.shape import Shape
 
@@ -21,13 +23,16 @@ GIB = 1024**3
 BLOCK = 128  # tokens of a cache block on Ascend
 RESERVE = 3 * GIB  # activations, graphs and communication buffers: an assumption, --reserve-gib changes it
 BASELINE_LEN, BASELINE_SEQS = 128 * 1024, 16
-_BYTES = {"float32": 4, "float": 4, "float64": 8, "float16": 2, "half": 2, "bfloat16": 2, "float8_e4m3fn": 1}
+_WIDE = {"F32": 2, "F64": 4}  # times the 16 bits they are served in
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d{1,6})\.")
 _EXPERT = re.compile(r"\.experts?\.(?:\d+\.)?|\.experts_")
 _WHOLE = re.compile(
     r"(?:norm|layernorm|ln_\w+|gate\.weight|gate\.e_score_correction_bias|router|q_a_proj|kv_a_proj\w*|indexer|"
     r"wkv_a|wq_a|fused_qkv_a_proj|rotary_emb|position_embeddings?|shared_expert_gate)\b"
 )
+_TOWER = re.compile(r"visual|vision|audio|tower|talker")
+_FIRST = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embeddings?)\.")
+_LAST = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.")
 _KV = re.compile(r"(?:^|[._])(?:k|v|key|value)_proj\.|\.(?:wk|wv)\.")
 
 
@@ -73,17 +78,11 @@ class Cache:
         return self.token * whole + self.window * min(whole, self.window_tokens + BLOCK) + self.state
 
 
-def dtype_bytes(config: Config, tensors: dict[str, Tensor]) -> int:
-    """Bytes of one number of the cache: the model's dtype."""
-    for part in (config, config.text):
-        name = part.raw.get("dtype") or part.raw.get("torch_dtype")
-        if isinstance(name, str):
-            return min(_BYTES.get(name.removeprefix("torch."), 2), 4)
-    kinds = {one.dtype for one in tensors.values()}
-    return 4 if kinds == {"F32"} else 2
+# vLLM serves 32 bit checkpoints in 16 bits, so that a number of the cache has two bytes
+NUMBER = 2
 
 
-def cache(config: Config, shape: Shape, parallel: Parallel, size: int) -> Cache:
+def cache(config: Config, shape: Shape, parallel: Parallel, size: int = NUMBER) -> Cache:
     """The cache of the rank that holds most layers. ``size``: bytes of one number."""
     kinds = layer_kinds(config)
     if len(kinds) < shape.layers:  # two attentions in a layer
@@ -141,39 +140,52 @@ def _mamba_bytes(text: Config, size: int) -> int:
     return (convolution + inner * states) * size
 
 
-def weight_bytes(config: Config, tensors: dict[str, Tensor], parallel: Parallel, kv_heads: int) -> int:
-    """The weights of the rank that holds most, by the headers."""
-    layers: dict[int, float] = {}
-    outside = 0.0
-    ends = {"first": 0.0, "last": 0.0}
+Groups = dict[tuple[str, str, int], float]
+
+
+def grouped(tensors: dict[str, Tensor]) -> Groups:
+    """Bytes of all tensors by how they are cut, where they stand and their layer (0 outside of layers).
+
+    Cuts: ``expert``, ``whole``, ``heads`` (keys and values) and ``rows``; places: ``layer``, ``first`` (the
+    embedding), ``last`` (the head) and ``every`` (towers and what else each stage may need).
+    """
+    groups: Groups = defaultdict(float)
     for name, one in tensors.items():
-        share = _share(name, one, parallel, kv_heads)
         match = _LAYER.search(name)
-        if match and not re.search(r"visual|vision|audio|tower|talker", name):
-            layers[int(match[1])] = layers.get(int(match[1]), 0.0) + share
-        elif re.search(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embeddings?)\.", name):
-            ends["first"] += share
-        elif re.search(r"(?:^|\.)(?:lm_head|embed_out|output)\.", name):
-            ends["last"] += share
-        else:
-            outside += share
-    stage = math.ceil(len(layers) / parallel.pp) if layers else 0
-    ordered = [layers[number] for number in sorted(layers)]
-    stages = [sum(ordered[start : start + stage]) for start in range(0, len(ordered), stage or 1)] or [0.0]
-    if parallel.pp == 1:
-        return int(sum(ordered) + outside + sum(ends.values()))
-    return int(max(max(stages), stages[0] + ends["first"] + outside, stages[-1] + max(ends.values())))
+        layer = match and not _TOWER.search(name)
+        outside = "first" if _FIRST.search(name) else "last" if _LAST.search(name) else "every"
+        place = "layer" if layer else outside
+        size = one.bytes / (1 if name.endswith(SCALES) else _WIDE.get(one.dtype, 1))
+        groups[_cut(name, one), place, int(match[1]) if match and layer else 0] += size
+    return groups
 
 
-def _share(name: str, one: Tensor, parallel: Parallel, kv_heads: int) -> float:
-    """The bytes of one tensor that a rank holds."""
+def _cut(name: str, one: Tensor) -> str:
     if _EXPERT.search(name):
-        return one.bytes / parallel.tp
+        return "expert"
     if len(one.shape) < 2 or _WHOLE.search(name):
-        return one.bytes
-    if _KV.search(name) and kv_heads:
-        return one.bytes / min(parallel.tp, kv_heads)
-    return one.bytes / parallel.tp
+        return "whole"
+    return "heads" if _KV.search(name) else "rows"
+
+
+def weight_bytes(groups: Groups, parallel: Parallel, kv_heads: int) -> int:
+    """The weights of the rank that holds most."""
+    ranks = {"expert": parallel.tp, "rows": parallel.tp, "whole": 1}
+    ranks["heads"] = min(parallel.tp, kv_heads) if kv_heads else parallel.tp
+    layers: dict[int, float] = defaultdict(float)
+    places: dict[str, float] = defaultdict(float)
+    for (cut, place, layer), size in groups.items():
+        if place == "layer":
+            layers[layer] += size / ranks[cut]
+        else:
+            places[place] += size / ranks[cut]
+    ordered = [layers[number] for number in sorted(layers)]
+    stage = math.ceil(len(ordered) / parallel.pp) or 1
+    stages = [sum(ordered[start : start + stage]) for start in range(0, len(ordered), stage)] or [0.0]
+    if parallel.pp == 1:
+        return int(sum(ordered) + sum(places.values()))
+    ends = max(places["first"], places["last"])  # a tied head is the embedding again
+    return int(max(max(stages), stages[0] + places["first"] + places["every"], stages[-1] + ends))
 
 
 def estimated_weights(config: Config, shape: Shape, quantized: float | None) -> int:
@@ -213,9 +225,9 @@ def estimated_weights(config: Config, shape: Shape, quantized: float | None) -> 
 
 
 def plan(
-    config: Config,
     shape: Shape,
-    tensors: dict[str, Tensor],
+    config: Config,
+    groups: Groups,
     card: Card,
     parallel: Parallel,
     utilisation: float = 0.9,
@@ -223,14 +235,10 @@ def plan(
     estimate: int = 0,
 ) -> dict[str, Any]:
     """One line of the plan: what a device holds, what is left for the cache, and how far it goes."""
-    size = dtype_bytes(config, tensors)
-    weights = (
-        weight_bytes(config, tensors, parallel, shape.kv_heads)
-        if tensors
-        else estimate // (parallel.tp * parallel.pp)
-    )
+    whole = parallel.tp * parallel.pp
+    weights = weight_bytes(groups, parallel, shape.kv_heads) if groups else estimate // whole
     left = int(card.memory * utilisation) - weights - reserve
-    kept = cache(config, shape, parallel, size)
+    kept = cache(config, shape, parallel)
     length = min(BASELINE_LEN, shape.max_len)
     fits = left // max(kept.sequence(length), 1) if left > 0 else 0
     most = longest(kept, left, shape.max_len)
@@ -238,7 +246,7 @@ def plan(
         "card": card.name,
         **asdict(parallel),
         "weights_gib": round(weights / GIB, 2),
-        "weights_from": "headers" if tensors else "configuration (estimate)",
+        "weights_from": "headers" if groups else "configuration (estimate)",
         "cache_gib": round(max(left, 0) / GIB, 2),
         "cache_bytes_per_token": kept.token + kept.window,
         "state_bytes_per_sequence": kept.state,

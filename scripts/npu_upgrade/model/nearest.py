@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from npu_upgrade.model.analysis import Analysis
 from npu_upgrade.model.model_classes import ClassReader
 from npu_upgrade.model.module_tree import ModuleTree
+from npu_upgrade.model.parts import by_pattern
 from npu_upgrade.model.registry import read_registry
 from npu_upgrade.sources.tree import SourceTree
 
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 # one model of each way to name modules; what a checkpoint is most like is found among them
 _TEXT = (
     *(
@@ -47,14 +46,14 @@ _OTHERS = (
 
 
 def nearest(found: Analysis, tree: SourceTree | None) -> dict[str, Any]:
-    """``architecture``, ``module``, how many ``patterns`` of how many it has, and ``places``: pattern -> name.
+    """``architecture``, ``module``, ``patterns`` of how many it has, and ``places``: pattern -> name.
 
     Empty without a vLLM source or without tensor names.
     """
     if tree is None or not found.weights.names:
         return {}
     registry, reader = read_registry(tree), ClassReader(tree)
-    examples = {_NUMBER.sub("*", name): name for name in sorted(found.weights.names, reverse=True)}
+    examples = {key: names[0] for key, names in by_pattern(found.weights.names).items()}
     best: dict[str, Any] = {}
     for name in (*_TEXT, *(_OTHERS if found.facts["modalities"] else ())):
         module, cls = registry.models.get(name, ("", ""))
@@ -63,9 +62,8 @@ def nearest(found: Analysis, tree: SourceTree | None) -> dict[str, Any]:
             continue
         modules = ModuleTree(reader, root)
         placed = {pattern: modules.place(example) for pattern, example in examples.items()}
-        places = {
-            key: _NUMBER.sub("*", place.name) for key, place in placed.items() if place.state == "found"
-        }
+        names = {pattern: place.name for pattern, place in placed.items() if place.state == "found"}
+        places = {pattern: next(iter(by_pattern([name]))) for pattern, name in names.items()}
         if len(places) > best.get("patterns", 0):
             path = module.replace(".", "/") + ".py"
             best = {"architecture": name, "module": path, "patterns": len(places), "places": places}

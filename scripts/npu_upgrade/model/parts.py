@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from npu_upgrade.model.config import Config
@@ -18,6 +19,9 @@ _MTP_KEYS = (
     "mtp_num_layers",
 )
 _MTP_NAMES = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:[._]|$)|\.(?:eh_proj|enorm|hnorm)\.")
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_TEXT_LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.\*\.")
+Patterns = Mapping[str, list[str]]
 _LAYER = re.compile(r"^(.*?\b(?:layers|h|blocks|layer))\.(\d+)\.(.+)$")
 _MODALITIES = {
     "image": ("vision_config", "visual", "vision_tower", "vit_config", "image_config", "vision_n_layers"),
@@ -31,7 +35,15 @@ _TOWER_NAMES = {
 }
 
 
-def mtp(config: Config, names: set[str]) -> dict[str, Any]:
+def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
+    """Tensor names by their pattern: the name with its numbers as ``*``."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(_NUMBER.sub("*", name), []).append(name)
+    return found
+
+
+def mtp(config: Config, patterns: Patterns) -> dict[str, Any]:
     """What configuration and weights say of multi-token prediction.
 
     ``state``: ``none``; ``ready``; ``checkpoint missing`` (announced, no weights); ``not announced`` (weights
@@ -42,13 +54,15 @@ def mtp(config: Config, names: set[str]) -> dict[str, Any]:
         (place.number(key) for place in places for key in _MTP_KEYS if key in place.given), default=0
     )
     count = config.text.number("num_hidden_layers")
-    found = sorted(name for name in names if _MTP_NAMES.search(name) or _beyond(name, count))
+    found = [name for key, names in patterns.items() if _MTP_NAMES.search(key) for name in names]
+    numbered = [names for key, names in patterns.items() if _TEXT_LAYER.match(key)]
+    found += [name for names in numbered for name in names if _beyond(name, count) and name not in found]
     state = "none"
     if announced:
-        state = "ready" if found else ("checkpoint missing" if names else "config only")
+        state = "ready" if found else ("checkpoint missing" if patterns else "config only")
     elif found:
         state = "not announced"
-    return {"state": state, "layers": announced, "tensors": len(found), "example": found[0] if found else ""}
+    return {"state": state, "layers": announced, "tensors": len(found), "example": min(found, default="")}
 
 
 def _beyond(name: str, count: int) -> bool:
@@ -56,19 +70,19 @@ def _beyond(name: str, count: int) -> bool:
     return bool(match and count and int(match[1]) >= count)
 
 
-def modalities(config: Config, names: set[str]) -> dict[str, dict[str, Any]]:
+def modalities(config: Config, patterns: Patterns) -> dict[str, dict[str, Any]]:
     """The towers, by what configuration and weights have of each."""
     found: dict[str, dict[str, Any]] = {}
     places = [config, *filter(None, (config.part("thinker_config"),))]
     for kind, keys in _MODALITIES.items():
         has = [f"{place.path}{key}" for place in places for key in keys if place.raw.get(key)]
-        tensors = sum(bool(_TOWER_NAMES[kind].search(name)) for name in names)
+        tensors = sum(len(names) for key, names in patterns.items() if _TOWER_NAMES[kind].search(key))
         if has or tensors:
             found[kind] = {"config": has, "tensors": tensors}
     return found
 
 
-def ties(config: Config, names: set[str]) -> dict[str, Any]:
+def ties(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """Whether the output shares the input embedding, by configuration, and whether a head is stored."""
     value = config.text.get("tie_word_embeddings")
     value = config.get("tie_word_embeddings") if value is None else value

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +18,10 @@ from npu_upgrade.errors import BadInput
 from npu_upgrade.files import write_together
 from npu_upgrade.model.analysis import Analysis
 from npu_upgrade.model.config import facts
+from npu_upgrade.model.parts import by_pattern
 
 Form = Literal["plugin", "tree"]
 _TEMPLATES = Path(__file__).with_name("templates")
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 def decisions(found: Analysis) -> list[str]:
@@ -31,9 +30,9 @@ def decisions(found: Analysis) -> list[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in attention["layers"].items())
     count = f"{shape.heads} heads, {shape.kv_heads} of keys"
     result = [f"attention: {attention['kind']} ({kinds or 'unknown'}), {count}"]
-    names = found.weights.names
+    names = by_pattern(found.weights.names)
     for what, pattern in _HINTS.items():
-        hits = sorted({_NUMBER.sub("*", name) for name in names if re.search(pattern, name)})
+        hits = [key for key in names if re.search(pattern, key)]
         if hits:
             result.append(f"{what}: {', '.join(hits[:3])}")
     rope = found.config.text.get("rope_scaling") or found.config.text.get("rope_parameters")
@@ -67,11 +66,8 @@ _HINTS = {
 
 def patterns(found: Analysis) -> list[dict[str, Any]]:
     """Each pattern of tensor names with how many there are and the shapes they have."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(found.weights.names):
-        groups[_NUMBER.sub("*", name)].append(name)
     result = []
-    for pattern, names in groups.items():
+    for pattern, names in by_pattern(found.weights.names).items():
         known = [found.weights.tensors[name] for name in names if name in found.weights.tensors]
         shapes = sorted({f"{list(one.shape)} {one.dtype}" for one in known})
         shown = ", ".join(shapes[:2]) + (f" and {len(shapes) - 2} more" if len(shapes) > 2 else "")

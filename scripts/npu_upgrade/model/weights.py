@@ -87,11 +87,13 @@ def _read_index(found: Weights, path: Path) -> None:
     if not isinstance(weight_map, dict) or not weight_map:
         found.findings.append(error("index-map", f"{path.name} has no weight_map", path.name))
         return
-    outside = sorted({str(file)[:80] for file in weight_map.values() if not _plain(file)})
+    named = {file if isinstance(file, str) else f"{file!s:.80}/" for file in weight_map.values()}
+    outside = sorted(file[:80] for file in named if not _plain(file))
     if outside:
         what = f"{path.name} names files that are not in this folder: {shortened(outside, 3)}"
         found.findings.append(error("index-path", what, path.name))
-    found.index = {key: file for key, file in weight_map.items() if _plain(file)}
+    inside = {file for file in named if _plain(file)}
+    found.index = {key: file for key, file in weight_map.items() if isinstance(file, str) and file in inside}
 
 
 def _plain(name: Any) -> bool:

@@ -112,7 +112,8 @@ def _summary(plan: dict[str, Any], verdict: Verdict) -> str:
     files = sum(len(step["files"]) for step in plan["steps"])
     said = f"{plan['strategy']['name']}: {len(plan['steps'])} steps, {files} files"
     if plan.get("scaffold"):
-        said += f", {len(plan['scaffold'])} scaffolds with {len(plan['open_weights'])} patterns of tensors to decide"
+        count = len(plan["open_weights"])
+        said += f", {len(plan['scaffold'])} scaffolds with {count} patterns of tensors to decide"
     return said
 
 
