@@ -10,6 +10,8 @@ from npu_upgrade.envs.tools import ensure_tools
 
 # "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
 COMMANDS = [
+    "adapt.analyze",
+    "adapt.plan",
     "serve",
     "features",
     "capacity",

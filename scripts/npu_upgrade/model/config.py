@@ -1,0 +1,97 @@
+"""A config.json as vLLM will see it: aliases and defaults applied, the text model's part found."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_FACTS = Path(__file__).with_name("facts.json")
+# where configurations hold the text model's: what Transformers looks for, then what others are called
+TEXT_NAMES = ("text_encoder", "decoder", "generator", "text_config")
+MORE_TEXT_NAMES = (
+    *("llm_config", "language_config", "thinker_config", "lm_config", "language_model_config"),
+    *("llm", "text_model", "model_config"),
+)
+
+
+@functools.cache
+def facts() -> dict[str, Any]:
+    """What ships with the skill: configuration classes and architectures of the releases it names."""
+    return json.loads(_FACTS.read_text(encoding="utf-8"))
+
+
+@dataclass
+class Config:
+    """One configuration or a part of one. ``given`` has the file's keys under the class's own names."""
+
+    raw: dict[str, Any]
+    model_type: str = ""
+    path: str = ""
+    known: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute the loaded configuration has: given, or the class's default."""
+        name = self.known.get("aliases", {}).get(name, name)
+        if name in self.given:
+            return self.given[name]
+        value = self.known.get("defaults", {}).get(name)
+        return default if value is None else value
+
+    def has(self, name: str) -> bool:
+        """Whether the loaded configuration has the attribute, None or not."""
+        name = self.known.get("aliases", {}).get(name, name)
+        return name in self.given or name in self.known.get("defaults", {})
+
+    def first(self, names: tuple[str, ...], default: Any = None) -> Any:
+        """The first of several attributes that the configuration has."""
+        return next((self.get(name) for name in names if self.has(name)), default)
+
+    def number(self, name: str, default: int = 0) -> int:
+        """An attribute that is a whole number, ``default`` when it is none."""
+        value = self.get(name)
+        return value if type(value) is int else default
+
+    def part(self, name: str) -> Config | None:
+        """The configuration under ``name``, also one that the class fills in; None when there is none."""
+        raw = self.raw.get(name)
+        kind = self.known.get("parts", {}).get(name, "")
+        if not isinstance(raw, dict) and not (raw is None and kind and name not in self.raw):
+            return None
+        # older files hold the text model's keys at the top; the class takes them from there
+        raw = raw if isinstance(raw, dict) else self._flat(kind)
+        own = raw.get("model_type")
+        return load(raw, own if isinstance(own, str) and own else kind, f"{self.path}{name}.")
+
+    def _flat(self, kind: str) -> dict[str, Any]:
+        known = facts()["configs"].get(kind, {})
+        names = {*known.get("defaults", {}), *known.get("aliases", {}), "rope_scaling", "rope_theta"}
+        return {key: value for key, value in self.raw.items() if key in names}
+
+    @functools.cached_property
+    def text(self) -> Config:
+        """The part of the text model, the configuration itself when it has none."""
+        for name in (*self.known.get("text", []), *TEXT_NAMES):
+            if part := self.part(name):
+                return part.text
+        if self.has("num_attention_heads") and self.has("num_hidden_layers"):
+            return self
+        parts = (self.part(name) for name in MORE_TEXT_NAMES)
+        return next((part.text for part in parts if part), self)
+
+    @property
+    def is_nested(self) -> bool:
+        return self.text is not self
+
+
+def load(raw: dict[str, Any], model_type: str | None = None, path: str = "") -> Config:
+    """A configuration from the object of its file; ``model_type`` where the object names none."""
+    kind = raw.get("model_type") or model_type or ""
+    kind = kind if isinstance(kind, str) else ""
+    known = facts()["configs"].get(kind, {})
+    aliases = known.get("aliases", {})
+    given = {aliases.get(key, key): value for key, value in raw.items() if key in aliases}
+    return Config(raw, kind, path, known, given | {key: raw[key] for key in raw if key not in aliases})

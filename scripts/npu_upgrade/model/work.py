@@ -1,0 +1,137 @@
+"""The order of work to bring a model to vllm-ascend, with the files that each step touches."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.model.analysis import Analysis
+from npu_upgrade.model.memory import BASELINE_LEN, BASELINE_SEQS
+from npu_upgrade.model.scaffold import class_name, decisions, module_name, needs_config, registry_entry
+
+
+@dataclass
+class Step:
+    """``files``: paths with the tree they are in (``vllm``, ``ascend``, ``delivery``)."""
+
+    name: str
+    what: str
+    files: list[dict[str, str]] = field(default_factory=list)
+    command: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def steps(found: Analysis, roots: dict[str, Path]) -> list[Step]:
+    """What to do, first to last, for the strategy the analysis chose."""
+    way = found.facts["strategy"]["name"]
+    result: list[Step] = []
+    if way == "native adapter":
+        result += _adapter(found)
+    if way == "backend patch" or found.quantization.method:
+        result += _backend(found, way)
+    result += _gates(found)
+    return result + _artifacts(found, roots)
+
+
+def _adapter(found: Analysis) -> list[Step]:
+    module, served = module_name(found), found.served
+    if served.module and found.facts["mapping"].get("missing"):
+        path = served.module.replace(".", "/") + ".py"
+        file = {
+            "root": "ascend" if served.by == "ascend" else "vllm",
+            "path": path,
+            "change": "rename its tensors",
+        }
+        what = f"give {served.cls} the names of this checkpoint (hf_to_vllm_mapper), as few as it takes"
+        return [Step("mapping", what, [file])]
+    files = [
+        {"root": "vllm", "path": f"vllm/model_executor/models/{module}.py", "change": "new model"},
+        {
+            "root": "vllm",
+            "path": "vllm/model_executor/models/registry.py",
+            "change": registry_entry(found).strip(),
+        },
+    ]
+    if needs_config(found):
+        path = f"vllm/transformers_utils/configs/{module}.py"
+        files.append(
+            {"root": "vllm", "path": path, "change": f"configuration class of {found.config.model_type}"}
+        )
+        files.append(
+            {"root": "vllm", "path": "vllm/transformers_utils/config.py", "change": "register that class"}
+        )
+    if found.facts["modalities"]:
+        path = f"vllm/transformers_utils/processors/{module}.py"
+        files.append(
+            {"root": "vllm", "path": path, "change": "processor, when Transformers' own does not do"}
+        )
+    taken = decisions(found)
+    what = (
+        f"write {class_name(found)}: {len(taken)} decisions; --scaffold OUT writes the files that name them"
+    )
+    return [Step("adapter", what, files)]
+
+
+def _backend(found: Analysis, way: str) -> list[Step]:
+    method = found.quantization.method
+    file = {"root": "ascend", "path": "vllm_ascend/quantization", "change": f"take {method} weights"}
+    reason = "; ".join(one for one in found.facts["strategy"]["reasons"] if method and method in one)
+    if way == "backend patch":
+        return [Step("backend", f"vllm-ascend does not take {method} as it is. {reason}", [file])]
+    return []
+
+
+def _gates(found: Analysis) -> list[Step]:
+    card = {"A2": 8, "A3": 16}
+    length = min(BASELINE_LEN, found.shape.max_len)
+    base = f"vllm serve {found.folder} --max-model-len {length} --max-num-seqs {BASELINE_SEQS}"
+    features = ["graph mode", "text"]
+    moe = (
+        "expert parallel, flashcomm1"
+        if found.shape.experts
+        else "expert parallel, flashcomm1: not applicable"
+    )
+    features += [moe, f"mtp: {found.facts['mtp']['state']}", *found.facts["modalities"]]
+    sizes = ", ".join(f"{size} on {name}" for name, size in card.items())
+    return [
+        Step(
+            "dummy",
+            f"architecture, operators and API without weights; tensor parallel {sizes}",
+            command=f"{base} --load-format dummy",
+        ),
+        Step(
+            "real",
+            "the same with real weights: names, scales, sharding; nothing is signed off without it",
+            command=base,
+        ),
+        Step("features", "; ".join(features)),
+        Step("capacity", f"{length} tokens with {BASELINE_SEQS} sequences, then 32 and 64"),
+    ]
+
+
+def _artifacts(found: Analysis, roots: dict[str, Path]) -> list[Step]:
+    name = found.name
+    tree = next(
+        (roots[key] for key in ("delivery", "ascend") if (roots[key] / "docs/source/tutorials").is_dir()),
+        None,
+    )
+    files = [
+        {
+            "root": "delivery",
+            "path": f"tests/e2e/models/configs/{name}.yaml",
+            "change": "accuracy, as measured",
+        },
+        {"root": "delivery", "path": f"docs/source/tutorials/models/{name}.md", "change": "tutorial"},
+        {"root": "delivery", "path": "docs/source/tutorials/models/index.md", "change": "its entry"},
+    ]
+    if tree is None or (tree / "mkdocs.yml").is_file():
+        files.append({"root": "delivery", "path": "mkdocs.yml", "change": "its place in nav"})
+    path = "docs/source/user_guide/support_matrix/supported_models.md"
+    files.append({"root": "delivery", "path": path, "change": "its row"})
+    return [
+        Step("artifacts", "filled from the evidence of the gates only", files),
+        Step("deliver", "one signed-off commit with exactly these files"),
+    ]
