@@ -20,7 +20,7 @@ parser.add_argument("--omni", action="store_true")
 for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
-fault, counted, asked, running = os.environ.get("FAULT", "none"), 0, 0, 0
+fault, counted, asked, running, told = os.environ.get("FAULT", "none"), 0, 0, 0, False
 refused, _, room = fault.partition(":")  # refuse:OPTION, and room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
@@ -51,6 +51,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
+        global told
         if self.path == "/metrics":
             drafts = DRAFTS if "--speculative-config" in more else ""
             lines = f'vllm:generation_tokens_total{{engine="0"}} {counted}.0\n{drafts}'
@@ -63,11 +64,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer({"paths": PATHS})
         elif self.path.startswith("/server_info"):
             self.answer({"vllm_config": CONFIG})
-            later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
-            if later:
-                threading.Timer(0.5, later).start()
+            told = True
         else:
             self.answer("")
+            later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
+            if told and later:  # health is asked again in the quiet window
+                threading.Timer(0.1, later).start()
 
     def do_POST(self) -> None:
         global running

@@ -117,11 +117,8 @@ def test_one_that_works_on_past_its_budget_is_not_judged(tmp_path: Path) -> None
     assert processes_of(tmp_path) == []
 
 
-def test_a_log_without_end_is_a_fault(tmp_path: Path, monkeypatch) -> None:
-    from npu_upgrade.gates.serving.watch import Watch
-
-    monkeypatch.setattr(Watch, "longest_log", 32 << 20)
-    served = kit.serve(tmp_path, "flood")
+def test_a_log_without_end_is_a_fault(tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "flood", longest_log=8 << 20)
     assert "floods its log" in served.summary
     served.log.unlink()
 

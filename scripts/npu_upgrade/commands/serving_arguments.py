@@ -24,8 +24,9 @@ from npu_upgrade.gates.serving.gate import Options
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.installed import Installed, misplaced, probe
 from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
+from npu_upgrade.gates.serving.lifeline import LONGEST_LOG
 from npu_upgrade.gates.serving.preflight import check_leftovers, check_room, end_leftovers
-from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
+from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.progress import say
 
@@ -129,7 +130,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         type=int,
         default=LONGEST_LOG >> 20,
         metavar="MIB",
-        help=f"a log that grows beyond this while it starts is a flood ({LONGEST_LOG >> 20})",
+        help=f"a log that grows beyond this is a flood ({LONGEST_LOG >> 20})",
     )
     parser.add_argument(
         "--end-leftovers",

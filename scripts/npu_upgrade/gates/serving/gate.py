@@ -19,7 +19,7 @@ from npu_upgrade.gates.serving.checks import Check, failed, first_bad, passed, u
 from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
 from npu_upgrade.gates.serving.gate_file import Request
 from npu_upgrade.gates.serving.launch import REAL, Launch
-from npu_upgrade.gates.serving.lifeline import Lifeline
+from npu_upgrade.gates.serving.lifeline import LONGEST_LOG, Lifeline
 from npu_upgrade.gates.serving.log_lines import read as read_log
 from npu_upgrade.gates.serving.preflight import choose_port
 from npu_upgrade.gates.serving.quality import read as read_answer
@@ -27,7 +27,7 @@ from npu_upgrade.gates.serving.requests import Client, Exchange, counted
 from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, start, stop
-from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL, Watch
+from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
 
@@ -129,8 +129,8 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
 
 
 def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -> None:
-    lifeline = Lifeline(server)
-    watch = Watch(server, options.budgets, options.still, longest_log=options.longest_log)
+    lifeline = Lifeline(server, options.longest_log)
+    watch = Watch(server, options.budgets, options.still)
     client = Client(server.url, options.answer, lifeline.broken, served.exchanges)
     began = time.monotonic()
     try:

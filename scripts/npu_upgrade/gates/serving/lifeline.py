@@ -6,6 +6,7 @@ vLLM ends with exit code 0 when its engine was killed, so no exit code is asked.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ import psutil
 
 from npu_upgrade.gates.serving.server import Server, engines, members, named
 
+LONGEST_LOG = 2 << 30  # bytes
 _STOPPED = 2.0  # seconds in the state "stopped" that are no accident of looking
 
 
@@ -21,6 +23,7 @@ class Lifeline:
     """``stays`` are the processes that may not end, with their names; empty until the server is up."""
 
     server: Server
+    longest_log: int = LONGEST_LOG
     stays: dict[int, str] = field(default_factory=dict)
     _stopped: dict[int, float] = field(default_factory=dict)
 
@@ -33,6 +36,8 @@ class Lifeline:
         code = self.server.process.poll()
         if code is not None:
             return f"the server ended (exit code {code})"
+        if os.path.getsize(self.server.log) > self.longest_log:
+            return f"the server floods its log: more than {self.longest_log >> 20} MiB"
         there = {process.pid: process for process in members(self.server)}
         gone = [name for pid, name in self.stays.items() if pid not in there]
         if gone:
