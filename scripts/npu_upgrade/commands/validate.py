@@ -85,19 +85,19 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput(
             f"no rung is called {', '.join(unknown)}", expected=", ".join(NAMES), try_="one of those"
         )
-    return _result(
-        climb(rungs(_subject(args, names), tuple(names))),
-        "this machine has no NPU gates: make validate-npu on one",
-    )
+    subject = _subject(args, names)
+    note = f"no upgrade is here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
+    return _result(climb(rungs(subject, tuple(names))), f"{note}on hardware: make validate-npu")
 
 
 def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
     workspace = args.workspace or find_workspace(Path.cwd())
     omni, ascend = args.omni, args.ascend
-    if ascend is None and not (workspace / WORKSPACE_DIR / "current").is_file():
-        omni, ascend = _RELEASED
-    if args.omni and not args.ascend:
+    if omni and not ascend:
         raise BadInput("--omni without --ascend", expected="the vllm-ascend it runs on", try_="--ascend SPEC")
+    itself = ascend is None and not (workspace / WORKSPACE_DIR / "current").is_file()
+    if itself:
+        omni, ascend = _RELEASED
     own = not args.model and any(name.startswith("cpu") for name in names)
     arguments = tuple(args.passed_on) or (("--enforce-eager", "--max-model-len", "256") if own else ())
     try:
@@ -105,7 +105,7 @@ def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
         expectations = Path(model) / "gate.yaml" if own else None
     except Blocked:  # the rungs that serve say the same, each for itself; the others go on
         model, expectations = "successor", None
-    return Subject(workspace, omni, ascend, model, expectations, args.python or "cpu", arguments)
+    return Subject(workspace, omni, ascend, model, expectations, args.python or "cpu", arguments, itself)
 
 
 def _on_npus(args: argparse.Namespace) -> Result:

@@ -14,7 +14,8 @@ NAMES = ("static", "emulated", "cpu-dummy", "cpu-real")
 class Subject:
     """What is validated: the upgrade of a workspace, or a vllm-omni on a vllm-ascend; and a model to serve.
 
-    ``gate_file`` goes with the model; ``arguments`` are options of vllm serve.
+    ``gate_file`` goes with the model; ``arguments`` are options of vllm serve. ``itself``: the pair is
+    compared with itself, which shows that the rungs work here and nothing about an upgrade.
     """
 
     workspace: Path
@@ -24,6 +25,7 @@ class Subject:
     gate_file: Path | None
     python: str = "cpu"
     arguments: tuple[str, ...] = ()
+    itself: bool = False
 
 
 def rungs(subject: Subject, names: tuple[str, ...]) -> list[Rung]:
@@ -40,11 +42,13 @@ def _sources(subject: Subject) -> list[str]:
 
 
 def _static(subject: Subject) -> Rung:
-    return Rung("static", "static", ("audit", *_sources(subject)))
+    itself = ["--baseline", str(subject.omni), str(subject.ascend)] if subject.itself else []
+    return Rung("static", "static", ("audit", *_sources(subject), *itself))
 
 
 def _emulated(subject: Subject) -> Rung:
-    return Rung("emulated", "emulated dry-run", ("emulate", *_sources(subject)))
+    itself = ["--baseline", "none"] if subject.itself else []
+    return Rung("emulated", "emulated dry-run", ("emulate", *_sources(subject), *itself))
 
 
 def _dummy(subject: Subject) -> Rung:
