@@ -13,15 +13,4 @@ COMMANDS = [
     "adapt.analyze",
     "adapt.plan",
     "serve",
-    "features",
-    "capacity",
-    "explain",
-    "evidence",
-    "env",
-]
-
-if __name__ == "__main__":
-    ensure_tools()
-    from npu_upgrade.cli import main
-
-    sys.exit(main("adapt.py", __doc__, COMMANDS))
+    "accuracy",

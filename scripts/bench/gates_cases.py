@@ -59,7 +59,11 @@ CASES = (
         stale=True,
     ),
     Case(
-        "crash on the first request", FAIL, "request-state-lost", arguments=("--pipeline-parallel-size", "2")
+        "crash on the first request",
+        FAIL,
+        "request-state-lost",
+        arguments=("--pipeline-parallel-size", "2"),
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     ),
     Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request"),
     Case("empty answers", FAIL, why="the answer is empty", model="silent"),
@@ -80,6 +84,8 @@ CASES = (
         "cpu-memory-below-kv-request",
         environment={"VLLM_CPU_KVCACHE_SPACE": "100000"},
     ),
+    Case("fewer NUMA nodes than ranks", FAIL, "numa-nodes-too-few",
+         arguments=("--pipeline-parallel-size", "2")),
     Case("hang while it loads", FAIL, why="stands still in phase", model="endless-read",
          options=("--still", "20")),
     Case(
