@@ -14,3 +14,15 @@ COMMANDS = [
     "adapt.plan",
     "serve",
     "accuracy",
+    "features",
+    "capacity",
+    "explain",
+    "evidence",
+    "env",
+]
+
+if __name__ == "__main__":
+    ensure_tools()
+    from npu_upgrade.cli import main
+
+    sys.exit(main("adapt.py", __doc__, COMMANDS))

@@ -9,3 +9,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from npu_upgrade.envs.tools import ensure_tools
 
 COMMANDS = [
+    *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
+    *("features", "capacity", "accuracy", "validate"),
+    *("blocks", "explain", "evidence", "env", "status", "next"),
+]
+
+if __name__ == "__main__":
+    ensure_tools()
+    from npu_upgrade.cli import main
+
+    sys.exit(main("upgrade.py", __doc__, COMMANDS))

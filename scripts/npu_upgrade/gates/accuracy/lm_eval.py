@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,9 @@ from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.serving.installed import Installed
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+LOG, RESULTS = "lm_eval.log", "lm_eval-results.json"
 _VERSION = "import importlib.metadata as m; print(m.version('lm-eval'))"
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|NotFound)\b: ")
 _POLL = 1.0  # seconds between two looks at the server
 _SHORT = ("num_fewshot", "limit", "batch_size")
 
@@ -97,7 +100,7 @@ def evaluate(
 
     Its output goes to ``folder``/lm_eval.log. It is ended when the server breaks or ``seconds`` are over.
     """
-    log = folder / "lm_eval.log"
+    log = folder / LOG
     variables = os.environ | {"OPENAI_API_KEY": "none", "TOKENIZERS_PARALLELISM": "false"}
     variables.pop("PYTHONPATH", None)
     with open(log, "wb") as stream:
@@ -114,10 +117,16 @@ def evaluate(
             why = _wait(process, seconds, broken)
         finally:
             _end(process)
-    files = sorted((folder / "lm_eval").rglob("results_*.json"))
-    if why or process.returncode != 0 or not files:
-        return None, why or f"lm_eval ended with exit code {process.returncode}: {_last_line(log)}"
-    return json.loads(files[-1].read_text("utf-8")), ""
+    results = files_of(folder).get(RESULTS)
+    if why or process.returncode != 0 or results is None:
+        return None, why or f"lm_eval ended with exit code {process.returncode}: {_error(log)}"
+    return json.loads(results.read_text("utf-8")), ""
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """What an evaluation left in ``folder``, by the names it has as evidence."""
+    log, results = folder / LOG, sorted((folder / "lm_eval").rglob("results_*.json"))
+    return ({LOG: log} if log.exists() else {}) | ({RESULTS: results[-1]} if results else {})
 
 
 def tasks_of(results: Mapping[str, Any], evaluation: Evaluation) -> list[dict[str, Any]]:
@@ -158,6 +167,8 @@ def _end(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def _last_line(log: Path) -> str:
+def _error(log: Path) -> str:
+    """The first exception in the log, what follows it being its consequence; else the last line."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it says nothing"
+    first = next((line for line in lines if _EXCEPTION.match(line)), None)
+    return (first or (lines[-1] if lines else "it says nothing"))[:300]
