@@ -239,7 +239,7 @@ def _summary(text: str, records: list[dict[str, Any]]) -> str:
         return records[0]["summary"]
     with contextlib.suppress(ValueError):
         found = json.loads(text)
-        return found.get("summary") or found.get("error", {}).get("what") or text[:200]
+        return str(found.get("summary") or found.get("error"))
     return text[:200]
 
 
