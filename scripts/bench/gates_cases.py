@@ -49,9 +49,7 @@ CASES = (
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case(
-        "ended with exit code 0", FAIL, "stopped-from-outside", "the server ended", inject="end-server@engine"
-    ),
+    Case("ended with exit code 0", FAIL, why="the server ended (exit code 0)", inject="end-server@engine"),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(
