@@ -63,11 +63,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer({"paths": PATHS})
         elif self.path.startswith("/server_info"):
             self.answer({"vllm_config": CONFIG})
-            later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
-            if later:
-                threading.Timer(0.5, later).start()
         else:
             self.answer("")
+            later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
+            if later and asked:  # its health is asked for again in the quiet window
+                threading.Timer(0.2, later).start()
 
     def do_POST(self) -> None:
         global running

@@ -49,7 +49,7 @@ class Watch:
             return failed(
                 "start", f"it stands still in phase {self.phase}: no log and no work for {self.still:.0f} s"
             )
-        if self._read > self.longest_log:
+        if self.server.log.stat().st_size > self.longest_log:
             return failed("start", f"it floods its log: more than {self.longest_log >> 20} MiB")
         budget = self.budgets[self.phase]
         if now - self._since > budget:
