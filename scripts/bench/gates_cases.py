@@ -45,7 +45,7 @@ CASES = (
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
     Case("sound, with images", PASS, model="looker", fit=FIT),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
-    Case("engine killed after ready", FAIL, "killed-by-signal-9", inject="kill-engine@up"),
+    Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
