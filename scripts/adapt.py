@@ -13,6 +13,7 @@ COMMANDS = [
     "adapt.analyze",
     "adapt.plan",
     "serve",
+    "accuracy",
     "features",
     "capacity",
     "explain",

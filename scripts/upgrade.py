@@ -10,7 +10,7 @@ from npu_upgrade.envs.tools import ensure_tools
 
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
-    *("features", "capacity", "validate"),
+    *("features", "capacity", "accuracy", "validate"),
     *("blocks", "explain", "evidence", "env", "status", "next"),
 ]
 

@@ -51,17 +51,17 @@ def main() -> int:
     return _report(found, cost)
 
 
-def _all(chosen: list[Case], keep: Path | None) -> dict[Case, Outcome]:
-    found = {one: Outcome(**seen) for one in chosen if (seen := _kept(keep, one.name))}
-    left = [one for one in chosen if one not in found]
+def _all(chosen: list[Case], keep: Path | None) -> list[tuple[Case, Outcome]]:
+    found = {one.name: Outcome(**seen) for one in chosen if (seen := _kept(keep, one.name))}
+    left = [one for one in chosen if one.name not in found]
     with _other(left) as stale_port:
         for case in left:
             say(case.name)
-            found[case] = seen = play(case, stale_port)
+            found[case.name] = seen = play(case, stale_port)
             said = faults(case, seen) or ["right"]
             print(f"{case.name}: {', '.join(seen.verdicts)}: {'; '.join(said)}", file=sys.stderr, flush=True)
             _keep(keep, case.name, seen.as_json())
-    return {one: found[one] for one in chosen}
+    return [(one, found[one.name]) for one in chosen]
 
 
 @contextlib.contextmanager
@@ -94,9 +94,9 @@ def _keep(keep: Path | None, name: str, outcome: Mapping) -> None:
         write_json(keep / f"{name.replace(' ', '-')}.json", outcome)
 
 
-def _report(found: Mapping[Case, Outcome], cost: Cost | None) -> int:
+def _report(found: list[tuple[Case, Outcome]], cost: Cost | None) -> int:
     rows = []
-    for case, seen in found.items():
+    for case, seen in found:
         wrong = faults(case, seen)
         others = [seen.observers.get(name, "-") for name in NAMES]
         rows.append(
@@ -107,13 +107,13 @@ def _report(found: Mapping[Case, Outcome], cost: Cost | None) -> int:
         )
     head = ("fault", "the gate", "root cause", "s", "left", "judged", "vLLM's helper", "bench serve", "curl")
     print(table(head, rows), end="\n\n")
-    right = sum(not faults(case, seen) for case, seen in found.items())
+    right = sum(not faults(case, seen) for case, seen in found)
     summary = {
         "vllm": DEFAULT,
         "cases": len(found),
         "right": right,
-        "left_running": sum(len(seen.left) for seen in found.values()),
-        "bad_evidence": sum(bool(seen.evidence) for seen in found.values()),
+        "left_running": sum(len(seen.left) for _, seen in found),
+        "bad_evidence": sum(bool(seen.evidence) for _, seen in found),
     } | _others(found)
     if cost:
         print(cost.as_text(), end="\n\n")
@@ -122,9 +122,9 @@ def _report(found: Mapping[Case, Outcome], cost: Cost | None) -> int:
     return 0 if right == len(found) and (cost is None or cost.ratio < MOST) else 1
 
 
-def _others(found: Mapping[Case, Outcome]) -> dict[str, str]:
+def _others(found: list[tuple[Case, Outcome]]) -> dict[str, str]:
     """How often each of the others was right, of the starts where their question has an answer."""
-    asked = [(case, seen) for case, seen in found.items() if case.fit is not None and seen.observers]
+    asked = [(case, seen) for case, seen in found if case.fit is not None and seen.observers]
     names = sorted({name for _, seen in asked for name in seen.observers})
     return {
         name: f"{sum((seen.observers[name] == 'ready') is case.fit for case, seen in asked)}/{len(asked)}"

@@ -45,13 +45,11 @@ CASES = (
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
     Case("sound, with images", PASS, model="looker", fit=FIT),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
-    Case("engine killed after ready", FAIL, "killed-by-signal-9", inject="kill-engine@up"),
+    Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case(
-        "ended with exit code 0", FAIL, "stopped-from-outside", "the server ended", inject="end-server@engine"
-    ),
+    Case("ended with exit code 0", FAIL, why="the server ended (exit code 0)", inject="end-server@engine"),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(
@@ -59,7 +57,11 @@ CASES = (
         stale=True,
     ),
     Case(
-        "crash on the first request", FAIL, "request-state-lost", arguments=("--pipeline-parallel-size", "2")
+        "crash on the first request",
+        FAIL,
+        "request-state-lost",
+        arguments=("--pipeline-parallel-size", "2"),
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     ),
     Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request"),
     Case("empty answers", FAIL, why="the answer is empty", model="silent"),
@@ -80,6 +82,8 @@ CASES = (
         "cpu-memory-below-kv-request",
         environment={"VLLM_CPU_KVCACHE_SPACE": "100000"},
     ),
+    Case("fewer NUMA nodes than ranks", FAIL, "numa-nodes-too-few",
+         arguments=("--pipeline-parallel-size", "2")),
     Case("hang while it loads", FAIL, why="stands still in phase", model="endless-read",
          options=("--still", "20")),
     Case(

@@ -1,7 +1,7 @@
 """What others would say of the same server: three common ways to wait for a vLLM.
 
 - ``helper``: the rule of vLLM's own test helper (RemoteOpenAIServer in its tests/utils.py): poll /health
-  until 200; give up when nothing answers and the process has ended.
+  until 200; give up when nothing answers and the process has ended (read at commit 00749580e3).
 - ``bench``: the ready check of ``vllm bench serve`` (vllm/benchmarks/lib/ready_checker.py, vLLM 0.30.0, off
   by default there): a real completion, repeated until one succeeds, of the first model the server lists.
 - ``curl``: a loop on /v1/models until it answers 200.

@@ -26,6 +26,7 @@ from bench.gates_inject import Scene, inject
 from bench.gates_observers import Observers
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.checkpoints import tiny
+from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
 from npu_upgrade.paths import WORKSPACE_DIR
 
 _UPGRADE = Path(__file__).resolve().parents[1] / "upgrade.py"
@@ -33,6 +34,7 @@ _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
 _TINY = ("successor", "looker", "silent", "stutter", "dense")
 _CODES = {0: "PASS", 1: "FAIL", 2: "BAD INPUT", 3: "BLOCKED", 4: "INCONCLUSIVE", 130: "INTERRUPTED"}
+_OTHERS = 120.0  # seconds that what another gate left may take to go
 _GRACE = 3.0  # seconds that the kernel gets to end what was killed
 
 
@@ -58,6 +60,7 @@ class Outcome:
 
 def play(case: Case, stale_port: int | None) -> Outcome:
     """Run the gate on one case; ``stale_port`` is where another vLLM serves, for those that need one."""
+    _wait_for_others()
     with tempfile.TemporaryDirectory(prefix="bench-gates-") as name:
         folder, began = Path(name), time.monotonic()
         mark = f"{os.getpid()}-{time.time_ns()}"
@@ -101,6 +104,14 @@ def play(case: Case, stale_port: int | None) -> Outcome:
             len(records),
             said,
         )
+
+
+def _wait_for_others() -> None:
+    """What other gates left on this machine would be refused, and has nothing to do with a case."""
+    deadline = time.monotonic() + _OTHERS
+    while leftovers() and time.monotonic() < deadline:
+        time.sleep(1.0)
+    check_leftovers()
 
 
 @contextlib.contextmanager
@@ -239,7 +250,7 @@ def _summary(text: str, records: list[dict[str, Any]]) -> str:
         return records[0]["summary"]
     with contextlib.suppress(ValueError):
         found = json.loads(text)
-        return found.get("summary") or found.get("error", {}).get("what") or text[:200]
+        return str(found.get("summary") or found.get("error"))
     return text[:200]
 
 

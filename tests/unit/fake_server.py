@@ -102,7 +102,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         usage = {"completion_tokens": 0 if fault == "no-tokens" else tokens}
         finish = None if fault == "no-reason" else "length"
         choice = {"message": {"content": text}} if "messages" in body else {"text": text}
-        choice |= {"token_ids": ids, "finish_reason": finish}
+        choice |= {"index": 0, "token_ids": ids, "finish_reason": finish}
         if body.get("logprobs") and "messages" in body:
             change = zlib.crc32(json.dumps(body).encode()) if fault == "image-probabilities" else 1
             choice["logprobs"] = {"content": [{"logprob": -float(change)}]}

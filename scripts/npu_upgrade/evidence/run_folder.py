@@ -66,11 +66,7 @@ class RunFolder:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise Blocked(
-                f"cannot write {path}: {error.strerror or error}",
-                expected="room for the evidence of a run",
-                try_="free some space and run the gate again; the folder stays, marked as incomplete",
-            ) from error
+            raise _no_room(path, error) from error
 
 
 def begin(runs: Path, gate: str, redactor: Redactor) -> RunFolder:
@@ -78,8 +74,19 @@ def begin(runs: Path, gate: str, redactor: Redactor) -> RunFolder:
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     id = f"{now}-{gate}-{secrets.token_hex(4)}"
     folder = runs / f"{id}{PARTIAL}"
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise _no_room(folder, error) from error
     return RunFolder(id, gate, folder, redactor)
+
+
+def _no_room(path: Path, error: OSError) -> Blocked:
+    return Blocked(
+        f"cannot write {path}: {error.strerror or error}",
+        expected="room for the evidence of a run",
+        try_="free some space and run the gate again; the folder stays, marked as incomplete",
+    )
 
 
 def _sync(folder: Path) -> None:

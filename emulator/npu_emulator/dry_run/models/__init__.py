@@ -16,6 +16,7 @@ _MAKERS = {
     "vision": "vision",
     "successor": "successor",
     "looker": "looker",
+    "drafting": "drafting",
     "silent": "silent",
     "stutter": "stutter",
     "omni_ar": "dense",

@@ -151,7 +151,8 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
         options.tokens,
     )
     served.metrics["before"] = client.metrics()
-    for step in _steps(asking, client, lifeline, options, served):
+    config = client.config_meanwhile()
+    for step in _steps(asking, config, lifeline, options, served):
         served.checks += step()
         if why := lifeline.broken():
             served.checks.append(failed("alive", why))
@@ -163,12 +164,17 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
 
 
 def _steps(
-    asking: smoke.Asking, client: Client, lifeline: Lifeline, options: Options, served: Served
+    asking: smoke.Asking,
+    config: Callable[[], dict[str, Any]],
+    lifeline: Lifeline,
+    options: Options,
+    served: Served,
 ) -> list[Callable[[], list[Check]]]:
+    client = asking.client
     steps: list[Callable[[], list[Check]]] = [
         lambda: smoke.generations(asking),
         lambda: smoke.chat(asking),
-        lambda: _configured(client, served),
+        lambda: _configured(config, served),
         lambda: smoke.pictures(asking, bool(served.resolved.get("is_multimodal"))),
         lambda: semantics.ask(client, asking.name, options.requests, asking.real),
     ]
@@ -179,9 +185,9 @@ def _steps(
     return steps
 
 
-def _configured(client: Client, served: Served) -> list[Check]:
+def _configured(config: Callable[[], dict[str, Any]], served: Served) -> list[Check]:
     """The server's resolved configuration has to be of the weights that were asked for."""
-    served.config = client.config()
+    served.config = config()
     load = served.resolved.get("load_format")
     if load is None:
         return [unsure("configuration", "neither the server nor its log tells the configuration")]

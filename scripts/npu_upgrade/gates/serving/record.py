@@ -33,11 +33,13 @@ def record(
     summary: str,
     more: Mapping[str, Any] | None = None,
     numbered: bool = False,
+    logs: Mapping[str, Path] | None = None,
 ) -> tuple[Record, dict[str, Any]]:
     """Write the evidence of one or several starts of a gate and return its ledger line and ``result.json``.
 
     ``more`` are further keys of the result (features, capacity, ladder, accuracy). ``numbered``: a single
-    start has a folder ``start-1``, too, since evidence is cited before the last start is made.
+    start has a folder ``start-1``, too, since evidence is cited before the last start is made. ``logs``:
+    further files of text by their names in the folder.
 
     Raises :class:`Blocked` when the disk takes no more.
     """
@@ -54,6 +56,8 @@ def record(
             folder.text(f"{place}metrics-{when}.txt", text)
         if served.config:
             folder.json(f"{place}config.json", served.config)
+    for name, path in (logs or {}).items():
+        folder.log(name, path)
     folder.command(last.launch.command(), environment)
     folder.json("judged.json", files)
     folder.json("result.json", result)

@@ -146,6 +146,6 @@ def named(pid: int) -> str:
     """``name (pid)``; a title that vLLM sets is longer than the name the kernel keeps."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        title = " ".join(process.cmdline())
+        title = " ".join(" ".join(process.cmdline()).split())  # a title is padded to the old command line
         return f"{title if title.startswith('VLLM::') else process.name()} ({pid})"
     return f"({pid})"

@@ -1,0 +1,205 @@
+"""Serve a model, measure its accuracy with lm_eval, and hold the values against a config.
+
+The server is started, proven and ended as by serve; lm_eval asks it in between, from the serving Python or
+another one (--lm-eval). With --config the tasks, the options of the server and the expected values are those
+of a file as vllm-ascend keeps them in tests/e2e/models/configs; a value may be 5 % off on either side. With
+--write the measured values replace those of the file; no value is ever written that was not measured. Dummy
+weights have no accuracy. Options of vllm serve follow --.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
+from npu_upgrade.errors import BadInput
+from npu_upgrade.gates.accuracy import lm_eval
+from npu_upgrade.gates.accuracy.compare import by_name, compare
+from npu_upgrade.gates.accuracy.config_file import Config, Task, fill_in, load
+from npu_upgrade.gates.accuracy.lm_eval import Evaluation
+from npu_upgrade.gates.serving.checks import Check, failed, passed
+from npu_upgrade.gates.serving.gate import judge
+from npu_upgrade.gates.serving.job_record import into_job
+from npu_upgrade.gates.serving.launch import DUMMY
+from npu_upgrade.gates.serving.record import record
+from npu_upgrade.gates.serving.requests import Client
+from npu_upgrade.progress import say
+from npu_upgrade.tables import table
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "measure a served model's accuracy with lm_eval"
+EXAMPLES = """  upgrade.py accuracy /models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
+  upgrade.py accuracy /models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
+  upgrade.py accuracy ./tiny --python cpu --tasks letters --include-path ./tasks --lm-eval own"""
+OWN = "accuracy"  # the dependency group with lm_eval
+_SECONDS = 4 * 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_serving_arguments(parser, optional=True)
+    parser.add_argument("--config", type=Path, metavar="YAML", help="what to serve, to ask and to expect")
+    parser.add_argument("--write", action="store_true", help="write the measured values into the config")
+    parser.add_argument("--tasks", metavar="NAMES", help="tasks of lm_eval, separated by commas")
+    parser.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of your own")
+    parser.add_argument("--num-fewshot", type=int, metavar="N", help="examples in front of each question")
+    parser.add_argument("--limit", type=float, metavar="N", help="only so many questions (below 1: a share)")
+    parser.add_argument("--batch-size", metavar="N", help="as lm_eval has it")
+    parser.add_argument("--apply-chat-template", action="store_true", help="ask chats in place of texts")
+    parser.add_argument("--concurrent", type=int, default=8, metavar="N", help="requests at once (8)")
+    parser.add_argument(
+        "--lm-eval",
+        metavar="PYTHON",
+        help="the interpreter with lm_eval (default: the serving one); own: this project makes one",
+    )
+    parser.add_argument(
+        "--evaluation-seconds", type=float, default=_SECONDS, metavar="S", help=f"at most ({_SECONDS:.0f})"
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS; FAIL for a value that is off or a server that fails; INCONCLUSIVE where nothing is expected."""
+    config = _config(args)
+    if args.load_format == DUMMY:
+        raise BadInput("dummy weights have no accuracy", expected="real weights", try_="--load-format real")
+    args.model = args.model or config.model
+    args.passed_on = [*config.arguments, *args.passed_on]
+    args.env = [*(f"{name}={value}" for name, value in config.environment.items()), *args.env]
+    wanted = asked(args)
+    evaluation = _evaluation(args, config, wanted)
+    tasks: list[dict[str, Any]] = []
+    with scratch(wanted.store) as folder:
+        extra = _measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)
+        served = judge(
+            wanted.launch, wanted.device, replace(wanted.options, extra=extra), folder / "server.log"
+        )
+        accuracy = _as_json(evaluation, config, tasks) if tasks else None
+        verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
+        line, result = record(
+            wanted.store,
+            "accuracy",
+            [served],
+            wanted.installed,
+            verdict=verdict,
+            summary=served.summary,
+            more={"accuracy": accuracy},
+            logs=lm_eval.files_of(folder),
+        )
+        result["job"] = into_job(args.workspace, line, wanted.installed)
+    if served.interrupted:
+        raise KeyboardInterrupt
+    sound = not any(one.state == "FAIL" and not one.name.startswith("accuracy:") for one in served.checks)
+    if args.write and tasks and sound:
+        fill_in(args.config, by_name(tasks))
+        say(f"wrote the measured values into {args.config}")
+    text = _as_text(tasks, served.checks, result["folder"])
+    folder_of = str(Path(wanted.store.folder).parents[1])
+    following = ["upgrade.py", "evidence", "show", result["run"], "--workspace", folder_of]
+    return Result(
+        verdict, f"{line.label}: {_summary(served.summary, tasks)}", result, text, shlex.join(following)
+    )
+
+
+def _config(args: argparse.Namespace) -> Config:
+    """The config, or what the options ask for as one."""
+    if args.config and args.tasks:
+        raise BadInput("--config and --tasks", expected="one of them", try_="leave one out")
+    if args.write and not args.config:
+        raise BadInput("--write without --config", expected="the file to write to", try_="--config YAML")
+    if args.config:
+        return load(args.config)
+    if not args.tasks or not args.model:
+        raise BadInput(
+            "nothing to measure" if args.model else "no model is named",
+            expected="MODEL and --tasks, or --config",
+            try_="upgrade.py accuracy MODEL --tasks gsm8k",
+        )
+    given = {"num_fewshot": args.num_fewshot, "limit": args.limit, "batch_size": args.batch_size}
+    given["apply_chat_template"] = args.apply_chat_template or None
+    names = [name.strip() for name in args.tasks.split(",") if name.strip()]
+    run = {key: value for key, value in given.items() if value is not None}
+    return Config(args.model, tuple(Task(name, {}) for name in names), run=run)
+
+
+def _evaluation(args: argparse.Namespace, config: Config, wanted: Asked) -> Evaluation:
+    if args.include_path and not args.include_path.is_dir():
+        raise BadInput(
+            f"{args.include_path} is no folder",
+            expected="a folder with task files",
+            try_="--include-path DIR",
+        )
+    python, version = lm_eval.find(_interpreter(args.lm_eval), wanted.launch.python, wanted.installed)
+    return Evaluation(
+        python,
+        version,
+        [task.name for task in config.tasks],
+        wanted.launch.model,
+        config.run,
+        args.include_path.absolute() if args.include_path else None,
+        config.kind == "vllm-vlm",
+        config.thinking,
+        args.concurrent,
+    )
+
+
+def _interpreter(text: str | None) -> Path | None:
+    if text != "own":
+        return Path(text).expanduser().absolute() if text else None
+    from npu_upgrade.envs.specs import read_spec
+    from npu_upgrade.envs.store import ensure
+
+    return ensure(read_spec(OWN))
+
+
+def _measuring(
+    evaluation: Evaluation,
+    folder: Path,
+    seconds: float,
+    wanted: tuple[Task, ...],
+    tasks: list[dict[str, Any]],
+) -> Callable[[Client, str], list[Check]]:
+    """What the gate asks besides: the evaluation, and its values against those of the config."""
+
+    def measure(client: Client, name: str) -> list[Check]:
+        say(f"lm_eval {evaluation.version}: {', '.join(evaluation.tasks)}")
+        results, why = lm_eval.evaluate(evaluation, client.url, name, folder, seconds, client.broken)
+        if results is None:
+            return [failed("accuracy", f"nothing was measured: {why}")]
+        found = lm_eval.tasks_of(results, evaluation)
+        if empty := [one["name"] for one in found if not one["metrics"]]:
+            return [failed("accuracy", f"lm_eval gave no value for {', '.join(empty)}")]
+        tasks.extend(found)
+        return [passed("accuracy", why=_values(found)), *compare(wanted, by_name(found))]
+
+    return measure
+
+
+def _as_json(evaluation: Evaluation, config: Config, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    run = {key: value for key, value in config.run.items() if key not in ("num_fewshot", "limit")}
+    return {"tool": f"lm_eval {evaluation.version}", "tasks": tasks, **run}
+
+
+def _values(tasks: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{task['name']} {one['name']} {one['value']:.4f}" for task in tasks for one in task["metrics"]
+    )
+
+
+def _summary(summary: str, tasks: list[dict[str, Any]]) -> str:
+    return f"{_values(tasks)}; {summary}" if tasks else summary
+
+
+def _as_text(tasks: list[dict[str, Any]], checks: list[Check], folder: str) -> str:
+    parts = [table(("check", "state", ""), [(one.name, one.state, one.why[:110]) for one in checks])]
+    if tasks:
+        rows = [
+            (task["name"], str(task["num_fewshot"]), one["name"], f"{one['value']:.4f}")
+            for task in tasks
+            for one in task["metrics"]
+        ]
+        parts.append(table(("task", "few-shot", "metric", "value"), rows))
+    return "\n\n".join([*parts, f"evidence: {folder}"])

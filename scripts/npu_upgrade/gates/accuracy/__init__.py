@@ -1,0 +1,1 @@
+"""Accuracy of a served model: measured by lm_eval, held against the values a config names."""

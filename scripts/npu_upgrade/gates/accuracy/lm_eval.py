@@ -1,0 +1,174 @@
+"""lm_eval against a running server: which interpreter has it, how it is called, what it says.
+
+The evaluation runs in a process of its own; this project neither imports lm_eval nor brings tasks along.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.errors import Blocked
+from npu_upgrade.gates.serving.installed import Installed
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+LOG, RESULTS = "lm_eval.log", "lm_eval-results.json"
+_VERSION = "import importlib.metadata as m; print(m.version('lm-eval'))"
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|NotFound)\b: ")
+_POLL = 1.0  # seconds between two looks at the server
+_SHORT = ("num_fewshot", "limit", "batch_size")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is asked. ``tokenizer``: the model's folder or id. ``include``: a folder with tasks of one's own.
+
+    ``run``: num_fewshot, limit, batch_size, apply_chat_template, fewshot_as_multiturn, where given.
+    """
+
+    python: Path
+    version: str
+    tasks: Sequence[str]
+    tokenizer: str
+    run: Mapping[str, Any] = field(default_factory=dict)
+    include: Path | None = None
+    chat: bool = False
+    thinking: bool | None = None
+    concurrent: int = 8
+
+    def command(self, url: str, name: str, output: Path) -> list[str]:
+        """The command line; ``name`` is the served name, ``output`` a folder for the results."""
+        chat = self.chat or bool(self.run.get("apply_chat_template"))
+        model = {
+            "model": name,
+            "base_url": url + (CHAT if chat else COMPLETIONS),
+            "num_concurrent": self.concurrent,
+            "tokenized_requests": False,
+            "tokenizer_backend": None if chat else "huggingface",
+            "tokenizer": self.tokenizer,
+        }
+        arguments = ",".join(f"{key}={value}" for key, value in model.items())
+        found = [str(self.python), "-m", "lm_eval", "run"]
+        found += ["--model", "local-chat-completions" if chat else "local-completions"]
+        found += ["--model_args", arguments, "--output_path", str(output), "--tasks", ",".join(self.tasks)]
+        for key in _SHORT:
+            if self.run.get(key) is not None:
+                found += [f"--{key}", str(self.run[key])]
+        found += ["--apply_chat_template"] if chat else []
+        found += ["--fewshot_as_multiturn", "true"] if self.run.get("fewshot_as_multiturn") else []
+        if self.thinking is not None:
+            found += [
+                "--gen_kwargs",
+                json.dumps({"chat_template_kwargs": {"enable_thinking": self.thinking}}),
+            ]
+        return found + (["--include_path", str(self.include)] if self.include else [])
+
+
+def find(asked: Path | None, serving: Path, installed: Installed) -> tuple[Path, str]:
+    """The interpreter with lm_eval and its version: the one asked for, else the serving one.
+
+    Raises :class:`Blocked` when it has none.
+    """
+    python = asked or serving
+    if asked is None and "lm-eval" in installed.versions:
+        return serving, installed.versions["lm-eval"]
+    try:
+        done = subprocess.run([str(python), "-P", "-c", _VERSION], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        done = None
+    if done is None or done.returncode != 0:
+        raise Blocked(
+            f"{python} has no lm_eval",
+            expected="lm_eval, which measures accuracy, in the serving Python or in another one",
+            try_=f"{python} -m pip install 'lm-eval[api]', or --lm-eval PYTHON, or --lm-eval own",
+        )
+    return python, done.stdout.strip()
+
+
+def evaluate(
+    evaluation: Evaluation, url: str, name: str, folder: Path, seconds: float, broken: Callable[[], str]
+) -> tuple[dict[str, Any] | None, str]:
+    """lm_eval's results as its file holds them, or None and why there are none.
+
+    Its output goes to ``folder``/lm_eval.log. It is ended when the server breaks or ``seconds`` are over.
+    """
+    log = folder / LOG
+    variables = os.environ | {"OPENAI_API_KEY": "none", "TOKENIZERS_PARALLELISM": "false"}
+    variables.pop("PYTHONPATH", None)
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            evaluation.command(url, name, folder / "lm_eval"),
+            cwd=evaluation.include or folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+        try:
+            why = _wait(process, seconds, broken)
+        finally:
+            _end(process)
+    results = files_of(folder).get(RESULTS)
+    if why or process.returncode != 0 or results is None:
+        return None, why or f"lm_eval ended with exit code {process.returncode}: {_error(log)}"
+    return json.loads(results.read_text("utf-8")), ""
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """What an evaluation left in ``folder``, by the names it has as evidence."""
+    log, results = folder / LOG, sorted((folder / "lm_eval").rglob("results_*.json"))
+    return ({LOG: log} if log.exists() else {}) | ({RESULTS: results[-1]} if results else {})
+
+
+def tasks_of(results: Mapping[str, Any], evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The tasks with their metrics, without standard errors: name, num_fewshot, limit, metrics."""
+    shots = results.get("n-shot") or {}
+    found = []
+    for name in evaluation.tasks:
+        values = (results.get("results") or {}).get(name) or (results.get("groups") or {}).get(name) or {}
+        metrics = [
+            {"name": key, "value": value}
+            for key, value in values.items()
+            if isinstance(value, int | float) and "," in key and "_stderr" not in key and math.isfinite(value)
+        ]
+        shot = shots.get(name, evaluation.run.get("num_fewshot"))
+        found.append(
+            {"name": name, "num_fewshot": shot, "limit": evaluation.run.get("limit"), "metrics": metrics}
+        )
+    return found
+
+
+def _wait(process: subprocess.Popen, seconds: float, broken: Callable[[], str]) -> str:
+    left = seconds
+    while True:
+        try:
+            process.wait(_POLL)
+            return ""
+        except subprocess.TimeoutExpired:
+            left -= _POLL
+        if why := broken():
+            return f"the server broke while it was measured: {why}"
+        if left < 0:
+            return f"lm_eval takes longer than {seconds:.0f} s; --evaluation-seconds raises that"
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _error(log: Path) -> str:
+    """The first exception in the log, what follows it being its consequence; else the last line."""
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    first = next((line for line in lines if _EXCEPTION.match(line)), None)
+    return (first or (lines[-1] if lines else "it says nothing"))[:300]
