@@ -116,6 +116,22 @@ def test_a_model_that_does_not_serve_is_diagnosed_and_passes_nothing(
     assert "does not serve, with no feature asked for" in result["summary"]
 
 
+def test_the_ladder_of_a_serve_that_failed(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "serve", "--ladder", fault="needs:--enforce-eager")
+    assert code == 1
+    assert [(one["step"], one["state"]) for one in result["ladder"]] == [("same", "FAIL"), ("eager", "PASS")]
+    assert "graphs" in result["ladder"][-1]["why"]
+    folder = Path(result["folder"])
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["ladder-1", "ladder-2"]
+    assert (folder / "server.log").is_file()
+
+
+def test_a_serve_that_passes_has_no_ladder(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "serve", "--ladder")
+    assert code == 0
+    assert "ladder" not in result
+
+
 def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.CaptureFixture) -> None:
     code, result = run(served, capsys, "capacity", "--sequences", "2", "5", fault="room:7000")
     steps = [(one["max_model_len"], one["max_num_seqs"], one["state"]) for one in result["capacity"]]

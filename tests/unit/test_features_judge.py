@@ -197,6 +197,13 @@ def test_a_feature_that_is_refused_is_unsupported(tmp_path: Path, known: dict) -
         ("multimodal", {"vision_config": {"depth": 2}}, (), None, ""),
         ("quantization", {}, (), NOT_APPLICABLE, "no quantization_config"),
         ("quantization", {"text_config": {"quantization_config": {"quant_method": "fp8"}}}, (), None, ""),
+        (
+            "quantization",
+            {"quantization_config": {"quant_method": "awq"}},
+            (),
+            UNSUPPORTED,
+            "quant_method = awq",
+        ),
     ],
 )
 def test_what_the_checkpoint_rules_out(

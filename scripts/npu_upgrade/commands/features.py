@@ -33,6 +33,7 @@ from npu_upgrade.gates.features.package import Package, given, installed_package
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.serving import Servers, counters
 from npu_upgrade.gates.ladder import Ladder, descend
+from npu_upgrade.gates.ladder import as_text as ladder_text
 from npu_upgrade.gates.serving.device import CPU
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.serving.installed import probe as probe_installed
@@ -197,8 +198,7 @@ def _finish(
         raise stopped
     text = matrix.as_text()
     if ladder.rungs:
-        rows = [(one.step, one.state, one.why[:120]) for one in ladder.rungs]
-        text += f"\n\ndiagnosis, no pass:\n{table(('step', 'state', 'why'), rows)}"
+        text += f"\n\n{ladder_text(ladder.rungs)}"
     workspace = str(Path(wanted.store.folder).parents[1])
     following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
     return Result(

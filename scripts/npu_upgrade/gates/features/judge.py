@@ -131,7 +131,10 @@ def _group(group: Sequence[Proof], started: Started, text: _Log) -> _Found:
     for proof in group:
         if evidence := _proof(proof, started, text):
             return _Found(evidence)
-    what = " or ".join(f"{proof.shown!r} ({proof.place})" for proof in group[:3])
+    said = [f": {one[0]}, {one[1]}" if (one := started.checks.get(proof.text)) else "" for proof in group]
+    what = " or ".join(
+        f"{proof.shown!r} ({proof.place}){why}" for proof, why in zip(group[:3], said, strict=False)
+    )
     return _Found(
         missing=what + (" after the server was ready" if any(one.after_ready for one in group) else "")
     )
