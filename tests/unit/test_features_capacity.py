@@ -126,7 +126,7 @@ def test_a_server_that_shortened_the_context_by_itself_did_not_serve_what_was_as
             512,
         ),
         (
-            "greater than the derived max_model_len (max_position_embeddings=512 or model_max_length=300 in x)",
+            "greater than the derived max_model_len (n_positions=512 or model_max_length=300 in x)",
             300,
         ),
         ("max_model_len is 131072", None),

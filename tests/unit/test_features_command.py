@@ -12,9 +12,14 @@ from features_kit import VLLM, checkpoint
 
 from npu_upgrade import cli
 from npu_upgrade.gates.features import adapter
-from npu_upgrade.gates.features.checkpoint import header
+from npu_upgrade.model.weights import read_weights
 
-CONFIG = {"num_experts": 8, "num_nextn_predict_layers": 1, "num_hidden_layers": 1}
+CONFIG = {
+    "num_experts": 8,
+    "num_nextn_predict_layers": 1,
+    "num_hidden_layers": 1,
+    "max_position_embeddings": 262144,
+}
 WEIGHTS = ("model.layers.0.self_attn.q_proj.weight", "model.layers.1.a")
 QUICK = ["--quiet", "1", "--generations", "1", "--still", "30"]
 PARALLEL = ["--", "--tensor-parallel-size", "2"]
@@ -198,9 +203,9 @@ def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     made = adapter.make(path.parent, tmp_path / "adapter")
     assert made is not None
-    tensors = header(made.folder / "adapter_model.safetensors")
-    assert {name: one["shape"] for name, one in tensors.items()} == {
-        "base_model.model.layers.0.q_proj.lora_A.weight": [8, 4],
-        "base_model.model.layers.0.q_proj.lora_B.weight": [6, 8],
+    tensors = read_weights(made.folder).tensors
+    assert {name: one.shape for name, one in tensors.items()} == {
+        "base_model.model.layers.0.q_proj.lora_A.weight": (8, 4),
+        "base_model.model.layers.0.q_proj.lora_B.weight": (6, 8),
     }
     assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")

@@ -39,6 +39,7 @@ from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.model.locate import model_folder
 from npu_upgrade.progress import say
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> Result:
             try_="upgrade.py features --probe --ascend pypi:vllm-ascend==VERSION --vllm pypi:vllm==VERSION",
         )
     wanted = asked(args)
-    model = read(Path(wanted.launch.model))
+    model = read(model_folder(wanted.launch.model))
     adapter = lora.given(args.lora) if args.lora else None
     capabilities = _of(wanted)
     with scratch(wanted.store) as folder:

@@ -15,9 +15,9 @@ from typing import Any
 
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import write_atomic, write_json
-from npu_upgrade.gates.features.checkpoint import header
 from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.gates.serving.requests import Client, Exchange
+from npu_upgrade.model.weights import read_weights
 
 NAME = "gate-lora"
 _TARGETS = ("q_proj", "o_proj", "down_proj", "query_key_value", "qkv_proj")
@@ -109,18 +109,13 @@ def _said(exchange: Exchange) -> tuple[str, Any]:
     return str(choice["text"]), (choice.get("logprobs") or {}).get("token_logprobs")
 
 
-def _shapes(model: Path) -> dict[str, list[int]]:
-    """The matrices of floats in the files of the checkpoint."""
-    found = {}
-    for path in sorted(model.glob("*.safetensors")):
-        for name, value in header(path).items():
-            if (
-                value.get("dtype") in _FLOATS
-                and len(value.get("shape", ())) == 2
-                and name.endswith(".weight")
-            ):
-                found[name] = value["shape"]
-    return found
+def _shapes(model: Path) -> dict[str, tuple[int, ...]]:
+    """The matrices of floats among the weights."""
+    return {
+        name: one.shape
+        for name, one in read_weights(model).tensors.items()
+        if one.dtype in _FLOATS and len(one.shape) == 2 and name.endswith(".weight")
+    }
 
 
 def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:
