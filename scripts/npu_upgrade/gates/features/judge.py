@@ -10,6 +10,7 @@ from typing import Any
 from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
 from npu_upgrade.gates.features.capability import (
     ANSWER,
+    AUTOMATIC,
     DEFAULT,
     LOG,
     METRIC,
@@ -89,14 +90,12 @@ def not_started(one: Capability, way: Way, started: Started) -> Row:
         f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root.get("line") else ""
     )
     cause = f" ({root['id']}: {root['cause']})" if root.get("id") and root.get("cause") else ""
-    return Row(
-        one.feature,
-        status,
-        way.shown,
-        "",
-        place,
-        f"with it the server does not serve: {started.summary[:200]}{cause}",
+    what = (
+        "the server does not serve"
+        if way.kind in (AUTOMATIC, DEFAULT)
+        else "with it the server does not serve"
     )
+    return Row(one.feature, status, way.shown, "", place, f"{what}: {started.summary[:200]}{cause}")
 
 
 def _with(row: Row, **changes: str) -> Row:
