@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import serving_kit
 from features_kit import VLLM, checkpoint
@@ -135,6 +140,30 @@ def test_a_serve_that_passes_has_no_ladder(served: Path, capsys: pytest.CaptureF
     code, result = run(served, capsys, "serve", "--ladder")
     assert code == 0
     assert "ladder" not in result
+
+
+def test_two_signals_end_the_server_and_keep_what_was_found(served: Path) -> None:
+    program = Path(cli.__file__).parents[1]
+    run = "import sys; from npu_upgrade.cli import main; sys.exit(main('x', '', ['features'], sys.argv[1:]))"
+    words = ["features", str(served / "Tiny"), "--python", str(served / "bin" / "python"), "--only", "mtp"]
+    words += ["--workspace", str(served), "--env", "FAULT=hang", "--keep-pythonpath"]
+    paths = os.pathsep.join([str(program), os.environ["PYTHONPATH"]])
+    with subprocess.Popen(
+        [sys.executable, "-c", run, *words],
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as gate:
+        assert gate.stderr is not None
+        started = next(line for line in gate.stderr if "started Tiny" in line)
+        gate.send_signal(signal.SIGTERM)
+        gate.send_signal(signal.SIGTERM)
+        assert "interrupted" in gate.stderr.read()
+        assert gate.wait() == 130
+    assert not psutil.pid_exists(int(started.rpartition(" ")[2]))
+    (result,) = (served / ".npu-upgrade" / "evidence" / "runs").glob("*/result.json")
+    kept = json.loads(result.read_text("utf-8"))
+    assert (kept["verdict"], kept["starts"]) == ("INCONCLUSIVE", 1)
 
 
 def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.CaptureFixture) -> None:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Result:
         stopped = stopping(
             lambda: climb(servers, promised, args.length, args.sequences, not args.no_maximum, capacity)
         )
-        if not servers.served and isinstance(stopped, Blocked):
+        if not servers.served and stopped:
             raise stopped
         return _finish(args, wanted, capacity, servers, stopped)
 

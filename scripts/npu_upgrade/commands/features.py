@@ -182,7 +182,7 @@ def _finish(
         "ladder": [one.as_json() for one in ladder.rungs],
     }
     if not servers.served:
-        if isinstance(stopped, Blocked):
+        if stopped:
             raise stopped
         return Result(verdict, summary, more, matrix.as_text())
     line, result = record(
