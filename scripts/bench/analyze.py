@@ -24,6 +24,7 @@ from npu_upgrade.errors import UpgradeError, report
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.model import oracle
 from npu_upgrade.model.analysis import analyse
+from npu_upgrade.model.derive import FACTS, as_text, derive
 from npu_upgrade.model.serving import Sources
 from npu_upgrade.progress import say
 from npu_upgrade.sources import open_source
@@ -99,10 +100,13 @@ def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
         judged, equal = judged + 1, equal + (not differs)
         missed += [f"{name}: {said}"] if differs else []
     print(table(("family", "kind", "against vLLM", "time"), rows), end="\n\n")
+    say("deriving the shipped facts again")
     checks = {
         f"{judged} families judged, at least {LEAST} wanted": judged >= LEAST,
         f"{slowest:.2f} s for a family, less than {SECONDS:.0f} s wanted": slowest < SECONDS,
         "torch was imported": "torch" not in sys.modules,
+        f"{FACTS.name} is stale: python -m npu_upgrade.model.derive": FACTS.read_text("utf-8")
+        == as_text(derive()),
     }
     missed += [what for what, holds in checks.items() if not holds]
     figures = {

@@ -71,7 +71,7 @@ def test_an_unknown_architecture_needs_an_adapter(adapt, tmp_path):
     ("architecture", "by"),
     [
         ("MptForCausalLM", "removed"),
-        ("BartModel", "moved"),
+        ("AXK2ForCausalLM", "transformers"),
         ("Qwen3Model", "converted"),
         ("NoSuch", "nobody"),
     ],

@@ -108,6 +108,9 @@ def test_a_part_in_a_part_and_older_flat_files():
         ({"linear_attn_config": {"kda_layers": [1, 2, 3]}}, "tttf"),
         ({"full_attention_interval": 2, "linear_num_value_heads": 4}, "tftf"),
         ({"sliding_window": 8, "sliding_window_pattern": 2}, "sfsf"),
+        ({"sliding_window": 8, "sliding_window_pattern": "LLG"}, "ssfs"),
+        ({"sliding_window": 8, "model_type": "gpt_oss"}, "sfsf"),
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3}, "fffs"),
         ({"attn_layer_period": 4, "attn_layer_offset": 1, "mamba_d_state": 4}, "tftt"),
         (
             {
