@@ -60,6 +60,15 @@ class Renaming(TinyForCausalLM):
     def load_weights(self, weights):
         for name, tensor in weights:
             name = name.replace("transformer", "model")
+
+class Skipping(TinyForCausalLM):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", 3)
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            if "attention.bias" in name or name.endswith((".seen", ".old")):
+                continue
 """
 VL = """
 import torch.nn as nn
@@ -175,6 +184,12 @@ def test_code_that_renames_is_not_judged(tree):
     assert places(tree, "tiny", "Renaming", "transformer.layers.0.norm.weight") == [
         ("open", "transformer.layers.0.norm.weight")
     ]
+
+
+def test_names_that_a_loader_skips_and_buffers(tree):
+    names = ("layers.0.attention.bias", "layers.seen", "x.old", "table", "model.rows.masked_bias", "x.new")
+    states = [state for state, _ in places(tree, "tiny", "Skipping", *names)]
+    assert states == ["ignored", "ignored", "ignored", "found", "dropped", "missing"]
 
 
 def test_registrations_by_call(tmp_path):

@@ -33,6 +33,8 @@ from npu_upgrade.model.side_files import SideFiles, read_side_files
 from npu_upgrade.model.strategy import choose
 from npu_upgrade.model.weights import Weights, read_weights
 
+# scales of caches and activations: vLLM renames them for every model
+_SCALE = re.compile(r"[._](?:scale|scale_inv|offset|zero_point|quant_bias|deq_scale)$")
 SCHEMA = "npu-upgrade/model-analysis/1"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _QUANTIZED_BYTES = {"fp8": 1.0, "modelopt": 1.0, "ascend": 1.0, "awq": 0.55, "gptq": 0.55, "mxfp4": 0.55}
@@ -261,7 +263,9 @@ def mapping(found: Analysis, patterns: Patterns, findings: list[Finding]) -> dic
     rows, missing = [], []
     for pattern, names in patterns.items():
         place = tree.place(names[0])
-        state = "mtp" if place.state == "missing" and _is_mtp(names[0], found) else place.state
+        state = place.state
+        if state == "missing" and (_is_mtp(names[0], found) or _SCALE.search(names[0])):
+            state = "scale" if _SCALE.search(names[0]) else "mtp"
         rows.append(
             {
                 "checkpoint": pattern,

@@ -16,6 +16,7 @@ from npu_upgrade.model.name_map import NameMap, name_map
 _MODEL_PACKAGES = ("vllm.model_executor.models", "vllm_ascend.models")
 _LISTS = {"ModuleList", "Sequential", "make_layers", "CanonicalModuleList"}
 _OPEN_CALLS = {"ModuleDict", "from_config", "init_vllm_registered_model", "from_pretrained", "create_model"}
+_NAMED = {"register_buffer", "register_parameter"}
 _DYNAMIC = {"add_module", "register_module", "setattr"}
 _NO_MODULES = {
     "getattr",
@@ -171,6 +172,9 @@ class _Scope:
         for node in ast.walk(self.method):
             if isinstance(node, ast.Call) and _called(node) in _DYNAMIC:
                 yield "*", [OPEN]
+            if isinstance(node, ast.Call) and _called(node) in _NAMED and node.args:
+                name = node.args[0]
+                yield (str(name.value) if isinstance(name, ast.Constant) else "*"), [LEAF]
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or value is None:
