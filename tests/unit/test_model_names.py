@@ -85,6 +85,8 @@ class TinyVL(nn.Module, SupportsMultiModal):
             self.visual = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
         self.language_model = TinyForCausalLM()
         self.other = init_vllm_registered_model()
+        self.named = init_vllm_registered_model(vllm_config, architectures=["TinyForCausalLM"])
+        self.inner = init_vllm_registered_model(vllm_config, hf_config=config.text_config)
     def load_weights(self, weights):
         loader = AutoWeightsLoader(self, skip_prefixes=["mtp."])
         return loader.load_weights(weights, mapper=self.hf_to_vllm_mapper)
@@ -178,6 +180,14 @@ def test_a_model_in_a_model(tree):
         "model.audio.weight",
     )
     assert [state for state, _ in found] == ["found", "found", "open", "ignored", "missing"]
+
+
+def test_a_registered_model_in_a_model(tree):
+    reader = ClassReader(tree)
+    reader.models, reader.text_architecture = read_registry(tree).models, "TinyForCausalLM"
+    modules = ModuleTree(reader, reader.find("vllm.model_executor.models.tiny_vl", "TinyVL"))
+    names = [f"{start}.{end}" for start in ("named", "inner") for end in ("lm_head.weight", "none.weight")]
+    assert [modules.place(name).state for name in names] == ["found", "missing"] * 2
 
 
 def test_code_that_renames_is_not_judged(tree):
