@@ -9,6 +9,7 @@ and each configuration are timed (processor time, which other work on the machin
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -88,6 +89,7 @@ def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
     answers = oracle.ask(cpu_python(DEFAULT), [place for _, place in known.values()])
     rows, missed, equal, judged, slowest = [], [], 0, 0, 0.0
     for (name, (kind, place)), answer in zip(known.items(), answers, strict=True):
+        gc.collect()  # of what the families before left, which a command of its own does not have
         begun = time.process_time()
         own = analyse(place, sources).properties
         slowest = max(slowest, took := time.process_time() - begun)
@@ -141,6 +143,7 @@ def _index(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[str
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": weight_map}), encoding="utf-8"
     )
+    gc.collect()
     begun = time.process_time()
     found = analyse(folder, Sources())
     took = time.process_time() - begun
