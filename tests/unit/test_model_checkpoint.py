@@ -140,6 +140,21 @@ def test_an_expert_that_one_layer_lacks(tmp_path):
     assert "tensor-missing" in findings(folder)
 
 
+def test_the_first_layer_may_do_without_a_norm_and_no_other(tmp_path):
+    config = kit.LLAMA | {"num_hidden_layers": 4}
+    for layer, kinds in ((0, set()), (1, {"tensor-missing"}), (3, set())):
+        shapes = kit.llama_shapes(config)
+        del shapes[f"model.layers.{layer}.input_layernorm.weight"]
+        assert findings(kit.checkpoint(tmp_path / str(layer), config, shapes)) == kinds
+
+
+def test_layers_of_different_kinds_are_not_compared(tmp_path):
+    kinds = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
+    config = kit.LLAMA | {"num_hidden_layers": 4, "layer_types": kinds}
+    shapes = kit.llama_shapes(config) | {f"model.layers.{n}.self_attn.sink.weight": (2, 2) for n in (0, 2, 3)}
+    assert findings(kit.checkpoint(tmp_path, config, shapes)) == set()
+
+
 def test_configuration_alone_and_weights_alone(tmp_path):
     alone = tmp_path / "config"
     alone.mkdir()

@@ -61,6 +61,12 @@ class Renaming(TinyForCausalLM):
         for name, tensor in weights:
             name = name.replace("transformer", "model")
 
+class Applying(TinyModel):
+    prefixes = WeightsMapper(orig_to_new_prefix={"encoder.": "layers."})
+    def load_weights(self, weights):
+        for name, tensor in self.prefixes.apply(weights):
+            pass
+
 class Skipping(TinyForCausalLM):
     def __init__(self):
         super().__init__()
@@ -194,6 +200,11 @@ def test_code_that_renames_is_not_judged(tree):
     assert places(tree, "tiny", "Renaming", "transformer.layers.0.norm.weight") == [
         ("open", "transformer.layers.0.norm.weight")
     ]
+
+
+def test_a_map_that_is_applied_by_hand(tree):
+    names = ("encoder.0.norm.weight", "other.0.norm.weight")
+    assert [state for state, _ in places(tree, "tiny", "Applying", *names)] == ["found", "missing"]
 
 
 def test_names_that_a_loader_skips_and_buffers(tree):

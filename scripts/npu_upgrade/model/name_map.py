@@ -75,6 +75,9 @@ def name_map(reader: ClassReader, one: ModelClass) -> NameMap | None:
     result = NameMap(sure=not _renames(method) and all(_as_given(call) for call in calls))
     if "mapper" in words:
         result = result.merged(_mapper(reader, one, words["mapper"]))
+    for call in calls:  # self.mapper.apply(weights)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
+            result = result.merged(_mapper(reader, one, call.func.value))
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
