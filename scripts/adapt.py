@@ -15,6 +15,8 @@ COMMANDS = [
     "serve",
     "features",
     "capacity",
+    "adapt.artifacts",
+    "adapt.deliver",
     "explain",
     "evidence",
     "env",

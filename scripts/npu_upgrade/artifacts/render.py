@@ -1,0 +1,44 @@
+"""The texts of all deliverables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from npu_upgrade.artifacts.page_text import cell, code, tidy, without_macros
+from npu_upgrade.artifacts.tree_form import TreeForm
+from npu_upgrade.artifacts.view import ModelView
+
+_TEMPLATES = Path(__file__).parent / "templates"
+REPORTS = {
+    "report.zh.md": "report.zh.md.j2",
+    "runbook.zh.md": "runbook.zh.md.j2",
+    "issue-comment.md": "issue-comment.md.j2",
+}
+
+
+def tutorial(view: ModelView, form: TreeForm) -> str:
+    """The page of a model in the form of the tree."""
+    page = _render(f"tutorial.{form.kind}.md.j2", m=view, t=form)
+    return without_macros(page, form.version) if form.macros else page
+
+
+def reports(view: ModelView) -> dict[str, str]:
+    """File name -> text of what goes to people beside the commit."""
+    return {name: _render(template, m=view) for name, template in REPORTS.items()}
+
+
+def _render(template: str, **context: Any) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["zh"] = yaml.safe_load((_TEMPLATES / "zh.yaml").read_text("utf-8"))
+    environment.filters |= {"cell": cell, "code": code}
+    return tidy(environment.get_template(template).render(**context))
