@@ -344,7 +344,8 @@ def test_a_plain_mkdocs_project(workspace: Path, tmp_path: Path, capsys) -> None
         "docs_dir: docs/source\nnav:\n  - Overview: index.md\nvalidation: {}\n", "utf-8"
     )
     add_all(workspace, "CPU real", model="/models/tiny", model_name="tiny")
-    given = ("artifacts", "tiny", "--tree", str(own), "--workspace", str(workspace), "--hf-id", "me/tiny")
+    given = ("artifacts", "tiny", "--tree", str(own), "--workspace", str(workspace))
+    given = (*given, "--unpublished", "checkpoints/tiny")
     assert run(capsys, *given)[0] == 0
     nav = yaml.safe_load((own / "mkdocs.yml").read_text("utf-8"))["nav"]
     pages = ["tutorials/models/index.md", {"tiny (Experimental)": "tutorials/models/tiny.md"}]
@@ -352,6 +353,11 @@ def test_a_plain_mkdocs_project(workspace: Path, tmp_path: Path, capsys) -> None
     page = (own / "docs/source/tutorials/models/tiny.md").read_text("utf-8")
     assert "{{" not in page.replace("{{ hi }}", "")
     assert "**A3 series**" in page
+    assert "published nowhere: `checkpoints/tiny`" in page
+    assert "huggingface.co" not in page
+    assert "pytest" not in page  # this project has no such test
+    config = (own / "tests/e2e/models/configs/tiny.yaml").read_text("utf-8")
+    assert yaml.safe_load(config)["model_name"] == "checkpoints/tiny"
     assert "](../../" not in page
     assert run(capsys, *given, "--check")[0] == 0
 
@@ -413,6 +419,7 @@ def test_a_local_folder_needs_the_published_id(workspace: Path, tree: Path, call
     assert not (tree / CONFIG).exists()
     assert call("--hf-id", HF_ID, model=NAME)[1]["gaps"] == []
     assert call("--hf-id", "no id", model=NAME)[0] == 2
+    assert "relative path" in call("--unpublished", "/home/me/it", model=NAME)[1]["expected"]
 
 
 @pytest.mark.parametrize("name", ["Qwen 3", "通义", "../x", "a|b", "-x", "index", "{{x}}", "x" * 200])

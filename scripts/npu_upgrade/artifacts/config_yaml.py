@@ -28,12 +28,12 @@ def config_path(name: str) -> str:
 
 def config_text(facts: Facts, consumer: Consumer) -> str | None:
     """The file, or None when there is no accuracy run to take values from."""
-    if facts.accuracy is None or facts.hf_id is None or facts.num_fewshot is None:
+    if facts.accuracy is None or facts.source.name is None or facts.num_fewshot is None:
         return None
     accuracy = facts.accuracy.map("accuracy")
     options = _serve_options(facts.accuracy.map("resolved"), consumer)
     parts: list[dict[str, Any]] = [
-        {"model_name": facts.hf_id, consumer.type_key: model_type(facts), "hardware": facts.hardware},
+        {"model_name": facts.source.name, consumer.type_key: model_type(facts), "hardware": facts.hardware},
         {consumer.section: options} if consumer.section else options,
         {"tasks": [_task(task) for task in accuracy["tasks"]]},
         {"num_fewshot": facts.num_fewshot} | _run_options(accuracy),

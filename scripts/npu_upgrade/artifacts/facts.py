@@ -13,7 +13,7 @@ from typing import Any
 from npu_upgrade.artifacts.analysis_view import longest
 from npu_upgrade.artifacts.features import Feature, feature_matrix
 from npu_upgrade.artifacts.gaps import Gap, gate_command
-from npu_upgrade.artifacts.naming import check_name, hf_id_of
+from npu_upgrade.artifacts.naming import Source, check_name, source_of
 from npu_upgrade.artifacts.runs import LABELS, REAL, Run, mapping, of_code, runs_of, standing
 from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.store import Store
@@ -34,7 +34,7 @@ class Facts:
     ``served``: the run that shows best that real weights are served."""
 
     name: str
-    hf_id: str | None
+    source: Source
     model: str
     runs: list[Run]
     current: list[Run]
@@ -117,7 +117,7 @@ def gather(
     model: str,
     analysis: Path,
     name: str | None,
-    hf_id: str | None,
+    source: Source,
     code: Mapping[str, str] | None = None,
 ) -> Facts:
     """Everything that the deliverables say; raises :class:`BadInput` without evidence that can be trusted.
@@ -132,7 +132,7 @@ def gather(
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     facts = Facts(
         name=chosen,
-        hf_id=hf_id or hf_id_of(runs, described),
+        source=source_of(source, runs, described),
         model=str(runs[-1].result.get("model") or model),
         runs=runs,
         current=current,
@@ -183,7 +183,7 @@ def _has_values(task: dict[str, Any]) -> bool:
 
 def _gaps(facts: Facts, newest: dict[tuple[str, str], Run]) -> list[Gap]:
     found = []
-    if facts.hf_id is None:
+    if facts.source.name is None:
         command = shlex.join(["adapt.py", "artifacts", facts.model, "--hf-id", "ORG/NAME"])
         found.append(
             Gap("hf-id", "the evidence names a folder, not where the weights are published", command)

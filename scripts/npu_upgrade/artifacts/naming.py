@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.runs import Run
 from npu_upgrade.errors import BadInput
+from npu_upgrade.evidence.manifest import is_plain
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -35,6 +37,35 @@ def check_id(text: str) -> str:
             f"{text!r} is no id of published weights", expected="ORG/NAME", try_="--hf-id Qwen/Qwen3-8B"
         )
     return text
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights are: ``hf_id`` on a hub, or ``place`` for those that are published nowhere."""
+
+    hf_id: str | None = None
+    place: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """What a config calls them."""
+        return self.hf_id or self.place
+
+
+def check_place(path: str | None) -> str | None:
+    """``path`` when it means the same on every machine; else :class:`BadInput`."""
+    if path is None or is_plain(path):
+        return path
+    raise BadInput(
+        f"{path!r} is a place of one machine",
+        expected="a relative path",
+        try_="--unpublished checkpoints/NAME",
+    )
+
+
+def source_of(given: Source, runs: list[Run], analysis: dict[str, Any]) -> Source:
+    """As given, else the id that the gates were given the model by."""
+    return given if given.name else Source(hf_id_of(runs, analysis))
 
 
 def hf_id_of(runs: list[Run], analysis: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_upgrade.artifacts.consumer import READER
 from npu_upgrade.errors import BadInput
 
 MODELS = "docs/source/tutorials/models"
@@ -28,6 +29,7 @@ class TreeForm:
 
     ``version``: what stands for the released vllm-ascend in a page, empty where the tree has nothing for it.
     ``links``: the tree's own pages by role, relative to a tutorial, empty when the page is not there.
+    ``reader``: whether the tree has the test that reads accuracy configs.
     """
 
     root: Path
@@ -35,6 +37,7 @@ class TreeForm:
     tabs: str
     version: str
     links: dict[str, str]
+    reader: bool = False
 
     @property
     def macros(self) -> bool:
@@ -49,15 +52,18 @@ def form_of(root: Path) -> TreeForm:
             f"no folder {root}", expected="a checkout of vllm-ascend", try_="--tree DIR of the checkout"
         )
     links = {role: _link(root, pages) for role, pages in _PAGES.items()}
+    reader = (root / READER).is_file()
     nav, index = _text(root / NAV), _text(root / MODELS / "index.md")
     if nav and (root / "docs/source").is_dir():
         tabs = "material" if "pymdownx.tabbed" in nav else "headings"
         version = "{{ vllm_ascend_version }}" if re.search(r"^\s*- macros\b", nav, re.MULTILINE) else ""
-        return TreeForm(root, "mkdocs", tabs, version, links)
+        return TreeForm(root, "mkdocs", tabs, version, links, reader)
     if "{toctree}" in index:
         conf = _text(root / "docs/source/conf.py")
         version = "|vllm_ascend_version|" if "vllm_ascend_version" in conf else ""
-        return TreeForm(root, "myst", "myst" if "sphinx_design" in conf else "headings", version, links)
+        return TreeForm(
+            root, "myst", "myst" if "sphinx_design" in conf else "headings", version, links, reader
+        )
     raise BadInput(
         f"{root} has no documentation that a tutorial can join",
         expected=f"{NAV} with docs/source beside it, or {MODELS}/index.md with a toctree",

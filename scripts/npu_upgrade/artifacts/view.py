@@ -37,7 +37,8 @@ class ModelView:
 
     def __init__(self, facts: Facts, changes: list[Changed] | None, config_options: set[str] | None) -> None:
         self.facts, self.changes = facts, changes
-        self.name, self.hf_id, self.gaps = facts.name, facts.hf_id, facts.gaps
+        self.name, self.gaps = facts.name, facts.gaps
+        self.hf_id, self.place = facts.source.hf_id, facts.source.place
         self.served, self.dummy, self.accuracy = facts.served, facts.dummy, facts.accuracy
         self.capacity, self.features = facts.capacity, rows.features(facts.features)
         self.label, self.on_npu, self.hardware = facts.label, facts.on_npu, facts.hardware
@@ -82,7 +83,7 @@ class ModelView:
 
     @property
     def source(self) -> str:
-        return self.hf_id or self.facts.model
+        return self.facts.source.name or self.facts.model
 
     @property
     def dtype(self) -> str:

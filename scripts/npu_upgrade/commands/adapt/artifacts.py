@@ -144,7 +144,17 @@ def _gaps(facts: Facts) -> str:
 
 def _again(args: argparse.Namespace, *more: str) -> str:
     words = ["adapt.py", "artifacts", args.model, "--tree", str(args.tree)]
-    for option in ("name", "hf_id", "out", "vllm", "vllm_base", "ascend", "ascend_base", "workspace"):
+    for option in (
+        "name",
+        "hf_id",
+        "unpublished",
+        "out",
+        "vllm",
+        "vllm_base",
+        "ascend",
+        "ascend_base",
+        "workspace",
+    ):
         value = getattr(args, option)
         words += [f"--{option.replace('_', '-')}", str(value)] if value else []
     for option in ("keep", "replace"):

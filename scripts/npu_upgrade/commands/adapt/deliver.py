@@ -224,6 +224,7 @@ def _for_real(args: argparse.Namespace) -> str:
         "ascend_base",
         "name",
         "hf_id",
+        "unpublished",
         "title",
         "patch_dir",
         "comment",

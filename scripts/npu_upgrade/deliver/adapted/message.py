@@ -43,9 +43,9 @@ def compose(
     best = facts.served or facts.runs[-1]
     architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
     lines = [
-        f"- {facts.hf_id or facts.name} ({architectures})"
+        f"- {facts.source.name or facts.name} ({architectures})"
         if architectures
-        else f"- {facts.hf_id or facts.name}"
+        else f"- {facts.source.name or facts.name}"
     ]
     said = [f"- {count(len(changed), 'file')}, {len(code)} of them code"]
     said += [entry(f"- {moved}")] if moved else []
