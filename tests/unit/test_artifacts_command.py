@@ -158,14 +158,15 @@ def test_a_missing_measurement_is_a_gap_that_shows(tree: Path, workspace: Path, 
     code, result = call()
     assert (code, [gap["id"] for gap in result["gaps"]]) == (0, [lacking])
     command = gate_command(lacking, HF_ID)
-    assert result["next"] == command
+    next_command = f"{command} --workspace {workspace}"
+    assert result["next"] == next_command
     page = (tree / PAGE).read_text("utf-8")
     assert f"**GAP ({lacking})**" in page
     assert command in page
     assert lacking in report(workspace).partition("## 1 ")[0]
     assert (tree / CONFIG).exists() is (lacking != "accuracy")
     code, result = call("--check")
-    assert (code, result["verdict"], result["next"]) == (1, "FAIL", command)
+    assert (code, result["verdict"], result["next"]) == (1, "FAIL", next_command)
     add(workspace, lacking, **more.get(lacking, {}))
     assert call()[0] == 0
     assert "GAP" not in (tree / PAGE).read_text("utf-8")
@@ -417,6 +418,8 @@ def test_a_local_folder_needs_the_published_id(workspace: Path, tree: Path, call
     add_all(workspace, model="/models/Qwen3-8B")
     assert [gap["id"] for gap in call(model=NAME)[1]["gaps"]] == ["hf-id"]
     assert not (tree / CONFIG).exists()
+    for path in (tree / PAGE, workspace / ".npu-upgrade/adapt" / NAME / "issue-comment.md"):
+        assert "/models/Qwen3-8B" not in path.read_text("utf-8")  # a folder of this machine
     assert call("--hf-id", HF_ID, model=NAME)[1]["gaps"] == []
     assert call("--hf-id", "no id", model=NAME)[0] == 2
     assert "relative path" in call("--unpublished", "/home/me/it", model=NAME)[1]["expected"]

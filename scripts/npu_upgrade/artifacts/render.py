@@ -13,22 +13,30 @@ from npu_upgrade.artifacts.tree_form import TreeForm
 from npu_upgrade.artifacts.view import ModelView
 
 _TEMPLATES = Path(__file__).parent / "templates"
+COMMENT = "issue-comment.md"
 REPORTS = {
     "report.zh.md": "report.zh.md.j2",
     "runbook.zh.md": "runbook.zh.md.j2",
-    "issue-comment.md": "issue-comment.md.j2",
+    COMMENT: "issue-comment.md.j2",
 }
 
 
 def tutorial(view: ModelView, form: TreeForm) -> str:
     """The page of a model in the form of the tree."""
-    page = _render(f"tutorial.{form.kind}.md.j2", m=view, t=form)
+    page = _public(_render(f"tutorial.{form.kind}.md.j2", m=view, t=form), view)
     return without_macros(page, form.version) if form.macros else page
 
 
 def reports(view: ModelView) -> dict[str, str]:
     """File name -> text of what goes to people beside the commit."""
-    return {name: _render(template, m=view) for name, template in REPORTS.items()}
+    texts = {name: _render(template, m=view) for name, template in REPORTS.items()}
+    return texts | {COMMENT: _public(texts[COMMENT], view)}
+
+
+def _public(page: str, view: ModelView) -> str:
+    """What leaves this machine names no folder of it."""
+    folder = view.facts.model
+    return page.replace(folder, "<YOUR_MODEL_PATH>") if Path(folder).is_absolute() else page
 
 
 def _render(template: str, **context: Any) -> str:

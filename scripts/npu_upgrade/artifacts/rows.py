@@ -9,7 +9,13 @@ from npu_upgrade.artifacts.runs import LABELS, Run, mapping
 
 Row = dict[str, Any]
 # how the two stages compare, by their states
-_NOTES = {("PASS", "PASS"): "both", ("PASS", "FAIL"): "real only", ("FAIL", "PASS"): "dummy only"}
+_NOTES = {
+    ("PASS", "PASS"): "both",
+    ("PASS", "FAIL"): "real only",
+    ("FAIL", "PASS"): "dummy only",
+    ("SKIPPED", "PASS"): "real alone",
+    ("", "PASS"): "real alone",
+}
 
 
 def features(found: list[Feature]) -> list[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.gaps import Gap
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
     files = {args.tree / path: text for path, text in bundle.changed.items()}
     files |= {out / name: text for name, text in bundle.reports.items()}
     write_together(files | {state.path: state.text(args.tree, bundle.written)})
-    step = facts.gaps[0].command if facts.gaps else _again(args, "--check")
+    step = _filling(args, facts.gaps[0]) if facts.gaps else _again(args, "--check")
     return Result(
         Verdict.PASS, f"{_files(bundle)} changed{_gaps(facts)}", data, _listing(bundle, facts), step
     )
@@ -105,12 +106,19 @@ def _checked(args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[
             f"{len(facts.gaps)} gaps: {', '.join(g.id for g in facts.gaps)}",
             data,
             text,
-            facts.gaps[0].command,
+            _filling(args, facts.gaps[0]),
         )
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
         return Result(Verdict.FAIL, summary, data, text, _again(args))
     return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
+
+
+def _filling(args: argparse.Namespace, gap: Gap) -> str:
+    """The command that fills a gap, in this workspace and for this tree."""
+    if gap.id == "hf-id":
+        return _again(args, "--hf-id", "ORG/NAME")
+    return gap.command + (f" --workspace {shlex.quote(str(args.workspace))}" if args.workspace else "")
 
 
 def _data(bundle: Bundle, facts: Facts, out: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.gaps import Gap
+from npu_upgrade.artifacts.render import COMMENT
 from npu_upgrade.artifacts.state import Written, load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -163,11 +164,11 @@ def _published(
     found: dict[str, Any] = {}
     if args.pr:
         forge.push(delivery.checkout, delivery.branch, bool(delivery.pushed))
-        tested = bundle.reports["issue-comment.md"]
+        tested = bundle.reports[COMMENT]
         body = forge.request_body(delivery.checkout.root, delivery.text, tested)
         found["pull_request"] = forge.open_request(delivery.checkout, delivery.branch, delivery.title, body)
     if args.comment:
-        body = f"{bundle.reports['issue-comment.md']}\nCommit {sha} on branch {delivery.branch}.\n"
+        body = f"{bundle.reports[COMMENT]}\nCommit {sha} on branch {delivery.branch}.\n"
         if not posted.has(args.comment, body):
             found["comment"] = forge.comment(delivery.checkout, args.comment, body)
             posted.add(args.comment, body)
