@@ -61,6 +61,13 @@ def test_one_signed_off_commit_of_code_and_documents(proven: World, call) -> Non
     ]
     assert f"- {HF_ID} (Qwen3ForCausalLM)" in lines
     assert "- 8 files, 2 of them code" in lines
+    report = Path(result["report"]).read_text("utf-8")
+    for told in (
+        result["commit"],
+        f"| vllm-ascend | `{PATCH_FILE}` | 1 | 0 |",
+        f"| vllm | `{MODEL_FILE}` | 2 | 0 |",
+    ):
+        assert told in report
 
 
 def test_the_other_projects_change_is_a_patch_that_applies(proven: World, call, tmp_path: Path) -> None:
@@ -112,13 +119,13 @@ def test_a_file_that_left_the_change_leaves_the_commit(proven: World, call, caps
 
 def test_the_change_is_merged_where_the_delivery_went_on(proven: World, call) -> None:
     text = (proven.repo / OPS).read_text()
-    write(proven.repo, OPS, text.replace("line_25 = 25\n", "line_25 = 'news'\n"))
+    write(proven.repo, OPS, text.replace("line_5 = 5\n", "line_5 = 'news'\n"))
     git(proven.repo, "commit", "-q", "-am", "[Misc] News")
     code, result = call()
     assert code == 0, result
     merged = git(proven.repo, "show", f"HEAD:{OPS}")
     assert "line_3 = 'three'" in merged
-    assert "line_25 = 'news'" in merged
+    assert "line_5 = 'news'" in merged
     assert "backported onto" in proven.body()
 
 

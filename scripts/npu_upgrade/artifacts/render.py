@@ -14,8 +14,9 @@ from npu_upgrade.artifacts.view import ModelView
 
 _TEMPLATES = Path(__file__).parent / "templates"
 COMMENT = "issue-comment.md"
+REPORT = "report.zh.md"
 REPORTS = {
-    "report.zh.md": "report.zh.md.j2",
+    REPORT: "report.zh.md.j2",
     "runbook.zh.md": "runbook.zh.md.j2",
     COMMENT: "issue-comment.md.j2",
 }
@@ -31,6 +32,11 @@ def reports(view: ModelView) -> dict[str, str]:
     """File name -> text of what goes to people beside the commit."""
     texts = {name: _render(template, m=view) for name, template in REPORTS.items()}
     return texts | {COMMENT: _public(texts[COMMENT], view)}
+
+
+def with_delivery(report: str, **delivery: Any) -> str:
+    """The analysis report with the commit in it: ``repo``, ``branch``, ``commit``, ``files`` and so on."""
+    return f"{report}\n{_render('delivered.zh.md.j2', **delivery)}"
 
 
 def _public(page: str, view: ModelView) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.gaps import Gap
-from npu_upgrade.artifacts.render import COMMENT
+from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.artifacts.state import Written, load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -36,6 +36,7 @@ from npu_upgrade.deliver.advice import PENDING
 from npu_upgrade.deliver.job import find_workspace
 from npu_upgrade.deliver.publish import push_arguments
 from npu_upgrade.errors import BadInput
+from npu_upgrade.files import write_atomic
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "make the one signed-off commit of a model, and publish it on request"
@@ -107,7 +108,9 @@ def run(args: argparse.Namespace) -> Result:
         text = f"{done.notes}\n\nHEAD, the index and the files are as they were."
         return Result(Verdict.FAIL, done.problem, data | {"hook_output": done.notes}, text, _for_real(args))
     data |= {"commit": done.sha, "new": new}
-    data |= _published(args, delivery, bundle, Posted(make_model_folder(workspace, facts.name)), done.sha)
+    place = make_model_folder(workspace, facts.name)
+    data |= {"report": str(_report(delivery, bundle, place, done.sha))}
+    data |= _published(args, delivery, bundle, Posted(place), done.sha)
     return _delivered(delivery, data, new, done.notes)
 
 
@@ -155,6 +158,21 @@ def _open_gaps(args: argparse.Namespace, facts: Facts) -> list[Gap]:
             try_=f"{unnamed.command}, then adapt.py artifacts; or --open {unnamed.id}: the commit names it",
         )
     return facts.gaps
+
+
+def _report(delivery: Delivery, bundle: Bundle, folder: Path, sha: str) -> Path:
+    """Write the analysis report again, now with the changed files and the commit."""
+    text = with_delivery(
+        bundle.reports[REPORT],
+        repo=str(delivery.checkout.root),
+        branch=delivery.branch,
+        commit=sha,
+        validation=delivery.proof.validation,
+        patches=[str(patch.path) for patch in delivery.chosen.patches],
+        files=delivery.chosen.changed,
+    )
+    write_atomic(folder / REPORT, text)
+    return folder / REPORT
 
 
 def _published(
