@@ -421,6 +421,7 @@ def test_a_local_folder_needs_the_published_id(workspace: Path, tree: Path, call
     for path in (tree / PAGE, workspace / ".npu-upgrade/adapt" / NAME / "issue-comment.md"):
         assert "/models/Qwen3-8B" not in path.read_text("utf-8")  # a folder of this machine
     assert call("--hf-id", HF_ID, model=NAME)[1]["gaps"] == []
+    assert call("--check", model=NAME)[0] == 0  # it is remembered
     assert call("--hf-id", "no id", model=NAME)[0] == 2
     assert "relative path" in call("--unpublished", "/home/me/it", model=NAME)[1]["expected"]
 

@@ -11,7 +11,7 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.runs import mapping
 
 FOLDER = "tests/e2e/models/configs"
-_RUN_OPTIONS = ("apply_chat_template", "fewshot_as_multiturn", "batch_size")
+_CHAT = ("apply_chat_template", "fewshot_as_multiturn")
 _RESOLVED_ALWAYS = (
     "tensor_parallel_size",
     "dtype",
@@ -36,7 +36,7 @@ def config_text(facts: Facts, consumer: Consumer) -> str | None:
         {"model_name": facts.source.name, consumer.type_key: model_type(facts), "hardware": facts.hardware},
         {consumer.section: options} if consumer.section else options,
         {"tasks": [_task(task) for task in accuracy["tasks"]]},
-        {"num_fewshot": facts.num_fewshot} | _run_options(accuracy),
+        {"num_fewshot": facts.num_fewshot} | _run_options(accuracy, facts.multimodal),
     ]
     return "\n".join(
         yaml.safe_dump(part, sort_keys=False, width=1000, allow_unicode=True) for part in parts if part
@@ -59,12 +59,13 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
     return {"name": str(task["name"]), "metrics": metrics}
 
 
-def _run_options(accuracy: dict[str, Any]) -> dict[str, Any]:
-    """How the evaluation asked, as far as its run says so."""
+def _run_options(accuracy: dict[str, Any], multimodal: bool) -> dict[str, Any]:
+    """How the evaluation asked. What it did not do is written too: the reader takes what is missing for done.
+
+    A multimodal model is asked in chats in any case; whether the template was applied is then not told.
+    """
     first = mapping(accuracy["tasks"][0])
-    found = {}
-    for key in (*_RUN_OPTIONS, "limit"):
-        value = first.get(key, accuracy.get(key))
-        if value is not None:
-            found[key] = value
-    return found
+    found = {key: first.get(key, accuracy.get(key)) for key in (*_CHAT, "batch_size", "limit")}
+    if not multimodal:
+        found |= {key: bool(found[key]) for key in _CHAT}
+    return {key: value for key, value in found.items() if value is not None}

@@ -6,6 +6,9 @@ import importlib.util
 import shlex
 from dataclasses import dataclass
 
+# what a gate cannot do without, where nobody said it
+_ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5")}
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -27,4 +30,5 @@ class Gap:
 def gate_command(gate: str, model: str) -> str:
     """The command that runs a gate on a model; of a gate that is not here, what imports its evidence."""
     there = importlib.util.find_spec(f"npu_upgrade.commands.{gate}")
-    return shlex.join(["adapt.py", *([gate, model] if there else ["evidence", "import", "PACK"])])
+    asked = _ASKED.get(gate, ())
+    return shlex.join(["adapt.py", *([gate, model, *asked] if there else ["evidence", "import", "PACK"])])

@@ -27,11 +27,12 @@ class Written:
 
 @dataclass
 class State:
-    """``trees``: folder of a tree -> what was written there."""
+    """``trees``: folder of a tree -> what was written there; ``source``: what the weights were said to be."""
 
     path: Path
     model: str = ""
     trees: dict[str, Written] = field(default_factory=dict)
+    source: dict[str, str | None] = field(default_factory=dict)
 
     def of(self, tree: Path) -> Written:
         return self.trees.get(str(tree.resolve()), Written())
@@ -43,6 +44,7 @@ class State:
             {
                 "schema": SCHEMA,
                 "model": self.model,
+                "source": self.source,
                 "trees": {name: asdict(one) for name, one in trees.items()},
             }
         )
@@ -66,7 +68,8 @@ def load_state(folder: Path) -> State:
         value = json.loads(path.read_text("utf-8"))
         if value["schema"] != SCHEMA:
             raise ValueError(f"schema {value['schema']!r}")
-        return State(path, value["model"], {name: Written(**one) for name, one in value["trees"].items()})
+        trees = {name: Written(**one) for name, one in value["trees"].items()}
+        return State(path, value["model"], trees, dict(value["source"]))
     except FileNotFoundError:
         return State(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

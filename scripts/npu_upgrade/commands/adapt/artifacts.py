@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> Result:
     facts = gathered(args, workspace, roots)
     folder = model_folder(workspace, facts.name)
     state = load_state(folder)
-    state.model = facts.model
+    state.model, state.source = facts.model, asdict(facts.source)
     choices = Choices(tuple(args.keep), tuple(args.replace))
     changes = [one for root in roots for one in root.changed()] if roots else None
     bundle = make_bundle(facts, form, state.of(args.tree), choices, changes)

@@ -16,7 +16,6 @@ from typing import Any
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.gaps import Gap
-from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.artifacts.state import Written, load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -26,17 +25,15 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver.adapted import forge
 from npu_upgrade.deliver.adapted.delivery import Delivery, Order, carry_out, prepare
 from npu_upgrade.deliver.adapted.named import Named, planned_files
-from npu_upgrade.deliver.adapted.posted import Posted
 from npu_upgrade.deliver.adapted.proof import check_proof
+from npu_upgrade.deliver.adapted.publication import Publication
 from npu_upgrade.deliver.adapted.roots import Root
 from npu_upgrade.deliver.advice import PENDING
 from npu_upgrade.deliver.job import find_workspace
 from npu_upgrade.deliver.publish import push_arguments
 from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "make the one signed-off commit of a model, and publish it on request"
@@ -109,8 +106,10 @@ def run(args: argparse.Namespace) -> Result:
         return Result(Verdict.FAIL, done.problem, data | {"hook_output": done.notes}, text, _for_real(args))
     data |= {"commit": done.sha, "new": new}
     place = make_model_folder(workspace, facts.name)
-    data |= {"report": str(_report(delivery, bundle, place, done.sha))}
-    data |= _published(args, delivery, bundle, Posted(place), done.sha)
+    after = Publication(delivery, bundle.reports, place, done.sha)
+    data |= {"report": str(after.write_report())}
+    data |= {"pull_request": after.request()} if args.pr else {}
+    data |= {"comment": after.comment(args.comment)} if args.comment else {}
     return _delivered(delivery, data, new, done.notes)
 
 
@@ -158,41 +157,6 @@ def _open_gaps(args: argparse.Namespace, facts: Facts) -> list[Gap]:
             try_=f"{unnamed.command}, then adapt.py artifacts; or --open {unnamed.id}: the commit names it",
         )
     return facts.gaps
-
-
-def _report(delivery: Delivery, bundle: Bundle, folder: Path, sha: str) -> Path:
-    """Write the analysis report again, now with the changed files and the commit."""
-    text = with_delivery(
-        bundle.reports[REPORT],
-        repo=str(delivery.checkout.root),
-        branch=delivery.branch,
-        commit=sha,
-        validation=delivery.proof.validation,
-        patches=[str(patch.path) for patch in delivery.chosen.patches],
-        files=delivery.chosen.changed,
-    )
-    write_atomic(folder / REPORT, text)
-    return folder / REPORT
-
-
-def _published(
-    args: argparse.Namespace, delivery: Delivery, bundle: Bundle, posted: Posted, sha: str
-) -> dict[str, Any]:
-    """What was asked to be published, done; nothing is posted twice."""
-    found: dict[str, Any] = {}
-    if args.pr:
-        forge.push(delivery.checkout, delivery.branch, bool(delivery.pushed))
-        tested = bundle.reports[COMMENT]
-        body = forge.request_body(delivery.checkout.root, delivery.text, tested)
-        found["pull_request"] = forge.open_request(delivery.checkout, delivery.branch, delivery.title, body)
-    if args.comment:
-        body = f"{bundle.reports[COMMENT]}\nCommit {sha} on branch {delivery.branch}.\n"
-        if not posted.has(args.comment, body):
-            found["comment"] = forge.comment(delivery.checkout, args.comment, body)
-            posted.add(args.comment, body)
-        else:
-            found["comment"] = "posted before"
-    return found
 
 
 def _data(delivery: Delivery, facts: Facts) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_upgrade.artifacts.facts import Facts, gather
 from npu_upgrade.artifacts.naming import Source, check_id, check_name, check_place
-from npu_upgrade.artifacts.state import model_folder
+from npu_upgrade.artifacts.state import load_state, model_folder
 from npu_upgrade.commands.adapt.model_arguments import ROOTS, plain_name
 from npu_upgrade.deliver.adapted.roots import Root, open_root
 from npu_upgrade.evidence.judged import judged
@@ -49,6 +49,9 @@ def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Fa
     # under the checkpoint's own name, whatever its files are to be called
     own = plain_name(args.model.rstrip("/").rpartition("/")[2])
     analysis = model_folder(workspace, own) / "analysis.json"
+    if source.name is None:  # as it was said the last time
+        known = load_state(model_folder(workspace, name or own)).source
+        source = Source(known.get("hf_id"), known.get("place"))
     code = judged({root.package.name: root.package for root in roots})[0].files if roots else None
     return gather(workspace_store(workspace), args.model, analysis, name, source, code)
 
