@@ -16,6 +16,8 @@ COMMANDS = [
     "accuracy",
     "features",
     "capacity",
+    "adapt.artifacts",
+    "adapt.deliver",
     "explain",
     "evidence",
     "env",
