@@ -97,11 +97,17 @@ def run(args: argparse.Namespace) -> Result:
         data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
         result = Result(Verdict.BLOCKED, error.what, data)
     evidence = {name: result.data[name] for name in ("tiers", "baseline", "error") if name in result.data}
+    evidence["failing"] = failing(result.data.get("runs", []))
     if not asked.whole:
         result.data |= {"job": asked.job.job.id}
         result.next = asked.job.again
         return result
     return asked.job.finish(result, pins(asked.triple), {}, evidence)
+
+
+def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The runs that fail and did not before, by tier and scenario."""
+    return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
 def _split(text: str) -> list[str]:

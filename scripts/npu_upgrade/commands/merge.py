@@ -74,7 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
     repo = _repo(args)
-    inputs = merge_inputs.read(args.omni, args.ascend, args.base)
+    try:
+        inputs = merge_inputs.read(args.omni, args.ascend, args.base)
+    except merge_inputs.ArchitectureChanged as error:
+        _note_architecture(args, repo, error)
+        raise
     branch = args.branch or f"npu-upgrade/{label(inputs.target.identity()).replace(' ', '-')}"
     checkout = check_applicable(repo, branch) if repo else None
     workspace = args.workspace or (repo if repo else find_workspace(Path.cwd()))
@@ -110,6 +114,17 @@ def run(args: argparse.Namespace) -> Result:
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     return result
+
+
+def _note_architecture(
+    args: argparse.Namespace, repo: Path | None, error: merge_inputs.ArchitectureChanged
+) -> None:
+    """Leave the reason in the job, so that `next` says that a person is needed."""
+    workspace = args.workspace or repo or find_workspace(Path.cwd())
+    out = None if repo else args.out.absolute()
+    job = start_job(workspace, omni=_source(error.omni), ascend=_source(error.target), out=out, repo=repo)
+    job.begin("merge")
+    job.finish("merge", Verdict.FAIL, error.what, {"architecture": error.what})
 
 
 def _repo(args: argparse.Namespace) -> Path | None:

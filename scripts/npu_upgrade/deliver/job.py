@@ -64,7 +64,8 @@ class Step:
 class Job:
     """One job. ``inputs``: omni, ascend and base, each ``{"spec", "identity"}`` (base may be None).
 
-    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to.
+    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to;
+    ``skipped`` what a person chose not to do, with the reason.
     """
 
     folder: Path
@@ -75,6 +76,7 @@ class Job:
     repo: str | None = None
     branch: str | None = None
     kind: str = "upgrade"
+    skipped: dict[str, str] = field(default_factory=dict)
     steps: dict[str, Step] = field(default_factory=lambda: {name: Step() for name in STEPS})
 
     @property
@@ -120,6 +122,11 @@ class Job:
             self.out = str(out.absolute()) if out else self.out
             self.repo = str(repo.absolute()) if repo else self.repo
             self.branch = branch or self.branch
+
+    def skip(self, name: str, reason: str) -> None:
+        """Leave a gate or a kind of question out; delivery names it with the reason."""
+        with self._change():
+            self.skipped = {**self.skipped, name: reason}
 
     @contextlib.contextmanager
     def _change(self) -> Generator[None]:
