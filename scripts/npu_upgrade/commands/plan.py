@@ -65,7 +65,8 @@ def judge(job: Job, closed: dict[str, str], note: str) -> Result:
     loaded = load_plan(job)
     plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
     _close(plan, closed, note)
-    job.begin("plan")
+    # an answer runs this too, and is not what runs it again
+    job.begin("plan", shlex.split(_again(job)))
     root = Path(job.repo or job.out or job.folder)
     learned = _learn(job, root, plan)
     problems = _check(root, plan, open_conflicts(root, loaded))
@@ -189,7 +190,11 @@ def _text(plan: dict[str, Any], problems: list[dict[str, str]], path: Path) -> s
     return "\n".join([*lines, "", f"details: {path.with_suffix('.md')}"])
 
 
+def _again(job: Job) -> str:
+    return shlex.join(["upgrade.py", "plan", *naming(job)])
+
+
 def _next(job: Job, verdict: Verdict) -> str:
     if verdict is not Verdict.PASS:
-        return shlex.join(["upgrade.py", "plan", *naming(job)])
+        return _again(job)
     return shlex.join(["upgrade.py", "audit", *naming(job)])

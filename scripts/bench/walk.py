@@ -1,0 +1,307 @@
+"""Walk real upgrades through `next` and `resolve` alone, and see whether they end in one commit.
+
+No model takes part: conflicts, flags, hunks and findings are answered from the runners of the next
+release, which the maintainers made by hand. The repository is a real one, made of the released
+archives; every command is a process of its own, as an agent would start it. A walk is good when
+every gate this machine has is PASS, or holds nothing new, and there is one signed-off commit of the
+runner files on top of what was there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.walk_answers import Answer, NextRelease
+from bench.walk_repo import git, make_repo
+from npu_upgrade.paths import cache_root
+from npu_upgrade.sources.tree import open_source
+from npu_upgrade.tables import table
+from npu_upgrade.upgrade.layout import RUNNERS
+
+SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+MOST_STEPS = 120
+WARM_S, COLD_S = 60.0, 300.0
+QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
+
+
+@dataclass(frozen=True)
+class Transition:
+    """From a release of vllm-omni to a vllm-ascend; ``gpu`` is the release of everything but the runners,
+
+    ``answers`` the one whose runners answer, ``baseline`` the old pair that the emulated run compares with.
+    """
+
+    id: str
+    omni: str
+    gpu: str
+    ascend: str
+    answers: str
+    baseline: tuple[str, ...] = ()
+
+
+TRANSITIONS = (
+    Transition("0.22-0.23", "0.22.0", "0.22.0", "0.23.0.post1", "0.24.0"),
+    Transition("0.24-0.26", "0.24.0", "0.26.0", "0.26.0rc1", "0.26.0", ("pypi:vllm-omni==0.24.0",)),
+)
+
+
+@dataclass
+class Walk:
+    """What one walk came to; ``verdicts`` are the last of each gate, ``steps`` the seconds by command."""
+
+    transition: Transition
+    repo: Path
+    to_plan_s: float = 0.0
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    answered: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    waived: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    rounds: int = 0
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.steps)
+
+
+def main(argv: list[str] | None = None) -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    known = [one.id for one in TRANSITIONS]
+    parser.add_argument(
+        "--only", nargs="+", choices=known, default=known, metavar="ID", help=", ".join(known)
+    )
+    parser.add_argument(
+        "--emulate",
+        choices=("whole", "quick", "skip"),
+        default="whole",
+        help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
+    )
+    parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
+    parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
+    args = parser.parse_args(argv)
+    out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
+    chosen = [one for one in TRANSITIONS if one.id in args.only]
+    walks = [walk(one, out / one.id, args.emulate) for one in chosen]
+    cold = time_cold(chosen[0], out) if args.cold else None
+    print(report(walks))
+    if args.out is None and all(one.good for one in walks):
+        shutil.rmtree(out)
+    figures = summary(walks, cold)
+    print("bench-walk: " + " ".join(f"{key}={value}" for key, value in figures.items()))
+    missed = short_of_goals(walks, cold)
+    print("".join(f"below the goal: {text}\n" for text in missed), end="", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def walk(transition: Transition, repo: Path, emulate: str) -> Walk:
+    """Start the upgrade and do what `next` says until there is nothing left to do."""
+    shutil.rmtree(repo, ignore_errors=True)
+    make_repo(repo, transition.omni, transition.gpu)
+    done = Walk(transition, repo)
+    tree = open_source(f"pypi:vllm-omni=={transition.answers}")
+    release = NextRelease(tree, transition.gpu == transition.answers)
+    ascend = f"pypi:vllm-ascend=={transition.ascend}"
+    begun = time.monotonic()
+    call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
+    answer = call(done, ["next"])
+    done.to_plan_s = time.monotonic() - begun
+    for _ in range(MOST_STEPS):
+        if answer.get("verdict") != "PASS" or "nothing is left" in answer.get("why", ""):
+            break
+        if answer.get("step") == "answer":
+            if not resolve(done, release, answer["ask"]):
+                break
+        elif not run_named(done, answer["next"], emulate):
+            break
+        answer = call(done, ["next"])
+        done.rounds += 1
+    if "nothing is left" not in answer.get("why", ""):
+        done.problems.append(f"stopped: {answer.get('why') or answer.get('error')}")
+    look_at_the_end(done)
+    return done
+
+
+def run_named(done: Walk, command: str, emulate: str) -> bool:
+    """Run the command that `next` named; false when it is none of ours."""
+    words = shlex.split(command)
+    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), None)
+    if place is None:
+        done.problems.append(f"next names no command of the skill: {command}")
+        return False
+    args = words[place + 1 :]
+    if args[0] == "emulate" and emulate != "whole":
+        if emulate == "quick":
+            quick = call(done, [*args, *QUICK])
+            done.verdicts["emulate (quick, no gate)"] = quick.get("verdict", "?")
+        reason = (
+            "scripted walk: only import and two eager scenarios ran"
+            if emulate == "quick"
+            else "scripted walk"
+        )
+        call(done, ["next", "--skip", "emulate", "--note", reason])
+        return True
+    if args[0] == "emulate" and done.transition.baseline:
+        args += ["--baseline", *done.transition.baseline]
+    result = call(done, args)
+    if args[0] in ("plan", "audit", "emulate", "deliver"):
+        done.verdicts[args[0]] = result.get("verdict", "?")
+    return True
+
+
+def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
+    """Answer one question; false when no answer was taken."""
+    path = ask.get("place", {}).get("path", "")
+    file = (done.repo / path).read_text("utf-8") if path else ""
+    first = release.answer(ask, file)
+    for one in (first, *first.others):
+        result = give(done, ask, one)
+        lines = release.imports_for(path, result.get("problems", []))
+        if result["verdict"] == "FAIL" and lines:
+            more = [word for line in lines for word in ("--import", line)]
+            result = give(done, ask, Answer([*one.options, *more], one.text))
+        if result["verdict"] == "PASS":
+            done.answered[f"{ask['stage']} {one.options[0]}"] += 1
+            if one.options[0] == "--waive":
+                done.waived.append(ask["what"])
+            return True
+        done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
+    done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
+    return False
+
+
+def give(done: Walk, ask: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    return call(done, ["resolve", ask["id"], *answer.options], answer.text)
+
+
+def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> dict[str, Any]:
+    """Run one subcommand in the repository: the JSON it prints; progress goes to stderr as it comes."""
+    begun = time.monotonic()
+    print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT), *args, "--format", "json"],
+        cwd=done.repo,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+        env=os.environ | environment,
+        check=False,
+    )
+    seconds = time.monotonic() - begun
+    done.steps.append((args[0], seconds))
+    result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
+    print(
+        f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
+        file=sys.stderr,
+    )
+    return result
+
+
+def look_at_the_end(done: Walk) -> None:
+    """What the repository holds: one signed-off commit of the runner files, and nothing else changed."""
+    commits = git(done.repo, "rev-list", "main..HEAD").split()
+    if len(commits) != 1:
+        done.problems.append(f"{len(commits)} commits on the upgrade branch, not one")
+        return
+    message = git(done.repo, "show", "-s", "--format=%B", "HEAD")
+    if message.count("\nSigned-off-by: ") != 1:
+        done.problems.append("the commit is not signed off once")
+    changed = set(git(done.repo, "diff", "--name-only", "main..HEAD").split())
+    if not changed or changed - {runner.path for runner in RUNNERS}:
+        done.problems.append(f"the commit changes {sorted(changed)}")
+    if git(done.repo, "status", "--porcelain").strip():
+        done.problems.append("the working tree is not clean")
+    bad = {gate: verdict for gate, verdict in done.verdicts.items() if verdict != "PASS"}
+    blocked = {gate for gate, verdict in bad.items() if gate == "emulate" and verdict == "BLOCKED"}
+    done.problems += [f"gate {gate} is {verdict}" for gate, verdict in bad.items() if gate not in blocked]
+
+
+def time_cold(transition: Transition, out: Path) -> float:
+    """Seconds from the first call to the plan with its conflicts, with nothing in the cache."""
+    done = Walk(transition, out / "cold")
+    shutil.rmtree(done.repo, ignore_errors=True)
+    make_repo(done.repo, transition.omni, transition.gpu)
+    with tempfile.TemporaryDirectory(prefix="bench-walk-cache-") as cache:
+        begun = time.monotonic()
+        ascend = f"pypi:vllm-ascend=={transition.ascend}"
+        specs = ["--omni", f"git:{done.repo}@main", "--ascend", ascend]
+        call(done, ["merge", *specs, "--apply"], XDG_CACHE_HOME=cache)
+        call(done, ["next"], XDG_CACHE_HOME=cache)
+        return time.monotonic() - begun
+
+
+def report(walks: list[Walk]) -> str:
+    head = ("walk", "rounds", "to plan", "seconds", "answers", "waived", "gates", "end")
+    rows = []
+    for one in walks:
+        answers = ", ".join(f"{number} {name}" for name, number in sorted(one.answered.items()))
+        gates = ", ".join(f"{gate} {verdict}" for gate, verdict in one.verdicts.items())
+        end = "one signed-off commit" if one.good else "; ".join(one.problems)
+        row = (
+            one.transition.id,
+            one.rounds,
+            f"{one.to_plan_s:.1f} s",
+            f"{one.seconds:.0f}",
+            answers,
+            len(one.waived),
+        )
+        rows.append(tuple(map(str, (*row, gates, end))))
+    parts = [table(head, rows)]
+    for one in walks:
+        spent: dict[str, float] = {}
+        for name, seconds in one.steps:
+            spent[name] = spent.get(name, 0.0) + seconds
+        calls = Counter(name for name, _ in one.steps)
+        parts.append(f"\n{one.transition.id}: seconds by command")
+        parts += [f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s" for name in spent]
+        parts += [f"  waived: {text}" for text in one.waived]
+        parts += [f"  refused at first: {text}" for text in one.refused]
+    return "\n".join(parts)
+
+
+def summary(walks: list[Walk], cold: float | None) -> dict[str, str]:
+    figures = {
+        "walks": str(len(walks)),
+        "good": str(sum(one.good for one in walks)),
+        "rounds": str(sum(one.rounds for one in walks)),
+        "answers": str(sum(sum(one.answered.values()) for one in walks)),
+        "waived": str(sum(len(one.waived) for one in walks)),
+        "slowest_to_plan_s": f"{max(one.to_plan_s for one in walks):.1f}",
+    }
+    return figures | ({"cold_to_plan_s": f"{cold:.1f}"} if cold is not None else {})
+
+
+def short_of_goals(walks: list[Walk], cold: float | None) -> list[str]:
+    """What was missed, in words; nothing when every walk ended well and in time."""
+    missed = [f"{one.transition.id}: {text}" for one in walks for text in one.problems]
+    missed += [
+        f"{one.transition.id}: {one.to_plan_s:.0f} s to the plan, at most {WARM_S:.0f}"
+        for one in walks
+        if one.to_plan_s > WARM_S
+    ]
+    if cold is not None and cold > COLD_S:
+        missed.append(f"{cold:.0f} s to the plan with an empty cache, at most {COLD_S:.0f}")
+    return missed
+
+
+if __name__ == "__main__":
+    cache_root().mkdir(parents=True, exist_ok=True)
+    sys.exit(main())
