@@ -75,8 +75,8 @@ class NextRelease:
             lines = self.imports_for(path, [f"nothing defines {name[1]}"])
             if lines:
                 return Answer(["--import", *lines[:1]])
-        has = "keeps its override" if self._unit(ask) else "has no such method"
-        return Answer(["--accept", "--note", f"scripted: {self.name} {has}"])
+        note = f"scripted, not read by a person; {self.name} has this method" if self._unit(ask) else "scripted"
+        return Answer(["--accept", "--note", note])
 
     def _hunk(self, ask: dict[str, Any]) -> Answer:
         added = [line[2:] for line in ask["text"].splitlines() if line.startswith("+ ")]
