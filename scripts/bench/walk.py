@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ class Walk:
     answered: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
     waived: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rounds: int = 0
 
@@ -111,8 +114,11 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def walk(transition: Transition, repo: Path, emulate: str) -> Walk:
-    """Start the upgrade and do what `next` says until there is nothing left to do."""
+def walk(transition: Transition, repo: Path, emulate: str, skip: Sequence[str] = ()) -> Walk:
+    """Start the upgrade and do what `next` says until there is nothing left to do.
+
+    ``skip`` are kinds of questions to leave out, which the commit then names.
+    """
     shutil.rmtree(repo, ignore_errors=True)
     make_repo(repo, transition.omni, transition.gpu)
     done = Walk(transition, repo)
@@ -123,6 +129,8 @@ def walk(transition: Transition, repo: Path, emulate: str) -> Walk:
     call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
     answer = call(done, ["next"])
     done.to_plan_s = time.monotonic() - begun
+    for kind in skip:
+        answer = call(done, ["next", "--skip", kind, "--note", "scripted walk"])
     for _ in range(MOST_STEPS):
         if answer.get("verdict") != "PASS" or "nothing is left" in answer.get("why", ""):
             break
@@ -160,6 +168,8 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
         return True
     if args[0] == "emulate" and done.transition.baseline:
         args += ["--baseline", *done.transition.baseline]
+    if args[0] == "audit":
+        done.known = done.known or known_findings(done)
     result = call(done, args)
     if args[0] in ("plan", "audit", "emulate", "deliver"):
         done.verdicts[args[0]] = result.get("verdict", "?")
@@ -170,7 +180,7 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
     """Answer one question; false when no answer was taken."""
     path = ask.get("place", {}).get("path", "")
     file = (done.repo / path).read_text("utf-8") if path else ""
-    first = release.answer(ask, file)
+    first = release.answer(ask, file, ask["id"] in done.known)
     for one in (first, *first.others):
         result = give(done, ask, one)
         lines = release.imports_for(path, result.get("problems", []))
@@ -180,11 +190,20 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
         if result["verdict"] == "PASS":
             done.answered[f"{ask['stage']} {one.options[0]}"] += 1
             if one.options[0] == "--waive":
-                done.waived.append(ask["what"])
+                (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
             return True
         done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
     done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
     return False
+
+
+def known_findings(done: Walk) -> set[str]:
+    """The findings that the release which answers has itself on the same vllm-ascend."""
+    file = done.repo.with_name(f"{done.repo.name}-known.json")
+    ascend = f"pypi:vllm-ascend=={done.transition.ascend}"
+    specs = ["--omni", f"pypi:vllm-omni=={done.transition.answers}", "--ascend", ascend]
+    call(done, ["audit", *specs, "--baseline", "none", "--output", str(file)])
+    return {finding["key"] for finding in json.loads(file.read_text("utf-8"))["findings"]}
 
 
 def give(done: Walk, ask: dict[str, Any], answer: Answer) -> dict[str, Any]:
@@ -272,7 +291,8 @@ def report(walks: list[Walk]) -> str:
         calls = Counter(name for name, _ in one.steps)
         parts.append(f"\n{one.transition.id}: seconds by command")
         parts += [f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s" for name in spent]
-        parts += [f"  waived: {text}" for text in one.waived]
+        parts += [f"  waived, {one.transition.answers} has it: {text}" for text in one.waived]
+        parts += [f"  waived, {one.transition.answers} does not have it: {text}" for text in one.unproven]
         parts += [f"  refused at first: {text}" for text in one.refused]
     return "\n".join(parts)
 
@@ -284,6 +304,7 @@ def summary(walks: list[Walk], cold: float | None) -> dict[str, str]:
         "rounds": str(sum(one.rounds for one in walks)),
         "answers": str(sum(sum(one.answered.values()) for one in walks)),
         "waived": str(sum(len(one.waived) for one in walks)),
+        "waived_unproven": str(sum(len(one.unproven) for one in walks)),
         "slowest_to_plan_s": f"{max(one.to_plan_s for one in walks):.1f}",
     }
     return figures | ({"cold_to_plan_s": f"{cold:.1f}"} if cold is not None else {})

@@ -37,14 +37,17 @@ class NextRelease:
         self.same_gpu_side = same_gpu_side
         self._modules = {runner.path: parse_module(tree.read(runner.path)) for runner in RUNNERS}
 
-    def answer(self, ask: dict[str, Any], file: str, problems: Sequence[str] = ()) -> Answer:
-        """The answer to one question; ``file`` is the text of the file it is about, as it stands."""
+    def answer(self, ask: dict[str, Any], file: str, known: bool) -> Answer:
+        """The answer to one question; ``file`` is the text of the file it is about, as it stands.
+
+        ``known`` tells of a finding that the release has it too.
+        """
         if ask["stage"] == "conflict":
             return self._conflict(ask, file)
         if ask["stage"] == "port":
             return self._hunk(ask)
         if ask["stage"] == "finding":
-            return self._finding(ask, file)
+            return self._finding(ask, file, known)
         return self._item(ask)
 
     def imports_for(self, path: str, problems: Sequence[str]) -> list[str]:
@@ -75,7 +78,9 @@ class NextRelease:
             lines = self.imports_for(path, [f"nothing defines {name[1]}"])
             if lines:
                 return Answer(["--import", *lines[:1]])
-        note = f"scripted, not read by a person; {self.name} has this method" if self._unit(ask) else "scripted"
+        note = (
+            f"scripted, not read by a person; {self.name} has this method" if self._unit(ask) else "scripted"
+        )
         return Answer(["--accept", "--note", note])
 
     def _hunk(self, ask: dict[str, Any]) -> Answer:
@@ -93,8 +98,9 @@ class NextRelease:
             return Answer(["--accept", "--note", f"scripted: {self.name} has it"])
         return Answer(["--leave", "--note", f"scripted: {self.name} does not have it"])
 
-    def _finding(self, ask: dict[str, Any], file: str) -> Answer:
-        waive = Answer(["--waive", "--note", f"scripted: {self.name} has the same"])
+    def _finding(self, ask: dict[str, Any], file: str, known: bool) -> Answer:
+        why = f"{self.name} has the same finding" if known else "comes of the versions, not of the runners"
+        waive = Answer(["--waive", "--note", f"scripted: {why}"])
         place = ask.get("place", {})
         path = place.get("path", "")
         if path not in self._modules or not self.same_gpu_side:
