@@ -215,7 +215,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
     begun = time.monotonic()
     print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
     process = subprocess.run(
-        [sys.executable, str(SCRIPT), *args, "--format", "json"],
+        [sys.executable, str(SCRIPT), *args, *([] if "--format" in args else ["--format", "json"])],
         cwd=done.repo,
         input=stdin,
         stdout=subprocess.PIPE,
@@ -280,7 +280,7 @@ def report(walks: list[Walk]) -> str:
             f"{one.to_plan_s:.1f} s",
             f"{one.seconds:.0f}",
             answers,
-            len(one.waived),
+            f"{len(one.waived)} + {len(one.unproven)}",
         )
         rows.append(tuple(map(str, (*row, gates, end))))
     parts = [table(head, rows)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterable
+from email.parser import HeaderParser
 from pathlib import Path
 
+from npu_upgrade.gates.emulation.entry_points import entry_points
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.upgrade.layout import RUNNERS
 
@@ -55,5 +58,23 @@ def _commit(folder: Path, tree: SourceTree, message: str, keep: Iterable[str]) -
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(_project(tree), encoding="utf-8")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-s", "-m", message)
+
+
+def _project(tree: SourceTree) -> str:
+    """A pyproject.toml that says what the release's metadata says: what it needs, and its entry points."""
+    metadata = next(path for path in tree.list("") if path.endswith(".dist-info/METADATA"))
+    needs = HeaderParser().parsestr(tree.read(metadata)).get_all("Requires-Dist") or []
+    plain = [need for need in needs if "extra ==" not in need]
+    lines = [
+        "[project]",
+        'name = "vllm-omni"',
+        'dynamic = ["version"]',
+        f"dependencies = {json.dumps(plain)}",
+    ]
+    for group, points in entry_points(tree, "vllm_omni").items():
+        table = "scripts" if group == "console_scripts" else f'entry-points."{group}"'
+        lines += ["", f"[project.{table}]", *(f"{name} = {json.dumps(to)}" for name, to in points.items())]
+    return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ from npu_upgrade.audit.run import check_names
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput
 from npu_upgrade.guide.answer import WAIVERS as JOB_WAIVERS
@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS without new findings, FAIL with some; INCONCLUSIVE when there is no old pair to compare with."""
+    with told(args, "audit"):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     names = _names(args.check)
     asked = _asked(args)
     problems = belonging(asked.triple)

@@ -20,7 +20,7 @@ from typing import Any
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
@@ -88,6 +88,11 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new fails; INCONCLUSIVE names what could not be judged; BLOCKED what is missing."""
     if args.list:
         return _listed()
+    with told(args, "emulate"):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     asked = _asked(args, _split(args.tiers))
     if asked.job is None:
         return _play(asked)

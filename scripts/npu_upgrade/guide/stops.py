@@ -47,10 +47,10 @@ class Stop:
 def find_stop(job: Job, plan: Plan | None, records: Sequence[Record]) -> Stop | None:
     """The first rule that says stop, None when none does or a person said to go on."""
     journal = Journal(job.folder)
-    found = _architecture(job, plan)
+    found = _architecture(job, plan) or _cannot_run(job)
     if found is None:
         found = next((stop for gate in _gates(records) if (stop := _of_gate(gate, records, journal))), None)
-    if found and found.rule == "architecture":
+    if found and found.rule in ("architecture", "cannot run"):
         gone_on = journal.latest(CONTINUE, found.key)
         return None if gone_on else found
     return found
@@ -72,6 +72,18 @@ def _architecture(job: Job, plan: Plan | None) -> Stop | None:
                 if share > DISPUTED and count >= FEWEST:
                     why = f"{share:.0%} of upstream's {count} statements of {method} are in conflict"
                     return Stop("architecture", f"architecture-{method}", why)
+    return None
+
+
+def _cannot_run(job: Job) -> Stop | None:
+    """A gate that ended without a verdict, for a reason that running it again does not change."""
+    for name, step in job.steps.items():
+        error = step.outputs.get("error") if step.status == "failed" else None
+        if error and name not in job.skipped:
+            tried = [f"{step.at} {name}: {error}", f"it says to try: {step.outputs.get('try')}"]
+            return Stop(
+                "cannot run", f"cannot-run-{name}-{step.at}", f"gate {name} cannot judge: {error}", tried
+            )
     return None
 
 
