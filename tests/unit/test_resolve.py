@@ -359,7 +359,8 @@ def test_a_method_that_is_mostly_in_dispute_needs_a_person() -> None:
     other = lines.replace("self.f", "self.g")
     text = (
         "class A:\n    def run(self):\n        x = 1\n"
-        f"<<<<<<< ours\n{other}\n||||||| base\n        pass\n=======\n{lines}\n>>>>>>> theirs\n        return x\n"
+        f"<<<<<<< ours\n{other}\n||||||| base\n        pass\n=======\n{lines}\n"
+        ">>>>>>> theirs\n        return x\n"
     )
     ((name, share, count),) = stops.disputed(text, "a.py")
     assert (name, count, share > stops.DISPUTED) == ("A.run", 23, True)

@@ -107,7 +107,7 @@ class GateJob:
 
 @contextlib.contextmanager
 def told(args: argparse.Namespace, gate: str) -> Generator[None]:
-    """Note in the job that a gate which had begun could not judge, so that `next` does not repeat it for ever."""
+    """Note in the job that a gate which had begun could not judge: `next` is not to repeat it for ever."""
     try:
         yield
     except BadInput as error:
