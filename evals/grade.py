@@ -33,17 +33,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--base", default="main", metavar="REF", help="what it was given (default: main)")
     parser.add_argument("--list", action="store_true", help="list the tasks")
     args = parser.parse_args(argv)
-    tasks = {task["id"]: task for task in json.loads(FILE.read_text("utf-8"))["evals"]}
+    known = {task["id"]: task for task in tasks()}
     if args.list:
-        print("\n".join(f"{task['id']:<28}{task['prompt'][:90]}" for task in tasks.values()))
+        print("\n".join(f"{task['id']:<28}{task['prompt'][:90]}" for task in known.values()))
         return 0
-    problem = _problem(args, tasks)
+    problem = _problem(args, known)
     if problem:
         print(json.dumps({"verdict": "USAGE", "error": problem}, indent=2))
         return 2
-    result = grade(tasks[args.eval], args.workspace, args.base)
+    result = grade(known[args.eval], args.workspace, args.base)
     print(json.dumps(result, indent=2))
     return 0 if result["verdict"] == "PASS" else 1
+
+
+def tasks() -> list[dict[str, Any]]:
+    """The tasks of evals.json."""
+    return json.loads(FILE.read_text("utf-8"))["evals"]
 
 
 def grade(task: dict[str, Any], folder: Path, base: str = "main") -> dict[str, Any]:
@@ -78,9 +83,9 @@ def grade(task: dict[str, Any], folder: Path, base: str = "main") -> dict[str, A
     }
 
 
-def _problem(args: argparse.Namespace, tasks: dict[str, Any]) -> str:
-    if args.eval not in tasks:
-        return f"no task {args.eval}: one of {', '.join(tasks)}"
+def _problem(args: argparse.Namespace, known: dict[str, Any]) -> str:
+    if args.eval not in known:
+        return f"no task {args.eval}: one of {', '.join(known)}"
     if args.workspace is None or not (args.workspace / ".git").exists():
         return f"{args.workspace} is no git checkout"
     return ""
