@@ -20,6 +20,7 @@ from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.plan import judge
 from npu_upgrade.deliver import chain
 from npu_upgrade.deliver.job import Job, naming
+from npu_upgrade.deliver.locks import locked
 from npu_upgrade.deliver.plan_file import Plan, load_plan
 from npu_upgrade.errors import BadInput
 from npu_upgrade.guide import answer
@@ -74,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when the answer is taken, FAIL with what is wrong with it; exit 2 for what is not open."""
     job = named_job(args)
+    with locked(job.folder / "resolve.lock"):
+        return _run(args, job)
+
+
+def _run(args: argparse.Namespace, job: Job) -> Result:
     plan = load_plan(job)
     records = chain.trusted(job.folder).records
     found = asks(job, plan, records)
@@ -85,8 +91,7 @@ def run(args: argparse.Namespace) -> Result:
         return _undone(job, plan, args.id)
     ask = _open(job, found, args.id)
     _check_usage(args, ask)
-    evidence = next((record.id for record in reversed(records) if record.gate == "audit"), "")
-    return _result(job, ask, _answer(args, job, plan, ask, evidence), args)
+    return _result(job, ask, _answer(args, job, plan, ask), args)
 
 
 def _open(job: Job, found: list[Ask], id_: str) -> Ask:
@@ -118,6 +123,8 @@ def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
         wrong = "a conflict cannot be answered in a word"
     elif ask.stage != CONFLICT and args.take:
         wrong = f"--take answers conflicts, and {ask.id} is none"
+    elif args.word and not any(how.startswith(f"--{args.word}") for how in ask.how):
+        wrong = f"--{args.word} does not fit {ask.id}"
     elif args.word == "leave" and ask.stage != PORT:
         wrong = "--leave is for hunks to port"
     elif ask.stage == PORT and given:
@@ -128,7 +135,7 @@ def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
         raise BadInput(wrong, expected="one of: " + "; ".join(ask.how), try_="upgrade.py resolve --help")
 
 
-def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask, evidence: str) -> Answered:
+def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask) -> Answered:
     if ask.conflict:
         sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
         text = sides[args.take] if args.take else _given(args.given)
@@ -137,8 +144,8 @@ def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask, evidence: 
         runner = next((runner for runner in RUNNERS if runner.kind == args.runner), None)
         place = replace(ask, path=runner.path, unit=f"{runner.class_name}.") if runner else ask
         text = _given(args.given) if args.given else ""
-        return answer.to_methods(job, plan, place, text, args.imports, args.note, evidence)
-    return answer.by_word(job, ask, args.word, args.note, evidence, args.until)
+        return answer.to_methods(job, plan, place, text, args.imports, args.note)
+    return answer.by_word(job, ask, args.word, args.note, args.until)
 
 
 def _given(name: str) -> str:

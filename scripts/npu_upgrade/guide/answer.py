@@ -58,9 +58,7 @@ def to_conflict(
     return Answered(entry, [])
 
 
-def to_methods(
-    job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str], note: str, evidence: str
-) -> Answered:
+def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str], note: str) -> Answered:
     """Replace whole methods, or add them to the class, and add imports."""
     before = _read(job, plan, ask.path)
     after, units = with_methods(before, ask.owner, text) if text else (before, [])
@@ -71,11 +69,11 @@ def to_methods(
     if problems:
         return Answered(None, problems)
     place = {"path": ask.path, "unit": ask.unit, "units": units, "text": text, "note": note}
-    place |= {"how": "with" if text else "import", "imports": list(imports), "evidence": evidence}
+    place |= {"how": "with" if text else "import", "imports": list(imports), "evidence": ask.evidence}
     return Answered(_write(job, ask, before, after, place), [])
 
 
-def by_word(job: Job, ask: Ask, how: str, note: str, evidence: str, until: str) -> Answered:
+def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     """Accept, waive or leave something without touching a file."""
     if ask.stage == FINDING and how == "waive":
         _waive_finding(job, ask.id, note, until or _next_minor(job))
@@ -86,7 +84,7 @@ def by_word(job: Job, ask: Ask, how: str, note: str, evidence: str, until: str) 
         "unit": ask.unit,
         "how": how,
         "note": note,
-        "evidence": evidence,
+        "evidence": ask.evidence,
         "stage": ask.stage,
     }
     return Answered(Journal(job.folder).add(ANSWER, ask.id, before="", after="", text="", **more), [])

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ STAGES = (CONFLICT, ITEM, LOOK, PORT, FINDING)
 class Ask:
     """One open thing: what it is about, where, its texts, and how it can be answered.
 
-    ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve that fit.
+    ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve that fit;
+    ``evidence`` the record of the gate that found it.
     """
 
     stage: str
@@ -46,6 +47,7 @@ class Ask:
     texts: dict[str, str] = field(default_factory=dict)
     how: tuple[str, ...] = ()
     conflict: OpenConflict | None = None
+    evidence: str = ""
 
     @property
     def owner(self) -> str:
@@ -84,6 +86,7 @@ def asks(job: Job, plan: Plan, records: list[Record]) -> list[Ask]:
     found += [_item(item, root) for item in plan.items if _open_item(item, conflicts)]
     found += list(_hunks(job, journal, root))
     found += list(_findings(job, journal, records, root))
+    found += list(_failed_runs(job, journal, records, root))
     return [ask for ask in found if ask.stage not in job.skipped]
 
 
@@ -172,9 +175,27 @@ def _findings(job: Job, journal: Journal, records: list[Record], root: Path) -> 
     for finding in _read(job.folder / "audit.json").get("findings", []):
         if finding.get("state") != "NEW" or finding["key"] in decided:
             continue
-        ask = _finding(finding, root)
+        ask = replace(_finding(finding, root), evidence=newest.id)
         if not ask.unit or ask.unit not in edited:
             yield ask
+
+
+def _failed_runs(job: Job, journal: Journal, records: list[Record], root: Path) -> Iterator[Ask]:
+    """The first run that failed in the newest emulated run, while the files are as it judged them."""
+    newest = next((record for record in reversed(records) if record.gate == "emulate"), None)
+    if newest is None or newest.verdict != "FAIL" or not _only_answers(root, newest, []):
+        return
+    answered = {entry["id"] for entry in journal.active() if entry.get("evidence") == newest.id}
+    for run in _read(job.folder / "emulate.json").get("runs", []):
+        name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
+        if run.get("state") != "FAIL" or name in answered:
+            continue
+        lines = [str(run.get("why")), f"where: {run.get('where', '')}", *map(str, run.get("traceback", []))]
+        lines += [f"log: {run.get('log', '')}"]
+        how = ("--with FILE --in ar", '--accept --note "corrected by hand: WHAT"')
+        what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
+        yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
+        return  # what comes after it often comes of it
 
 
 def _finding(finding: dict[str, Any], root: Path) -> Ask:
