@@ -7,6 +7,7 @@ Where that folder was not installed there are no notes, and nothing else changes
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from npu_upgrade.catalogue.skill import skill_root
 
 MOST = 8
+_REPORTED = re.compile(r"#\d|\d\.\d")  # an issue or a release; the others were made up for measuring
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ def notes_for(unit: str, root: Path | None = None) -> list[Note]:
     if not name:
         return []
     known = [note for note in _notes(root or skill_root()) if note.method.rpartition(".")[2] == name]
-    return sorted(known, key=lambda note: (note.method != unit, note.id))[:MOST]
+    reported = [note for note in known if _REPORTED.search(note.incident)]
+    return sorted(reported, key=lambda note: (note.method != unit, note.id))[:MOST]
 
 
 @functools.cache
