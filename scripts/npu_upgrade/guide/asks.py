@@ -6,7 +6,6 @@ nothing and writes nothing.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.deliver.plan_file import Plan
 from npu_upgrade.deliver.subject import file_digest
+from npu_upgrade.files import read_object
 from npu_upgrade.guide.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.guide.journal import Entry, Journal
 from npu_upgrade.guide.notes import notes_for
@@ -159,7 +159,7 @@ def accepted_hunks(job: Job) -> list[str]:
 
 def port_survey(job: Job) -> dict[str, Any]:
     """What the job's last `port` listed; empty before it ran."""
-    return _read(job.folder / "port.json")
+    return read_object(job.folder / "port.json")
 
 
 def _findings(job: Job, journal: Journal, records: list[Record], root: Path) -> Iterator[Ask]:
@@ -172,7 +172,7 @@ def _findings(job: Job, journal: Journal, records: list[Record], root: Path) -> 
         return
     decided = {entry["id"] for entry in since}
     edited = {name for entry in since if entry.get("after") for name in entry.get("units", [])}
-    for finding in _read(job.folder / "audit.json").get("findings", []):
+    for finding in read_object(job.folder / "audit.json").get("findings", []):
         if finding.get("state") != "NEW" or finding["key"] in decided:
             continue
         ask = replace(_finding(finding, root), evidence=newest.id)
@@ -186,7 +186,7 @@ def _failed_runs(job: Job, journal: Journal, records: list[Record], root: Path) 
     if newest is None or newest.verdict != "FAIL" or not _only_answers(root, newest, []):
         return
     answered = {entry["id"] for entry in journal.active() if entry.get("evidence") == newest.id}
-    for run in _read(job.folder / "emulate.json").get("runs", []):
+    for run in read_object(job.folder / "emulate.json").get("runs", []):
         name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
         if run.get("state") != "FAIL" or name in answered:
             continue
@@ -238,11 +238,3 @@ def text_at(root: Path, ask: Ask) -> str:
         return ""
     lines = split_lines((root / ask.path).read_text("utf-8"))
     return "".join(lines[ask.first - 1 : ask.last])
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.pins import short_pin
 from npu_upgrade.errors import UpgradeError
+from npu_upgrade.files import read_object
 from npu_upgrade.guide.asks import root_of
 from npu_upgrade.guide.conflicts import BY_HAND
 from npu_upgrade.guide.journal import Journal
@@ -34,7 +34,7 @@ PAIRS = (
 def gather(job: Job) -> dict[str, Any]:
     """The data of the page: plain lists and dictionaries of text and numbers."""
     outlook = look(job)
-    plan = _read(Path(job.out or job.folder) / "plan.json")
+    plan = read_object(Path(job.out or job.folder) / "plan.json")
     standing = {record.id for record in outlook.standing}
     records = chain.load(job.folder).records
     return {
@@ -48,7 +48,7 @@ def gather(job: Job) -> dict[str, Any]:
         "items": _bounded(plan.get("items", [])),
         "audit": _audit(job),
         "port": _port(job),
-        "emulate": _read(job.folder / "emulate.json"),
+        "emulate": read_object(job.folder / "emulate.json"),
         "runs": _bounded(_runs(job.workspace)),
         "skipped": job.skipped,
     }
@@ -94,7 +94,9 @@ def _timeline(job: Job, records: list[Record], standing: set[str]) -> list[dict[
 
 def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
     """The merged methods with their comparisons, until the page has enough rows."""
-    texts = {(one["path"], one["name"]): one for one in _read(job.folder / "methods.json").get("methods", [])}
+    texts = {
+        (one["path"], one["name"]): one for one in read_object(job.folder / "methods.json").get("methods", [])
+    }
     found, rows = [], 0
     for method in plan.get("methods", []):
         sides = dict(texts.get((method.get("path"), method.get("name")), {}))
@@ -122,7 +124,7 @@ def _result(file: Path, name: str) -> str:
 
 
 def _audit(job: Job) -> dict[str, Any]:
-    audit = _read(job.folder / "audit.json")
+    audit = read_object(job.folder / "audit.json")
     findings = sorted(
         audit.get("findings", []),
         key=lambda one: (
@@ -135,7 +137,7 @@ def _audit(job: Job) -> dict[str, Any]:
 
 
 def _port(job: Job) -> dict[str, Any]:
-    port = _read(job.folder / "port.json")
+    port = read_object(job.folder / "port.json")
     how = {entry["id"]: entry["how"] for entry in Journal(job.folder).active()}
     hunks = [one | {"answer": how.get(one["id"], "")} for one in port.get("hunks", [])]
     return port | {"hunks": _bounded(hunks)}
@@ -146,7 +148,7 @@ def _runs(workspace: Path) -> list[dict[str, Any]]:
     folder = workspace / WORKSPACE_DIR / "evidence" / "runs"
     found = []
     for path in sorted(folder.glob("*/verdict.json"), reverse=True) if folder.is_dir() else ():
-        said, result = _read(path), _read(path.with_name("result.json"))
+        said, result = read_object(path), read_object(path.with_name("result.json"))
         found.append(
             {"id": path.parent.name, "result": result}
             | {
@@ -170,11 +172,3 @@ def _short(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _short(one) for key, one in value.items()}
     return [_short(one) for one in value[:MOST_ROWS]] if isinstance(value, list) else value
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
