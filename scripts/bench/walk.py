@@ -26,6 +26,10 @@ from typing import Any
 
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import open_job
+from npu_upgrade.deliver.plan_file import load_plan
 from npu_upgrade.paths import cache_root
 from npu_upgrade.sources.tree import open_source
 from npu_upgrade.tables import table
@@ -98,11 +102,12 @@ def main(argv: list[str] | None = None) -> int:
         help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
     )
     parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
+    parser.add_argument("--resume", action="store_true", help="with --out: go on where a walk was broken off")
     parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
     args = parser.parse_args(argv)
     out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
     chosen = [one for one in TRANSITIONS if one.id in args.only]
-    walks = [walk(one, out / one.id, args.emulate) for one in chosen]
+    walks = [walk(one, out / one.id, args.emulate, resume=args.resume) for one in chosen]
     cold = time_cold(chosen[0], out) if args.cold else None
     print(report(walks))
     if args.out is None and all(one.good for one in walks):
@@ -114,19 +119,24 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def walk(transition: Transition, repo: Path, emulate: str, skip: Sequence[str] = ()) -> Walk:
+def walk(
+    transition: Transition, repo: Path, emulate: str, skip: Sequence[str] = (), *, resume: bool = False
+) -> Walk:
     """Start the upgrade and do what `next` says until there is nothing left to do.
 
     ``skip`` are kinds of questions to leave out, which the commit then names.
     """
-    shutil.rmtree(repo, ignore_errors=True)
-    make_repo(repo, transition.omni, transition.gpu)
+    begins = not (resume and repo.exists())
+    if begins:
+        shutil.rmtree(repo, ignore_errors=True)
+        make_repo(repo, transition.omni, transition.gpu)
     done = Walk(transition, repo)
     tree = open_source(f"pypi:vllm-omni=={transition.answers}")
     release = NextRelease(tree, transition.gpu == transition.answers)
     ascend = f"pypi:vllm-ascend=={transition.ascend}"
     begun = time.monotonic()
-    call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
+    if begins:
+        call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
     answer = call(done, ["next"])
     done.to_plan_s = time.monotonic() - begun
     for kind in skip:
@@ -248,9 +258,16 @@ def look_at_the_end(done: Walk) -> None:
         done.problems.append(f"the commit changes {sorted(changed)}")
     if git(done.repo, "status", "--porcelain").strip():
         done.problems.append("the working tree is not clean")
+    done.verdicts |= {record.gate: record.verdict for record in _evidence(done.repo)}
     bad = {gate: verdict for gate, verdict in done.verdicts.items() if verdict != "PASS"}
     blocked = {gate for gate, verdict in bad.items() if gate == "emulate" and verdict == "BLOCKED"}
     done.problems += [f"gate {gate} is {verdict}" for gate, verdict in bad.items() if gate not in blocked]
+
+
+def _evidence(repo: Path) -> list[Record]:
+    """The standing evidence of the files as they are: the newest of each gate."""
+    job = open_job(repo)
+    return ledger.standing(ledger.read(job), load_plan(job).subject(repo).tree)
 
 
 def time_cold(transition: Transition, out: Path) -> float:

@@ -113,7 +113,8 @@ def test_an_answer_is_written_checked_and_remembered(world: World, monkeypatch: 
     [
         ("        self.record(\n", "does not parse"),
         ("        self.record(statz)\n", "nothing defines statz"),
-        ("<<<<<<< mine\n        pass\n", "does not parse|not closed"),
+        ("<<<<<<< mine\n        pass\n", "holds conflict markers"),
+        ("<<<<<<< a\n        pass\n||||||| b\n=======\n        pass\n>>>>>>> c\n", "holds conflict markers"),
         (
             "        pass\n\n    def run(self):\n        pass\n    def run2(self, batch):\n",
             "nothing defines logits",
@@ -126,7 +127,7 @@ def test_a_bad_answer_is_refused_and_nothing_is_written(
     before = text_of(world)
     code, data = give(text, monkeypatch=monkeypatch)
     assert (code, data["written"]) == (1, False)
-    assert any(part in data["problems"][0] for part in problem.split("|")), data["problems"]
+    assert problem in data["problems"][0], data["problems"]
     assert text_of(world) == before
     assert Journal(job_of(world).folder).entries() == []
 
@@ -395,3 +396,13 @@ def test_a_gate_that_cannot_judge_is_not_repeated_for_ever(world: World) -> None
     code, data, _ = upgrade("next")
     assert (code, data["stop"]["rule"]) == (4, "cannot run")
     assert upgrade("next", "--continue", "--note", "the folder is there now")[0] == 0
+
+
+def test_a_step_that_is_broken_off_again_and_again(world: World) -> None:
+    path = job_of(world).folder / "job.json"
+    state = json.loads(path.read_text())
+    gone = {"status": "running", "pid": 2**22 + 1, "pid_started": 1.0, "at": "2026-01-01T00:00:00Z"}
+    for begun, code in ((stops.BROKEN_OFF - 1, 0), (stops.BROKEN_OFF, 4)):
+        state["steps"]["emulate"] |= gone | {"begun": begun}
+        path.write_text(json.dumps(state))
+        assert upgrade("next")[0] == code

@@ -47,7 +47,7 @@ def to_conflict(
     assert conflict
     before = _read(job, plan, ask.path)
     after = with_imports(without(before, conflict, text), list(imports))
-    problems = checks.lost_markers(conflict, text) if how == "with" else []
+    problems = checks.of_answer(conflict, text) if how == "with" else []
     problems += checks.problems(before, after)
     if problems:
         return Answered(None, problems)

@@ -16,6 +16,8 @@ from npu_upgrade.upgrade.conflict_identity import identity
 from npu_upgrade.upgrade.conflict_text import answers
 from npu_upgrade.upgrade.marker_places import is_fence
 
+_CONFLICT = ("<<<<<<<", "|||||||", ">>>>>>>")
+
 
 def problems(before: str, after: str) -> list[str]:
     """What is wrong with ``after`` that was not wrong with ``before``, in sentences; else empty."""
@@ -36,8 +38,10 @@ def problems(before: str, after: str) -> list[str]:
     return found + _odd_markers(was, readings)
 
 
-def lost_markers(conflict: OpenConflict, answer: str) -> list[str]:
-    """Whether an answer keeps omni statements of ours and drops the markers around them."""
+def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
+    """What is wrong with an answer by itself: conflict markers in it, or omni code without its markers."""
+    if any(line.startswith(_CONFLICT) or line.rstrip() == "=======" for line in answer.split("\n")):
+        return ["the answer holds conflict markers"]
     if not _fences(conflict.marked.ours) or _fences(answer):
         return []
     base = {str(key) for key in _keys(conflict.marked.base)}

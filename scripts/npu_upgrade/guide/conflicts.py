@@ -39,7 +39,7 @@ def open_conflicts(root: Path, plan: Plan) -> list[OpenConflict]:
     for path in plan.files:
         file = root / path
         if file.exists():
-            found += conflicts_in(file.read_text("utf-8"), path, reasons(plan, path))
+            found += conflicts_in(file.read_text("utf-8", errors="replace"), path, reasons(plan, path))
     return found
 
 

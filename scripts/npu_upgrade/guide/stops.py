@@ -27,6 +27,8 @@ UNCHANGED = 2
 """So many failing runs over different files with the very same findings."""
 DISPUTED = 0.5
 """From this share of upstream's statements in conflict on, a method is another method."""
+BROKEN_OFF = 3
+"""So many runs of a step that never ended."""
 FEWEST = 12
 """Of a method with fewer statements a share says nothing."""
 
@@ -78,6 +80,9 @@ def _architecture(job: Job, plan: Plan | None) -> Stop | None:
 def _cannot_run(job: Job) -> Stop | None:
     """A gate that ended without a verdict, for a reason that running it again does not change."""
     for name, step in job.steps.items():
+        if step.interrupted and step.begun >= BROKEN_OFF:
+            why = f"step {name} was broken off {step.begun} times (memory? a time limit?), last at {step.at}"
+            return Stop("cannot run", f"broken-off-{name}-{step.at}", why, [f"{step.at} {name}: never ended"])
         error = step.outputs.get("error") if step.status == "failed" else None
         if error and name not in job.skipped:
             tried = [f"{step.at} {name}: {error}", f"it says to try: {step.outputs.get('try')}"]
