@@ -173,6 +173,46 @@ def test_damaged_files_are_left_out(world: World, name: str, content: str) -> No
     assert Page(render(job)).wrong == []
 
 
+def test_the_runs_of_servers_are_shown(world: World) -> None:
+    run = world.omni / ".npu-upgrade" / "evidence" / "runs" / "20260102T000000Z-serve-00000001"
+    run.mkdir(parents=True)
+    said = {"gate": "serve", "label": "CPU real", "verdict": "PASS", "summary": "it served"}
+    result = {
+        "checks": [{"name": "chat", "state": "PASS", "why": "an answer of 12 tokens"}],
+        "features": [{"feature": "expert_parallel", "status": "not applicable", "why": "no experts"}],
+        "capacity": [{"max_model_len": 131072, "max_num_seqs": 16, "state": "PASS"}],
+        "accuracy": {"tasks": [{"name": "gsm8k", "metrics": [{"name": "exact_match", "value": 0.44}]}]},
+        "versions": {"vllm": "0.30.0"},
+        "model_name": "Tiny",
+        "root": None,
+    }
+    (run / "verdict.json").write_text(json.dumps(said))
+    (run / "result.json").write_text(json.dumps(result))
+    text = page_of(world).text
+    for part in (
+        "it served",
+        "an answer of 12 tokens",
+        "not applicable",
+        "131072",
+        "gsm8k",
+        "0.44",
+        "vllm 0.30.0",
+    ):
+        assert part in text
+
+
+STRANGE = (
+    '{"items": [1, "a", {}], "methods": [[], {}], "findings": [null, {}], "hunks": "x", "runs": [{}, 3]}'
+)
+
+
+@pytest.mark.parametrize("name", ["audit.json", "port.json", "methods.json", "emulate.json"])
+def test_files_of_another_version_make_a_page(world: World, name: str) -> None:
+    job = open_job(world.omni)
+    (job.folder / name).write_text(STRANGE)
+    assert Page(render(job)).wrong == []
+
+
 def test_the_page_is_bounded(world: World) -> None:
     job = open_job(world.omni)
     finding = {

@@ -159,7 +159,17 @@ def accepted_hunks(job: Job) -> list[str]:
 
 def port_survey(job: Job) -> dict[str, Any]:
     """What the job's last `port` listed; empty before it ran."""
-    return read_object(job.folder / "port.json")
+    survey = read_object(job.folder / "port.json")
+    needed = {"id", "tier", "path", "unit"}
+    for name, keys in (("hunks", needed), ("refused", {"id"})):
+        rows = survey.get(name)
+        good = (
+            [row for row in rows if isinstance(row, dict) and keys <= set(row)]
+            if isinstance(rows, list)
+            else []
+        )
+        survey |= {name: good} if survey else {}
+    return survey
 
 
 def _findings(job: Job, journal: Journal, records: list[Record], root: Path) -> Iterator[Ask]:

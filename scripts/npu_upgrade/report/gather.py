@@ -45,10 +45,10 @@ def gather(job: Job) -> dict[str, Any]:
         "steps": [(name, describe(step), step) for name, step in job.steps.items()],
         "timeline": _timeline(job, records, standing),
         "methods": _methods(job, plan),
-        "items": _bounded(plan.get("items", [])),
+        "items": _bounded(_rows(plan, "items")),
         "audit": _audit(job),
         "port": _port(job),
-        "emulate": read_object(job.folder / "emulate.json"),
+        "emulate": _emulated(job),
         "runs": _bounded(_runs(job.workspace)),
         "skipped": job.skipped,
     }
@@ -95,12 +95,13 @@ def _timeline(job: Job, records: list[Record], standing: set[str]) -> list[dict[
 def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
     """The merged methods with their comparisons, until the page has enough rows."""
     texts = {
-        (one["path"], one["name"]): one for one in read_object(job.folder / "methods.json").get("methods", [])
+        (one.get("path"), one.get("name")): one
+        for one in _rows(read_object(job.folder / "methods.json"), "methods")
     }
     found, rows = [], 0
-    for method in plan.get("methods", []):
+    for method in _rows(plan, "methods"):
         sides = dict(texts.get((method.get("path"), method.get("name")), {}))
-        sides["result"] = _result(root_of(job) / method["path"], method["name"]) if method.get("path") else ""
+        sides["result"] = _result(root_of(job) / str(method.get("path")), str(method.get("name")))
         pairs = []
         for left, right, title in PAIRS:
             if sides.get(left) and sides.get(right) and rows < MOST_DIFF_ROWS:
@@ -126,9 +127,9 @@ def _result(file: Path, name: str) -> str:
 def _audit(job: Job) -> dict[str, Any]:
     audit = read_object(job.folder / "audit.json")
     findings = sorted(
-        audit.get("findings", []),
+        _rows(audit, "findings"),
         key=lambda one: (
-            ("NEW", "WAIVED", "LAG").index(one["state"])
+            ("NEW", "WAIVED", "LAG").index(one.get("state"))
             if one.get("state") in ("NEW", "WAIVED", "LAG")
             else 3
         ),
@@ -139,8 +140,20 @@ def _audit(job: Job) -> dict[str, Any]:
 def _port(job: Job) -> dict[str, Any]:
     port = read_object(job.folder / "port.json")
     how = {entry["id"]: entry["how"] for entry in Journal(job.folder).active()}
-    hunks = [one | {"answer": how.get(one["id"], "")} for one in port.get("hunks", [])]
+    hunks = [one | {"answer": how.get(str(one.get("id")), "")} for one in _rows(port, "hunks")]
     return port | {"hunks": _bounded(hunks)}
+
+
+def _emulated(job: Job) -> dict[str, Any]:
+    emulate = read_object(job.folder / "emulate.json")
+    names = ("runs", "hardware_or_review_only")
+    return emulate | {name: _bounded(_rows(emulate, name)) for name in names}
+
+
+def _rows(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of a list; a page can be made of a file that another version wrote."""
+    rows = value.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _runs(workspace: Path) -> list[dict[str, Any]]:

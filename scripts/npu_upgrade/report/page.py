@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
 from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.surroundings import utc_now
@@ -20,7 +20,7 @@ def render(job: Job) -> str:
 def _template() -> Any:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader, autoescape=True, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["printable"] = printable
     environment.finalize = lambda value: printable(value) if isinstance(value, str) else value
