@@ -12,6 +12,7 @@ import argparse
 import shlex
 from typing import Any
 
+from npu_upgrade import invocation
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.errors import BadInput
@@ -68,12 +69,14 @@ def _result(job: Job, step: Step) -> Result:
         data["left_out"] = job.skipped
     if step.stop:
         go_on = shlex.join(["upgrade.py", "next", "--continue", "--note", "WHY", *naming(job)])
+        go_on = invocation.runnable(go_on, "upgrade.py")
         data |= {"step": "stop", "stop": step.stop.as_json(), "a_person_goes_on_with": go_on}
         text = "\n".join([*step.stop.tried, f"a person goes on with: {go_on}"])
         return Result(Verdict.INCONCLUSIVE, step.why, data, text, step.command)
     if step.ask is None:
         return Result(Verdict.PASS, step.why, data | {"step": "run"}, next=step.command)
     shown = {key: _cut(value, step.ask) for key, value in step.ask.as_json(job).items()}
+    shown["answer"] = [invocation.runnable(command, "upgrade.py") for command in shown["answer"]]
     shown["as_it_stands"] = (
         _cut(text_at(root_of(job), step.ask), step.ask) if step.ask.conflict is None else ""
     )
