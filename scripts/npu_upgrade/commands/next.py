@@ -16,7 +16,7 @@ from npu_upgrade import invocation
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.deliver.job import Job, naming
 from npu_upgrade.errors import BadInput
-from npu_upgrade.guide.asks import Ask, root_of, text_at
+from npu_upgrade.guide.ask import Ask, root_of, text_at
 from npu_upgrade.guide.journal import CONTINUE, SKIP, Journal
 from npu_upgrade.guide.steer import SKIPPABLE, Step, next_step
 from npu_upgrade.verdict import Result, Verdict

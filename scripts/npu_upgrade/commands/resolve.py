@@ -25,7 +25,8 @@ from npu_upgrade.deliver.plan_file import Plan, load_plan
 from npu_upgrade.errors import BadInput
 from npu_upgrade.guide import answer
 from npu_upgrade.guide.answer import Answered
-from npu_upgrade.guide.asks import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks
+from npu_upgrade.guide.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask
+from npu_upgrade.guide.asks import asks
 from npu_upgrade.guide.journal import ANSWER, Entry, Journal
 from npu_upgrade.upgrade.layout import RUNNERS
 from npu_upgrade.verdict import Result, Verdict

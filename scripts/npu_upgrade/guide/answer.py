@@ -20,7 +20,7 @@ from npu_upgrade.deliver.port_ledger import Ledger as PortLedger
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import sha256, write_atomic
 from npu_upgrade.guide import checks
-from npu_upgrade.guide.asks import FINDING, PORT, Ask, root_of
+from npu_upgrade.guide.ask import FINDING, PORT, Ask, root_of
 from npu_upgrade.guide.conflicts import OpenConflict, conflicts_in, marked_text, without
 from npu_upgrade.guide.edits import with_imports, with_methods
 from npu_upgrade.guide.journal import ANSWER, UNDO, Entry, Journal

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from npu_upgrade.deliver import chain
 from npu_upgrade.deliver.advice import Action, Outlook, look, next_action
 from npu_upgrade.deliver.job import STEPS, Job, naming
-from npu_upgrade.guide.asks import CONFLICT, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
+from npu_upgrade.guide.ask import CONFLICT, ITEM, LOOK, PORT, Ask
+from npu_upgrade.guide.asks import accepted_hunks, asks, port_survey
 from npu_upgrade.guide.stops import Stop, find_stop
 
 SKIPPABLE = (LOOK, PORT, "emulate")

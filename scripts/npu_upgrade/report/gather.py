@@ -12,7 +12,7 @@ from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.pins import short_pin
 from npu_upgrade.errors import UpgradeError
 from npu_upgrade.files import read_object
-from npu_upgrade.guide.asks import root_of
+from npu_upgrade.guide.ask import root_of
 from npu_upgrade.guide.conflicts import BY_HAND
 from npu_upgrade.guide.journal import Journal
 from npu_upgrade.guide.steer import next_step
