@@ -133,13 +133,16 @@ def region(file: str, place: dict[str, Any], theirs: str) -> str | None:
     parts = _around(file, place)
     if parts is None:
         return None
-    before, after = parts
-    whole = [*before, *after]
+    before, middle, after = parts
+    whole = [*before, *middle, *after]
     target = [statement for statement in split_statements(theirs) if statement.key != END]
-    exact = dict(align(whole, target))
-    near = dict(align_similar(whole, target))
+    outside = {*range(len(before)), *range(len(before) + len(middle), len(whole))}
+    exact, near = (
+        {place: mate for place, mate in pairs if place in outside}
+        for pairs in (align(whole, target), align_similar(whole, target))
+    )
     low = _nearest(range(len(before) - 1, -1, -1), exact, near)
-    high = _nearest(range(len(before), len(whole)), exact, near)
+    high = _nearest(range(len(before) + len(middle), len(whole)), exact, near)
     start = low + 1 if low is not None else 0
     end = high if high is not None else len(target)
     return render(target[start:end]) if start <= end else None
@@ -155,26 +158,33 @@ def _nearest(places: range, exact: dict[int, int], near: dict[int, int]) -> int 
     return None
 
 
-def _around(file: str, place: dict[str, Any]) -> tuple[list[Statement], list[Statement]] | None:
-    """The statements of the method before and after the conflict, all others read as ours."""
-    marked = next(
-        (i for i in scan(file) if isinstance(i, MarkedConflict) and i.line + 1 == place["first_line"]), None
-    )
+def _around(
+    file: str, place: dict[str, Any]
+) -> tuple[list[Statement], list[Statement], list[Statement]] | None:
+    """The statements of the method before, in and after the conflict; all conflicts are read as ours,
+
+    this one as theirs when ours has nothing in it.
+    """
+    conflicts = [item for item in scan(file) if isinstance(item, MarkedConflict)]
+    marked = next((item for item in conflicts if item.line + 1 == place["first_line"]), None)
     if marked is None:
         return None
     lines = file.split("\n")
     low, high = place["first_line"] - 1, place["last_line"]
-    stand_in = "PLACE_OF_THE_CONFLICT"
-    first = next((line for line in lines[low + 1 : high] if line.strip() and line[:1].isspace()), "")
-    indent = first[: len(first) - len(first.lstrip())]
-    text = readings("\n".join([*lines[:low], f"{indent}{stand_in}", *lines[high:]]))[0].text
+    own = marked.ours if marked.ours.strip() else marked.theirs
+    first = next((line for line in own.split("\n") if line.strip()), "")
+    fences = [f"{first[: len(first) - len(first.lstrip())]}{name}" for name in ("PLACE_BEGINS", "PLACE_ENDS")]
+    text = readings("\n".join([*lines[:low], fences[0], *own.split("\n"), fences[1], *lines[high:]]))[0].text
     try:
         source = parse_module(text).units[place["unit"]].source
     except (SyntaxError, KeyError):
         return None
     statements = [statement for statement in split_statements(source) if statement.key != END]
-    at = next(n for n, statement in enumerate(statements) if statement.key == stand_in)
-    return statements[:at], statements[at + 1 :]
+    begin, end = (
+        next(n for n, statement in enumerate(statements) if statement.key == fence.strip())
+        for fence in fences
+    )
+    return statements[:begin], statements[begin + 1 : end], statements[end + 1 :]
 
 
 def _share(piece: str, whole: str) -> float:
