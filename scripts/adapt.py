@@ -12,6 +12,7 @@ from npu_upgrade.envs.tools import ensure_tools
 COMMANDS = [
     "adapt.analyze",
     "adapt.plan",
+    "adapt.next",
     "serve",
     "accuracy",
     "features",

@@ -11,7 +11,7 @@ from npu_upgrade.envs.tools import ensure_tools
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
     *("features", "capacity", "accuracy", "validate"),
-    *("blocks", "explain", "evidence", "env", "status", "next"),
+    *("blocks", "explain", "evidence", "env", "status", "next", "resolve", "report"),
 ]
 
 if __name__ == "__main__":

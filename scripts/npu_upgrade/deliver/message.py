@@ -19,7 +19,15 @@ WIDTH = 72
 MOST_LINES = 3
 SHOWN = 20
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
-HEADINGS = ("Versions:", "Merged:", "Open items ", "Waived items ", "Evidence for ")
+HEADINGS = (
+    "Versions:",
+    "Merged:",
+    "Open items ",
+    "Waived items ",
+    "Evidence for ",
+    "Waived findings ",
+    "Left out:",
+)
 
 
 def validation(standing: Sequence[Record]) -> str:
@@ -43,6 +51,7 @@ def compose(
     """
     parts = [title, _versions(plan), _merged(plan, changed)]
     parts += [part for part in (_items(plan, "open"), _items(plan, "waived")) if part]
+    parts += [part for part in (_waived(standing), _left_out(job)) if part]
     parts += [evidence(standing), *kept_text]
     trailers = [f"{VALIDATION}: {validation(standing)}", f"{JOB}: {job.id}", *kept_trailers]
     return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
@@ -88,6 +97,20 @@ def _items(plan: Plan, state: str) -> str:
     if len(items) > SHOWN:
         lines.append(f"- and {len(items) - SHOWN} more")
     return "\n".join([f"{state.capitalize()} items ({len(items)}):", *lines])
+
+
+def _waived(standing: Sequence[Record]) -> str:
+    """The findings that people accepted, as the newest audit of these files recorded them."""
+    audit = next((record for record in standing if record.gate == "audit"), None)
+    waived = audit.data.get("waived", []) if audit else []
+    lines = [_entry(f"- {one['key']}: {one['reason']}") for one in waived[:SHOWN]]
+    lines += [f"- and {len(waived) - SHOWN} more"] if len(waived) > SHOWN else []
+    return "\n".join([f"{HEADINGS[5]}({len(waived)}):", *lines]) if waived else ""
+
+
+def _left_out(job: Job) -> str:
+    lines = [_entry(f"- {name}: {reason}") for name, reason in sorted(job.skipped.items())]
+    return "\n".join([HEADINGS[6], *lines]) if lines else ""
 
 
 def _subject(item: dict[str, Any]) -> str:
