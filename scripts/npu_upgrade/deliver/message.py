@@ -103,13 +103,13 @@ def _waived(standing: Sequence[Record]) -> str:
     """The findings that people accepted, as the newest audit of these files recorded them."""
     audit = next((record for record in standing if record.gate == "audit"), None)
     waived = audit.data.get("waived", []) if audit else []
-    lines = [_entry(f"- {one['key']}: {one['reason']}") for one in waived[:SHOWN]]
+    lines = [entry(f"- {one['key']}: {one['reason']}") for one in waived[:SHOWN]]
     lines += [f"- and {len(waived) - SHOWN} more"] if len(waived) > SHOWN else []
     return "\n".join([f"{HEADINGS[5]}({len(waived)}):", *lines]) if waived else ""
 
 
 def _left_out(job: Job) -> str:
-    lines = [_entry(f"- {name}: {reason}") for name, reason in sorted(job.skipped.items())]
+    lines = [entry(f"- {name}: {reason}") for name, reason in sorted(job.skipped.items())]
     return "\n".join([HEADINGS[6], *lines]) if lines else ""
 
 
