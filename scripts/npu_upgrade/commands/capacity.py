@@ -138,7 +138,8 @@ def judged(
     if stopped is not None:
         return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
     if capacity.practical is None:
-        return Verdict.FAIL, summary
+        failed = any(one.state == "FAIL" for one in capacity.steps)
+        return (Verdict.FAIL if failed else Verdict.INCONCLUSIVE), summary
     wanted = min(length, capacity.promised or length)
     whole = capacity.practical >= wanted and capacity.most_sequences == max(sequences)
     return (Verdict.PASS if whole else Verdict.INCONCLUSIVE), summary
