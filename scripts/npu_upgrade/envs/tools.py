@@ -39,8 +39,8 @@ def ensure_tools():
 def _keep_byte_code_outside():
     """Send byte code to the cache folder when this is an installed skill, in whose folder nothing is written.
 
-    A script turns byte code off (``sys.dont_write_bytecode``) for the imports that lead here. A checkout keeps
-    its byte code beside the sources: with a prefix, that of all packages would be made anew as well.
+    A script turns byte code off (``sys.dont_write_bytecode``) for the imports that lead here. A checkout
+    keeps its byte code beside the sources: with a prefix, that of all packages would be made anew as well.
     """
     if sys.flags.dont_write_bytecode:
         return
