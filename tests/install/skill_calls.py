@@ -53,12 +53,12 @@ def documented_calls(root: Path) -> list[Call]:
 
 
 def _words(rest: str) -> tuple[str, ...]:
-    """The arguments, without the brackets and dots that say what may be left out or repeated."""
+    """The arguments, without the brackets and dots that tell what may be left out or repeated."""
+    plain = re.sub(r"""[\[\]]|(?<![\w"'])(?:\.\.\.|…)(?!["'])""", " ", rest)
     try:
-        words = shlex.split(rest.replace("[", " ").replace("]", " "))
+        return tuple(shlex.split(plain))
     except ValueError:
-        words = rest.split()
-    return tuple(word for word in words if word not in ("...", "…"))
+        return tuple(plain.split())
 
 
 def environment(cache: Path) -> dict[str, str]:

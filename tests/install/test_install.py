@@ -102,7 +102,7 @@ def test_every_documented_call(
     validated = subprocess.run([beside_python("agentskills"), "validate", str(skill)], capture_output=True)
     assert validated.returncode == 0, validated.stderr.decode()
     called = documented_calls(skill)
-    assert len(called) > 40
+    assert len(called) >= 30
     assert sum(call.real for call in called) >= 5
     (tmp_path / "elsewhere").mkdir()
     assert problems(called, skill, tmp_path / "elsewhere", own_cache) == []
