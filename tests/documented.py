@@ -10,12 +10,14 @@ ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)")
-RUNBOOKS: dict[str, list[str]] = {
-    name: runpy.run_path(str(ROOT / "scripts" / name))["COMMANDS"]
-    for name in ("upgrade.py", "adapt.py")
-    if (ROOT / "scripts" / name).exists()
+COMMANDS: dict[str, dict[str, str]] = {
+    program: {
+        module.rpartition(".")[2]: module
+        for module in runpy.run_path(str(ROOT / "scripts" / program))["COMMANDS"]
+    }
+    for program in ("upgrade.py", "adapt.py")
 }
-"""The subcommands of each runbook's script, by its name."""
+"""The subcommands of each program, and the module of each."""
 
 
 def skill_documents(root: Path = ROOT) -> list[Path]:

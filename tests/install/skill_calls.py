@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from documented import RUNBOOKS, command_lines, skill_documents
+from documented import COMMANDS, command_lines, skill_documents
 
 _CALL = re.compile(
     r"(?:python3 +)?(?:SKILL/)?(?:scripts/)?\b((?:upgrade|adapt|runner_hooks)\.py)\b([^|;&#]*)"
@@ -46,7 +46,7 @@ def documented_calls(root: Path) -> list[Call]:
         for line in command_lines(document.read_text()):
             for script, rest in _CALL.findall(line):
                 words = _words(rest)
-                if script in RUNBOOKS and (not words or words[0] not in RUNBOOKS[script]):
+                if script in COMMANDS and (not words or words[0] not in COMMANDS[script]):
                     continue  # the name of the script alone, or a placeholder for a subcommand
                 found[Call(script, words)] = None
     return list(found)

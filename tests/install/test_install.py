@@ -21,7 +21,7 @@ import skill_calls
 from installers import LAYOUTS, Installer, Layout
 from skill_calls import Call, documented_calls
 
-from documented import ROOT, RUNBOOKS, broken_links, skill_documents
+from documented import COMMANDS, ROOT, broken_links, skill_documents
 
 INSTALLERS = {"old": installers.old_installer, "newest": installers.newest_installer}
 DROPPED = {"metadata.json"}
@@ -72,7 +72,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
 @cache
 def one_call_each() -> list[Call]:
     """Each subcommand of both runbooks."""
-    return [Call(script, (name,)) for script, names in RUNBOOKS.items() for name in names]
+    return [Call(script, (name,)) for script, names in COMMANDS.items() for name in names]
 
 
 def test_an_installed_skill_works_and_stays_as_it_is(source: str, own_cache: Path, tmp_path: Path) -> None:
@@ -126,8 +126,11 @@ def test_a_read_only_folder_and_a_bare_python(source: str, tmp_path: Path) -> No
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    for script, names in RUNBOOKS.items():
-        assert skill_calls.run(Call(script, (names[0],)), skill, tmp_path, tmp_path / "cache", prefix) == ""
+    for script, names in COMMANDS.items():
+        assert (
+            skill_calls.run(Call(script, (next(iter(names)),)), skill, tmp_path, tmp_path / "cache", prefix)
+            == ""
+        )
 
 
 def read_only(skill: Path) -> tuple[str, ...]:
