@@ -69,7 +69,8 @@ def environment(cache: Path) -> dict[str, str]:
 
 def run(call: Call, skill: Path, cwd: Path, cache: Path, prefix: tuple[str, ...] = ()) -> str:
     """What is wrong with a call from ``cwd``; empty when it does what it should."""
-    arguments = call.arguments if call.real else (*call.arguments, "--help")
+    own = call.arguments[: call.arguments.index("--")] if "--" in call.arguments else call.arguments
+    arguments = call.arguments if call.real else (*own, "--help")
     done = subprocess.run(
         [*prefix, sys.executable, str(skill / "scripts" / call.script), *arguments],
         cwd=cwd,

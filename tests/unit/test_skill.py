@@ -59,7 +59,8 @@ def unknown_commands(text: str) -> list[str]:
             if name not in COMMANDS[program]:
                 unknown.append(f"{program} {name}")
                 continue
-            options = re.findall(r"(?<!\S)--[a-z][\w-]*", rest)
+            own = rest.partition(" -- ")[0]  # what follows is for vllm serve
+            options = re.findall(r"(?<!\S)--[a-z][\w-]*", own)
             known = options_of(program, name)
             unknown += [f"{name} {option}" for option in options if option not in known]
         targets = re.findall(r"(?:^|[;&|] *|\$ )make +(?:[A-Z_]+=\S+ +)*([a-z][\w-]*)", line)
