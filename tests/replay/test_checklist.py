@@ -1,4 +1,4 @@
-"""The pre-commit checklist of the runners on real sources: each broken line is found by the check that it names."""
+"""The runners' pre-commit checklist on real sources: a broken line is found by the check it names."""
 
 from __future__ import annotations
 
