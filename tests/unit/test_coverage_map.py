@@ -55,10 +55,8 @@ def test_an_item_has_a_place(section: str, item: str, where: str) -> None:
 
 
 def test_no_section_lost_items() -> None:
-    counted = [section for section, _, _ in rows(PAGE.read_text())]
-    assert {
-        section: counted.count(section) for section in FEWEST if counted.count(section) < FEWEST[section]
-    } == {}
+    counted = Counter(section for section, _, _ in rows(PAGE.read_text()))
+    assert {section: counted[section] for section in FEWEST if counted[section] < FEWEST[section]} == {}
     assert set(counted) == set(FEWEST)
 
 
