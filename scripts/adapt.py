@@ -14,6 +14,7 @@ COMMANDS = [
     "accuracy",
     "features",
     "capacity",
+    "validate",
     "explain",
     "evidence",
     "env",
