@@ -60,8 +60,7 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     refusals.check_staged(checkout, plan)
     refusals.check_places(checkout, plan)
     earlier = find_earlier(checkout, job, plan, branch)
-    base = earlier.base if earlier else "HEAD"
-    changed, entries = changed_files(checkout, plan, base)
+    changed, entries = changed_files(checkout, plan, earlier.base if earlier else "HEAD")
     if not changed:
         raise BadInput(
             "nothing to commit: the files of the upgrade are as they were before it",
@@ -70,7 +69,7 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
         )
     subject = plan.subject(checkout.root)
     refusals.check_contents(checkout.root, changed)
-    refusals.check_kept(checkout, base, changed)
+    refusals.check_kept(checkout, earlier.base if earlier else "HEAD", changed)
     standing = refusals.check_evidence(job, plan, subject)
     rule = rule_for(checkout.root)
     chosen = title if title is not None else earlier.title if earlier else rule.default(_target(plan))
