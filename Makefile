@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze
+.PHONY: help demo test test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -64,6 +64,14 @@ validate-npu: ## all gates on hardware (MODEL=, GATES=, TP=, MATRIX=, RAY=, VALI
 
 bench-analyze: ## the analysis of models against vLLM's own view, and its plan of memory (BENCH_ARGS="--only configs")
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.analyze $(BENCH_ARGS)
+
+tutorials: ## tutorials and accuracy configs of tiny models from their evidence: WORKSPACE=DIR MODELS="NAME NAME"
+	@$(call in_env,tools) for model in $(or $(MODELS),$(error name the models: MODELS="NAME NAME")); do \
+	  "$$python" scripts/adapt.py artifacts "$$model" --workspace "$(or $(WORKSPACE),.)" --tree . \
+	    --unpublished "checkpoints/$$model" || exit 1; done
+
+bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS="--only 0.22-0.23 --emulate skip --cold")
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.walk $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

@@ -10,10 +10,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 COMMANDS = [
     "adapt.analyze",
     "adapt.plan",
+    "adapt.next",
     "serve",
     "accuracy",
     "features",
     "capacity",
+    "adapt.artifacts",
+    "adapt.deliver",
     "validate",
     "explain",
     "evidence",

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
     *("features", "capacity", "accuracy", "validate"),
-    *("blocks", "explain", "evidence", "env", "status", "next"),
+    *("blocks", "explain", "evidence", "env", "status", "next", "resolve", "report"),
 ]
 
 if __name__ == "__main__":

@@ -53,6 +53,15 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json_text(value))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty when it is missing, damaged or something else."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def write_together(files: dict[Path, str]) -> None:
     """Write several files so that a failure leaves all of them as they were.
 

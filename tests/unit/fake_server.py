@@ -20,8 +20,9 @@ parser.add_argument("--omni", action="store_true")
 for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
-fault, counted, asked, running, told = os.environ.get("FAULT", "none"), 0, 0, 0, False
-refused, _, room = fault.partition(":")  # refuse:OPTION, and room:TOKENS of the KV cache
+fault, counted, asked, running, shown = os.environ.get("FAULT", "none"), 0, 0, 0, 0
+told = False
+refused, _, room = fault.partition(":")  # refuse:OPTION, needs:OPTION, room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
     "load_config": {"load_format": "auto" if fault == "wrong-weights" else args.load_format or "auto"},
@@ -51,8 +52,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        global told
+        global shown, told
         if self.path == "/metrics":
+            shown = running
             drafts = DRAFTS if "--speculative-config" in more else ""
             lines = f'vllm:generation_tokens_total{{engine="0"}} {counted}.0\n{drafts}'
             self.answer(f'# TYPE x counter\n{lines}vllm:num_requests_running{{engine="0"}} {running}.0\n')
@@ -74,7 +76,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         global running
         running += 1
-        time.sleep(0.3 if refused == "room" else 0)
         self.respond()
         running -= 1
 
@@ -82,6 +83,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         global counted, asked
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
+        most, deadline = int(given("--max-num-seqs", "0")), time.monotonic() + 20
+        while "Story" in body.get("prompt", "") and shown < most and time.monotonic() < deadline:
+            time.sleep(0.01)  # requests that are to run together do so until the metrics told it
         if fault == f"die-{asked}":
             os._exit(0)
         if fault == f"halt-{asked}":
@@ -134,6 +138,8 @@ if fault == "early":
 print("Starting to load model", flush=True)
 if fault == "root-cause":
     print("ValueError: No available memory for the cache blocks. Try increasing it.", flush=True)
+    sys.exit(1)
+if refused == "needs" and room not in more:
     sys.exit(1)
 if refused == "refuse" and room in more:
     print(f"ValueError: TinyForCausalLM does not support {room} yet.", flush=True)

@@ -96,9 +96,14 @@ def checkpoint(folder: Path, config: Mapping[str, Any], *weights: str) -> Checkp
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"architectures": ["TinyForCausalLM"], **config}), "utf-8")
     if weights:
-        entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
-        header = json.dumps(dict.fromkeys(weights, entry)).encode()
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+        entries = {
+            name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * at, 4 * at + 4]}
+            for at, name in enumerate(weights)
+        }
+        header = json.dumps(entries).encode()
+        (folder / "model.safetensors").write_bytes(
+            struct.pack("<Q", len(header)) + header + bytes(4 * len(weights))
+        )
     return read(folder)
 
 

@@ -95,6 +95,19 @@ def test_the_starts_are_bounded_and_nothing_is_served_that_was_not(
         )
 
 
+@pytest.mark.parametrize(("state", "passes"), [("PASS", True), ("INCONCLUSIVE", False)])
+def test_only_requests_that_ran_together_are_capacity(tmp_path: Path, state: str, passes: bool) -> None:
+    def unsure(start: Start) -> Started:
+        checks = {"concurrent": (state, "16 at once"), "repeat": ("INCONCLUSIVE", "two answers")}
+        return started(
+            tmp_path, start, verdict=Verdict.INCONCLUSIVE, summary="repeat: two answers", checks=checks
+        )
+
+    found = climb(unsure, None, sequences=(16,))
+    assert (found.steps[0].state == "PASS") is passes
+    assert "two answers" in found.steps[0].why
+
+
 def test_a_server_that_shortened_the_context_by_itself_did_not_serve_what_was_asked(tmp_path: Path) -> None:
     def shortens(start: Start) -> Started:
         return started(tmp_path, start, resolved={"model_config": {"max_model_len": 4096}}, cache_tokens=8192)
@@ -111,6 +124,10 @@ def test_a_server_that_shortened_the_context_by_itself_did_not_serve_what_was_as
             "User-specified max_model_len (9) is greater than the derived max_model_len "
             "(max_position_embeddings=512 or model_max_length=None in model's config.json).",
             512,
+        ),
+        (
+            "greater than the derived max_model_len (n_positions=512 or model_max_length=300 in x)",
+            300,
         ),
         ("max_model_len is 131072", None),
         ("the estimated maximum model length is 0.", None),

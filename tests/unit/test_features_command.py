@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import serving_kit
 from features_kit import VLLM, checkpoint
 
 from npu_upgrade import cli
 from npu_upgrade.gates.features import adapter
-from npu_upgrade.gates.features.checkpoint import header
+from npu_upgrade.model.weights import read_weights
 
-CONFIG = {"num_experts": 8, "num_nextn_predict_layers": 1, "num_hidden_layers": 1}
+CONFIG = {
+    "num_experts": 8,
+    "num_nextn_predict_layers": 1,
+    "num_hidden_layers": 1,
+    "max_position_embeddings": 262144,
+}
 WEIGHTS = ("model.layers.0.self_attn.q_proj.weight", "model.layers.1.a")
 QUICK = ["--quiet", "1", "--generations", "1", "--still", "30"]
 PARALLEL = ["--", "--tensor-parallel-size", "2"]
@@ -116,6 +126,46 @@ def test_a_model_that_does_not_serve_is_diagnosed_and_passes_nothing(
     assert "does not serve, with no feature asked for" in result["summary"]
 
 
+def test_the_ladder_of_a_serve_that_failed(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "serve", "--ladder", fault="needs:--enforce-eager")
+    assert code == 1
+    assert [(one["step"], one["state"]) for one in result["ladder"]] == [("same", "FAIL"), ("eager", "PASS")]
+    assert "graphs" in result["ladder"][-1]["why"]
+    folder = Path(result["folder"])
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["ladder-1", "ladder-2"]
+    assert (folder / "server.log").is_file()
+
+
+def test_a_serve_that_passes_has_no_ladder(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "serve", "--ladder")
+    assert code == 0
+    assert "ladder" not in result
+
+
+def test_two_signals_end_the_server_and_keep_what_was_found(served: Path) -> None:
+    program = Path(cli.__file__).parents[1]
+    run = "import sys; from npu_upgrade.cli import main; sys.exit(main('x', '', ['features'], sys.argv[1:]))"
+    words = ["features", str(served / "Tiny"), "--python", str(served / "bin" / "python"), "--only", "mtp"]
+    words += ["--workspace", str(served), "--env", "FAULT=hang", "--keep-pythonpath"]
+    paths = os.pathsep.join([str(program), os.environ["PYTHONPATH"]])
+    with subprocess.Popen(
+        [sys.executable, "-c", run, *words],
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as gate:
+        assert gate.stderr is not None
+        started = next(line for line in gate.stderr if "started Tiny" in line)
+        gate.send_signal(signal.SIGTERM)
+        gate.send_signal(signal.SIGTERM)
+        assert "interrupted" in gate.stderr.read()
+        assert gate.wait() == 130
+    assert not psutil.pid_exists(int(started.rpartition(" ")[2]))
+    (result,) = (served / ".npu-upgrade" / "evidence" / "runs").glob("*/result.json")
+    kept = json.loads(result.read_text("utf-8"))
+    assert (kept["verdict"], kept["starts"]) == ("INCONCLUSIVE", 1)
+
+
 def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.CaptureFixture) -> None:
     code, result = run(served, capsys, "capacity", "--sequences", "2", "5", fault="room:7000")
     steps = [(one["max_model_len"], one["max_num_seqs"], one["state"]) for one in result["capacity"]]
@@ -182,9 +232,9 @@ def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     made = adapter.make(path.parent, tmp_path / "adapter")
     assert made is not None
-    tensors = header(made.folder / "adapter_model.safetensors")
-    assert {name: one["shape"] for name, one in tensors.items()} == {
-        "base_model.model.layers.0.q_proj.lora_A.weight": [8, 4],
-        "base_model.model.layers.0.q_proj.lora_B.weight": [6, 8],
+    tensors = read_weights(made.folder).tensors
+    assert {name: one.shape for name, one in tensors.items()} == {
+        "base_model.model.layers.0.q_proj.lora_A.weight": (8, 4),
+        "base_model.model.layers.0.q_proj.lora_B.weight": (6, 8),
     }
     assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")

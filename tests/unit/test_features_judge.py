@@ -197,6 +197,13 @@ def test_a_feature_that_is_refused_is_unsupported(tmp_path: Path, known: dict) -
         ("multimodal", {"vision_config": {"depth": 2}}, (), None, ""),
         ("quantization", {}, (), NOT_APPLICABLE, "no quantization_config"),
         ("quantization", {"text_config": {"quantization_config": {"quant_method": "fp8"}}}, (), None, ""),
+        (
+            "quantization",
+            {"quantization_config": {"quant_method": "awq"}},
+            (),
+            UNSUPPORTED,
+            "quantization_config: awq",
+        ),
     ],
 )
 def test_what_the_checkpoint_rules_out(
@@ -247,4 +254,4 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path, text: str |
 def test_broken_weights_are_no_reason_to_end(tmp_path: Path) -> None:
     model = checkpoint(tmp_path, MTP)
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
-    assert model.weights() == []
+    assert not model.weights()

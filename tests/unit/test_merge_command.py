@@ -195,7 +195,11 @@ def test_a_target_older_than_the_base(world: World) -> None:
 def test_a_target_without_the_runner_file(world: World) -> None:
     git_at(world.ascend, "2026-04-01", "mv", UPSTREAM.path, "vllm_ascend/elsewhere.py")
     commit_at(world.ascend, "2026-04-01", {})
-    refused(world, merge(world, "--out", "out", ascend=f"git:{world.ascend}@HEAD"), UPSTREAM.path)
+    code, data, _ = merge(world, "--out", "out", ascend=f"git:{world.ascend}@HEAD")
+    assert (code, UPSTREAM.path in data["error"]) == (2, True)
+    assert {path for path in everything(world.workspace) if not path.startswith(".npu-upgrade/")} == set()
+    code, data, _ = upgrade("next")
+    assert (code, data["stop"]["rule"], UPSTREAM.path in data["why"]) == (4, "architecture", True)
 
 
 def test_a_dirty_checkout_with_apply(world: World) -> None:

@@ -147,9 +147,11 @@ def test_an_edit_after_the_plan_needs_the_plan_again(world: World) -> None:
 
 def test_next_leads_through_the_job(world: World) -> None:
     merge(world, "--out", "out")
-    assert "plan" in upgrade("next")[1]["next"]
+    assert "resolve conflict-" in upgrade("next")[1]["next"]
     resolve(world.workspace / "out" / BASE, ANSWER)
+    assert "upgrade.py plan" in upgrade("next")[1]["next"]
     upgrade("plan")
+    assert "--skip" not in upgrade("next", "--skip", "look", "--note", "read before")[1]["next"]
     assert "audit" in upgrade("next")[1]["next"]
     code, data, _ = audit(world)
     assert code == 0, data

@@ -17,15 +17,16 @@ from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.beside import look_at_both
-from npu_upgrade.audit.judge import NEW, Judged, judge
+from npu_upgrade.audit.judge import NEW, WAIVED, Judged, judge
 from npu_upgrade.audit.report import as_data, as_text, counts
 from npu_upgrade.audit.run import check_names
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput
+from npu_upgrade.guide.answer import WAIVERS as JOB_WAIVERS
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Result, Verdict
 
@@ -34,6 +35,7 @@ EXAMPLES = """  upgrade.py audit
   upgrade.py audit --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
   upgrade.py audit --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
   upgrade.py audit --ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity"""
+MOST_KEYS = 200
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS without new findings, FAIL with some; INCONCLUSIVE when there is no old pair to compare with."""
+    with told(args, "audit"):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     names = _names(args.check)
     asked = _asked(args)
     problems = belonging(asked.triple)
@@ -100,6 +107,9 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
         result.next = asked.job.again
         return result
     counted = {"counts": result.data["counts"], "baseline": result.data["baseline"]}
+    counted |= {"failing": [one.finding.key for one in judged if one.state == NEW][:MOST_KEYS]}
+    waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
+    counted["waived"] = [{"key": one.finding.key, "reason": one.reason[:200]} for one in waived]
     findings = {"findings": as_data(judged, whole=True)}
     return asked.job.finish(result, pins(asked.triple), findings, counted)
 
@@ -125,7 +135,16 @@ def _asked(args: argparse.Namespace) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    return _Asked(triple, baseline(args.baseline, triple, job), _waivers(args.waivers, triple), job)
+    return _Asked(triple, baseline(args.baseline, triple, job), _all_waivers(args.waivers, triple, job), job)
+
+
+def _all_waivers(path: Path | None, triple: Triple, job: GateJob | None) -> Waivers:
+    """Those of the tree (or the file that was named), and those that `resolve` recorded in the job."""
+    found = _waivers(path, triple)
+    own = job.job.folder / JOB_WAIVERS if job else None
+    if own is None or not own.exists():
+        return found
+    return Waivers(read_waivers_file(own).entries | found.entries)
 
 
 def _waivers(path: Path | None, triple: Triple) -> Waivers:

@@ -21,6 +21,7 @@ from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.features.serving import Servers
 from npu_upgrade.gates.features.started import Start
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.model.locate import model_folder
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when the baseline and every further step is served; INCONCLUSIVE for less; FAIL for nothing."""
     _check(args)
     wanted = asked(args)
-    promised = read(Path(wanted.launch.model)).longest()
+    promised = read(model_folder(wanted.launch.model)).longest()
     capacity = Capacity(promised)
     with scratch(wanted.store) as folder:
         servers = Servers(
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> Result:
         stopped = stopping(
             lambda: climb(servers, promised, args.length, args.sequences, not args.no_maximum, capacity)
         )
-        if not servers.served and isinstance(stopped, Blocked):
+        if not servers.served and stopped:
             raise stopped
         return _finish(args, wanted, capacity, servers, stopped)
 

@@ -20,7 +20,7 @@ from typing import Any
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins
+from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
@@ -88,6 +88,11 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new fails; INCONCLUSIVE names what could not be judged; BLOCKED what is missing."""
     if args.list:
         return _listed()
+    with told(args, "emulate"):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     asked = _asked(args, _split(args.tiers))
     if asked.job is None:
         return _play(asked)
@@ -97,11 +102,17 @@ def run(args: argparse.Namespace) -> Result:
         data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
         result = Result(Verdict.BLOCKED, error.what, data)
     evidence = {name: result.data[name] for name in ("tiers", "baseline", "error") if name in result.data}
+    evidence["failing"] = failing(result.data.get("runs", []))
     if not asked.whole:
         result.data |= {"job": asked.job.job.id}
         result.next = asked.job.again
         return result
     return asked.job.finish(result, pins(asked.triple), {}, evidence)
+
+
+def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The runs that fail and did not before, by tier and scenario."""
+    return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
 def _split(text: str) -> list[str]:

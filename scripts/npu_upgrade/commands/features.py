@@ -33,11 +33,13 @@ from npu_upgrade.gates.features.package import Package, given, installed_package
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.serving import Servers, counters
 from npu_upgrade.gates.ladder import Ladder, descend
+from npu_upgrade.gates.ladder import as_text as ladder_text
 from npu_upgrade.gates.serving.device import CPU
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.model.locate import model_folder
 from npu_upgrade.progress import say
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -87,7 +89,7 @@ def run(args: argparse.Namespace) -> Result:
             try_="upgrade.py features --probe --ascend pypi:vllm-ascend==VERSION --vllm pypi:vllm==VERSION",
         )
     wanted = asked(args)
-    model = read(Path(wanted.launch.model))
+    model = read(model_folder(wanted.launch.model))
     adapter = lora.given(args.lora) if args.lora else None
     capabilities = _of(wanted)
     with scratch(wanted.store) as folder:
@@ -180,7 +182,7 @@ def _finish(
         "ladder": [one.as_json() for one in ladder.rungs],
     }
     if not servers.served:
-        if isinstance(stopped, Blocked):
+        if stopped:
             raise stopped
         return Result(verdict, summary, more, matrix.as_text())
     line, result = record(
@@ -197,8 +199,7 @@ def _finish(
         raise stopped
     text = matrix.as_text()
     if ladder.rungs:
-        rows = [(one.step, one.state, one.why[:120]) for one in ladder.rungs]
-        text += f"\n\ndiagnosis, no pass:\n{table(('step', 'state', 'why'), rows)}"
+        text += f"\n\n{ladder_text(ladder.rungs)}"
     workspace = str(Path(wanted.store.folder).parents[1])
     following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
     return Result(

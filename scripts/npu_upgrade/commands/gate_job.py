@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shlex
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from npu_upgrade.deliver.job import STEPS, Job, naming
 from npu_upgrade.deliver.plan_file import Plan, load_plan
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.deliver.surroundings import utc_now
-from npu_upgrade.errors import BadInput
+from npu_upgrade.errors import BadInput, UpgradeError
 from npu_upgrade.files import write_json
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -100,6 +103,20 @@ class GateJob:
         later = STEPS[STEPS.index(self.gate) + 1]
         place = ["--repo", self.job.repo or "PATH"] if later == "deliver" else []
         return shlex.join(["upgrade.py", later, *place, *naming(self.job)])
+
+
+@contextlib.contextmanager
+def told(args: argparse.Namespace, gate: str) -> Generator[None]:
+    """Note in the job that a gate which had begun could not judge: `next` is not to repeat it for ever."""
+    try:
+        yield
+    except BadInput as error:
+        with contextlib.suppress(UpgradeError):
+            job = named_job(args)
+            step = job.steps[gate]
+            if step.status == "running" and step.pid == os.getpid():
+                job.finish(gate, Verdict.INCONCLUSIVE, error.what, {"error": error.what, "try": error.try_})
+        raise
 
 
 def begin(args: argparse.Namespace, gate: str, label: str) -> GateJob:

@@ -22,6 +22,8 @@ from npu_upgrade.errors import BadInput
 from npu_upgrade.files import json_text, sha256, write_together
 from npu_upgrade.paths import workspace_root
 from npu_upgrade.progress import say
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.pycode.statements import render, split_statements
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.tables import table
 from npu_upgrade.upgrade.answers import Answers
@@ -74,7 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
     repo = _repo(args)
-    inputs = merge_inputs.read(args.omni, args.ascend, args.base)
+    try:
+        inputs = merge_inputs.read(args.omni, args.ascend, args.base)
+    except merge_inputs.ArchitectureChanged as error:
+        _note_architecture(args, repo, error)
+        raise
     branch = args.branch or f"npu-upgrade/{label(inputs.target.identity()).replace(' ', '-')}"
     checkout = check_applicable(repo, branch) if repo else None
     workspace = args.workspace or (repo if repo else find_workspace(Path.cwd()))
@@ -105,11 +111,23 @@ def run(args: argparse.Namespace) -> Result:
         apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
     else:
         files |= {out / path: text for path, text in merged.files.items()}
-    write_together(files | preimages)
+    sides = {job.folder / "methods.json": json_text({"methods": _sides(inputs, merged)})}
+    write_together(files | preimages | sides)
     result = _result(plan, merged, out, job, repo, branch)
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     return result
+
+
+def _note_architecture(
+    args: argparse.Namespace, repo: Path | None, error: merge_inputs.ArchitectureChanged
+) -> None:
+    """Leave the reason in the job, so that `next` says that a person is needed."""
+    workspace = args.workspace or repo or find_workspace(Path.cwd())
+    out = None if repo else args.out.absolute()
+    job = start_job(workspace, omni=_source(error.omni), ascend=_source(error.target), out=out, repo=repo)
+    job.begin("merge")
+    job.finish("merge", Verdict.FAIL, error.what, {"architecture": error.what})
 
 
 def _repo(args: argparse.Namespace) -> Path | None:
@@ -166,6 +184,18 @@ def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
         "base": inputs.base_identity,
     }
     return build_plan(merged, versions, extra, _earlier(out))
+
+
+def _sides(inputs: Inputs, merged: MergedRunners) -> list[dict[str, str]]:
+    """The texts that each method was merged from, for those who look at the result later."""
+    found = []
+    for outcome in merged.methods:
+        entry = outcome.entry
+        ours = parse_module(merged.ours[entry.path]).units[entry.name].source
+        base = inputs.bases.statements(entry, split_statements(ours))
+        sides = {"base": render(base) if base else "", "ours": ours, "theirs": outcome.upstream_text or ""}
+        found.append({"path": entry.path, "name": entry.name} | sides)
+    return found
 
 
 def _changed(merged: MergedRunners) -> dict[str, str]:

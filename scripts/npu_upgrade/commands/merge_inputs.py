@@ -66,6 +66,14 @@ class Inputs:
             return None
 
 
+class ArchitectureChanged(BadInput):
+    """The target does not have the class that the runners derive from: nothing can be merged."""
+
+    def __init__(self, omni: SourceTree, target: SourceTree, error: BadInput) -> None:
+        super().__init__(error.what, expected=error.expected, try_=error.try_)
+        self.omni, self.target = omni, target
+
+
 def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     """Open the sources and find the bases; raises :class:`BadInput` for inputs that do not fit."""
     say(f"reading {omni_spec}")
@@ -74,7 +82,10 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     upstream = find_upstream(omni)
     say(f"reading {ascend_spec}")
     target = open_source(ascend_spec)
-    read_target(target, upstream)
+    try:
+        read_target(target, upstream)
+    except BadInput as error:
+        raise ArchitectureChanged(omni, target, error) from error
     say("finding the base of every copied method")
     lineage = infer(omni, _history_spec(ascend_spec, target))
     forced = find_version(lineage.history, base_spec) if base_spec != "auto" else None

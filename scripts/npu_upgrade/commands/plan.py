@@ -22,6 +22,7 @@ from npu_upgrade.deliver.plan_file import load_plan
 from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import json_text, sha256, write_together
+from npu_upgrade.guide.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.paths import workspace_root
 from npu_upgrade.progress import say
 from npu_upgrade.pycode.names import undefined_names
@@ -36,6 +37,7 @@ EXAMPLES = """  upgrade.py plan
   upgrade.py plan --done flag-both-added-1a2b3c4d --note "order checked"
   upgrade.py plan --waive unresolved-name-1a2b3c4d --note "defined by a plugin" """
 
+MOST_FAILING = 200
 _MARKS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 
 
@@ -50,16 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when no conflict, no blocking item and no broken file is left; else FAIL."""
+    if args.waive and not args.note:
+        raise BadInput("--waive without --note", expected="a reason for the record", try_="--note TEXT")
+    closed = dict.fromkeys(args.done, "done") | dict.fromkeys(args.waive, "waived")
+    return judge(named_job(args), closed, args.note)
+
+
+def judge(job: Job, closed: dict[str, str], note: str) -> Result:
+    """Check the files of a job as they are and record it; ``closed`` are items with their new state."""
     begun, started = time.monotonic(), utc_now()
-    job = named_job(args)
     path = Path(job.out or job.folder) / "plan.json"
     loaded = load_plan(job)
     plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    _close(plan, args)
-    job.begin("plan")
+    _close(plan, closed, note)
+    # an answer runs this too, and is not what runs it again
+    job.begin("plan", shlex.split(_again(job)))
     root = Path(job.repo or job.out or job.folder)
     learned = _learn(job, root, plan)
-    problems = _check(root, plan)
+    problems = _check(root, plan, open_conflicts(root, loaded))
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -78,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
         started=started,
         seconds=round(time.monotonic() - begun, 3),
         summary=summary,
-        data={"problems": problems, "counts": found},
+        data={"problems": problems, "counts": found, "failing": _failing(plan, problems)[:MOST_FAILING]},
     )
     job.finish("plan", verdict, summary, {"evidence": record.id})
     data = {"job": job.id, "plan": str(path), "evidence": record.id, "counts": found} | {
@@ -90,20 +100,17 @@ def run(args: argparse.Namespace) -> Result:
     return Result(verdict, summary, data, _text(plan, problems, path), _next(job, verdict))
 
 
-def _close(plan: dict[str, Any], args: argparse.Namespace) -> None:
+def _close(plan: dict[str, Any], closed: dict[str, str], note: str) -> None:
     """Note what a person said about items; raises :class:`BadInput` for ids that are not in the plan."""
-    if args.waive and not args.note:
-        raise BadInput("--waive without --note", expected="a reason for the record", try_="--note TEXT")
     known = {item["id"]: item for item in plan["items"]}
-    for names, state in ((args.done, "done"), (args.waive, "waived")):
-        for name in names:
-            if name not in known:
-                raise BadInput(
-                    f"no item {name} in the plan",
-                    expected="the id of an item",
-                    try_="upgrade.py plan lists the open ones; plan.json has all",
-                )
-            known[name] |= {"state": state, "note": args.note}
+    for name, state in closed.items():
+        if name not in known:
+            raise BadInput(
+                f"no item {name} in the plan",
+                expected="the id of an item",
+                try_="upgrade.py plan lists the open ones; plan.json has all",
+            )
+        known[name] |= {"state": state, "note": note}
 
 
 def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
@@ -125,7 +132,14 @@ def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
     return count
 
 
-def _check(root: Path, plan: dict[str, Any]) -> list[dict[str, str]]:
+def _failing(plan: dict[str, Any], problems: list[dict[str, str]]) -> list[str]:
+    """What keeps the plan from passing, one name each."""
+    blocking = [item["id"] for item in plan["items"] if item["blocking"] and item["state"] == "open"]
+    said = [f"{one['path']}: {one['problem']}" for one in problems if "conflict marker" not in one["problem"]]
+    return blocking + said
+
+
+def _check(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> list[dict[str, str]]:
     """Look at the files as they are now; brings the plan's conflicts up to date."""
     problems: list[dict[str, str]] = []
     left: dict[str, int] = {}
@@ -133,14 +147,19 @@ def _check(root: Path, plan: dict[str, Any]) -> list[dict[str, str]]:
         path = root / entry["path"]
         text = path.read_text("utf-8") if path.exists() else ""
         left[entry["path"]] = text.count(f"\n{_MARKS[0]}")
-        entry["sha256_now"] = sha256(text)
+        entry["sha256_now"] = sha256(path.read_bytes() if path.exists() else b"")
         problem = "is missing" if not path.exists() else _problem(text)
         if problem:
             problems.append({"path": entry["path"], "problem": problem})
     plan["conflicts_open"] = sum(left.values())
+    known = {item["id"] for item in plan["items"]}
+    # one whose sides were edited by hand has another id: then all of that file's stay open
+    edited = {one.path for one in conflicts if one.id not in known}
+    edited |= {name for name, number in left.items() if number != sum(one.path == name for one in conflicts)}
     for item in plan["items"]:
         if item["kind"] == "conflict":
-            item["state"] = "open" if left.get(item["path"]) else "done"
+            still = item["id"] in ids(conflicts) or item["path"] in edited
+            item["state"] = "open" if still else "done"
     return problems
 
 
@@ -171,7 +190,11 @@ def _text(plan: dict[str, Any], problems: list[dict[str, str]], path: Path) -> s
     return "\n".join([*lines, "", f"details: {path.with_suffix('.md')}"])
 
 
+def _again(job: Job) -> str:
+    return shlex.join(["upgrade.py", "plan", *naming(job)])
+
+
 def _next(job: Job, verdict: Verdict) -> str:
     if verdict is not Verdict.PASS:
-        return shlex.join(["upgrade.py", "plan", *naming(job)])
+        return _again(job)
     return shlex.join(["upgrade.py", "audit", *naming(job)])

@@ -22,10 +22,12 @@ from npu_upgrade.commands.port_text import hunk_data, survey_text
 from npu_upgrade.deliver.job import Job, find_workspace, naming, open_job
 from npu_upgrade.deliver.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
 from npu_upgrade.errors import BadInput, UpgradeError
+from npu_upgrade.files import write_json
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.progress import say
+from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.upgrade.items import Item
 from npu_upgrade.verdict import Result, Verdict
 
@@ -76,7 +78,9 @@ def run(args: argparse.Namespace) -> Result:
     place = find_place(args.omni, args.out) if asking else None
     inputs = port_inputs.read(args)
     if inputs.since is None:
-        return _inconclusive(inputs)
+        result = _inconclusive(inputs)
+        _keep_for_job(args, result)
+        return result
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
@@ -93,7 +97,9 @@ def run(args: argparse.Namespace) -> Result:
     for name in done.taken if place and not args.out else ():
         ledger.set(name, PORTED)
     ledger.save()
-    return _result(args, inputs, found, items, ledger, done, place)
+    result = _result(args, inputs, found, items, ledger, done, place)
+    _keep_for_job(args, result)
+    return result
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -230,10 +236,24 @@ def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied
     return None
 
 
-def _job_of(folder: Path) -> Job | None:
+def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
+    """Leave the list with the job whose checkout it is of, so that `next` can go through it."""
+    spec = parse_spec(args.omni)
+    job = (
+        _job_of(Path(spec.path).expanduser(), args.workspace) if spec.kind == "dir" and not args.out else None
+    )
+    if job:
+        names = ("versions", "counts", "taken", "refused", "hunks")
+        kept = {name: result.data[name] for name in names if name in result.data}
+        write_json(
+            job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
+        )
+
+
+def _job_of(folder: Path, workspace: Path | None = None) -> Job | None:
     """The current job, when it is about the checkout ``folder``."""
     with contextlib.suppress(UpgradeError):
-        job = open_job(find_workspace(folder))
+        job = open_job(workspace or find_workspace(folder))
         if job.repo and Path(job.repo).resolve() == folder.resolve():
             return job
     return None

@@ -18,11 +18,17 @@ from typing import Any
 
 from npu_upgrade import invocation
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
+from npu_upgrade.errors import Blocked
+from npu_upgrade.gates.features.checkpoint import read
+from npu_upgrade.gates.features.serving import Servers
+from npu_upgrade.gates.ladder import Ladder, descend
+from npu_upgrade.gates.ladder import as_text as ladder_text
 from npu_upgrade.gates.serving import explanation_text
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.job_record import into_job
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.progress import say
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
 
@@ -35,6 +41,11 @@ EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
+    parser.add_argument(
+        "--ladder",
+        action="store_true",
+        help="when it fails, start again with less (same, eager, Dynamo off, text only): a diagnosis",
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -42,16 +53,50 @@ def run(args: argparse.Namespace) -> Result:
     wanted = asked(args)
     with scratch(wanted.store) as folder:
         served = judge(wanted.launch, wanted.device, wanted.options, folder / "server.log")
+        further, ladder, stopped = (
+            _diagnosed(wanted, served, folder) if args.ladder else ([], Ladder(), False)
+        )
         line, result = record(
-            wanted.store, "serve", [served], wanted.installed, verdict=served.verdict, summary=served.summary
+            wanted.store,
+            "serve",
+            [served],
+            wanted.installed,
+            verdict=served.verdict,
+            summary=served.summary,
+            more={"ladder": [one.as_json() for one in ladder.rungs]} if ladder.rungs else {},
+            further=further,
         )
         result["job"] = into_job(args.workspace, line, wanted.installed)
         text = as_text(served, result)
-    if served.interrupted:
+        if ladder.rungs:
+            text += f"\n\n{ladder_text(ladder.rungs)}"
+    if served.interrupted or stopped:
         raise KeyboardInterrupt
     return Result(
         served.verdict, f"{line.label}: {served.summary}", result, text, _next(served, wanted, result)
     )
+
+
+def _diagnosed(wanted: Asked, served: Served, folder: Path) -> tuple[list[Served], Ladder, bool]:
+    """Further starts of a server that failed, what they say, and whether they were interrupted."""
+    servers = Servers(wanted.launch, wanted.device, wanted.options, folder, called="ladder")
+    ladder = Ladder()
+    if served.verdict is not Verdict.FAIL or served.interrupted or _left_behind(served):
+        return [], ladder, False
+    config = Path(wanted.launch.model) / "config.json"
+    modalities = read(config.parent).modalities().value if config.is_file() else ()
+    say("it failed; starting it again with less and less, to find out what it is (this passes nothing)")
+    try:
+        descend(servers, modalities, wanted.launch.arguments, ladder)
+    except Blocked as error:
+        say(f"the diagnosis ends early: {error.what}")
+    except KeyboardInterrupt:
+        return servers.served, ladder, True
+    return servers.served, ladder, False
+
+
+def _left_behind(served: Served) -> bool:
+    return any(one.name == "teardown" and one.state == "FAIL" for one in served.checks)
 
 
 def as_text(served: Served, result: dict[str, Any]) -> str:

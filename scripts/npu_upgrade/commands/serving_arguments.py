@@ -194,8 +194,12 @@ def scratch(store: Store) -> Generator[Path]:
             shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    came: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        came.append(number)
+        if len(came) == 1:  # timeout(1) sends its signal twice
+            raise KeyboardInterrupt
 
     before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:

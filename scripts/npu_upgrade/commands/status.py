@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.deliver.advice import Outlook, describe, look, next_action
+from npu_upgrade.deliver.advice import Outlook, describe, look
 from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.pins import short_pin
+from npu_upgrade.guide.steer import next_step
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "show the steps, evidence and open items of the job"
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS with the state as data; exit 2 when no job was started."""
     job = named_job(args)
-    outlook, action = look(job), next_action(job)
+    outlook, action = look(job), next_step(job)
     steps = {name: asdict(step) | {"status": describe(step)} for name, step in job.steps.items()}
     done = sum(step.status == "done" for step in job.steps.values())
     open_items = len(outlook.plan.items_in("open")) if outlook.plan else None

@@ -96,7 +96,8 @@ def _after_merge(job: Job, outlook: Outlook) -> Action:
         )
     if not any((r.gate, r.label) == ("audit", "static") for r in outlook.standing):
         return Action(_again(job, "audit"), "the merged files are checked, and not audited yet")
-    if not any(r.gate == "emulate" for r in outlook.standing) and job.steps["deliver"].status == "todo":
+    delivered, skipped = job.steps["deliver"].status != "todo", "emulate" in job.skipped
+    if not (delivered or skipped or any(r.gate == "emulate" for r in outlook.standing)):
         return Action(_again(job, "emulate"), "the merged files are audited, and not run yet")
     return _after_plan(job, outlook)
 

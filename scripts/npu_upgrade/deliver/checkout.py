@@ -22,8 +22,13 @@ class Checkout:
 
     root: Path
 
-    def run(self, *args: str, stdin: str = "", index: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run git in the checkout, without a shell, a pager or a terminal to ask on."""
+    def run(
+        self, *args: str, stdin: str = "", index: Path | None = None, objects: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run git in the checkout, without a shell, a pager or a terminal to ask on.
+
+        ``objects`` is a folder that takes what git stores, instead of the checkout's own store.
+        """
         # An identity git made up from the host name must not sign anything off.
         command, extra = (
             ["git", "-c", "user.useConfigOnly=true", *args],
@@ -33,6 +38,9 @@ class Checkout:
             extra["GIT_LITERAL_PATHSPECS"] = "1"
         if index:
             extra["GIT_INDEX_FILE"] = str(index)
+        if objects:
+            extra["GIT_OBJECT_DIRECTORY"] = str(objects)
+            extra["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = str(self.git_path("objects").resolve())
         env = {key: value for key, value in os.environ.items() if key not in _OWN} | extra
         try:
             # A session of its own has no terminal: a locked signing key fails instead of asking.
@@ -50,9 +58,9 @@ class Checkout:
         except FileNotFoundError as error:
             raise Blocked("git is not installed", expected="git on PATH", try_="install git") from error
 
-    def git(self, *args: str, stdin: str = "", index: Path | None = None) -> str:
+    def git(self, *args: str, stdin: str = "", index: Path | None = None, objects: Path | None = None) -> str:
         """The output of a git command that has to succeed; raises :class:`Blocked` with git's own words."""
-        done = self.run(*args, stdin=stdin, index=index)
+        done = self.run(*args, stdin=stdin, index=index, objects=objects)
         if done.returncode != 0:
             raise Blocked(
                 f"git {args[0]} failed: {done.stderr.strip()}",
@@ -97,10 +105,13 @@ class Checkout:
             yield scratch
 
 
-def open_checkout(path: Path) -> Checkout:
-    """The checkout whose top folder is ``path``; raises :class:`BadInput` for anything else."""
+def open_checkout(path: Path, option: str = "--repo") -> Checkout:
+    """The checkout whose top folder is ``path``; raises :class:`BadInput` for anything else.
+
+    ``option`` is what the folder was given with.
+    """
     if not path.is_dir():
-        raise BadInput(f"no folder {path}", expected="a git checkout", try_="--repo PATH of the clone")
+        raise BadInput(f"no folder {path}", expected="a git checkout", try_=f"{option} PATH of the clone")
     checkout = Checkout(path.resolve())
     done = checkout.run("rev-parse", "--show-toplevel")
     top = done.stdout.rstrip("\n")
@@ -108,12 +119,12 @@ def open_checkout(path: Path) -> Checkout:
         raise BadInput(
             f"{path} is not a git checkout: {done.stderr.strip() or 'it is bare'}",
             expected="a clone with a working tree",
-            try_="--repo PATH of the clone merge --apply worked in",
+            try_=f"{option} PATH of the clone that was worked in",
         )
     if Path(top).resolve() != checkout.root:
         raise BadInput(
             f"{path} is a folder inside the checkout {top}",
             expected="the checkout's top folder",
-            try_=f"--repo {top}",
+            try_=f"{option} {top}",
         )
     return checkout

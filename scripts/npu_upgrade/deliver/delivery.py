@@ -14,6 +14,7 @@ from npu_upgrade.deliver.earlier import Earlier, find_earlier, is_as_delivered
 from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.pins import check_pins, short_pin
 from npu_upgrade.deliver.plan_file import Plan, load_plan
+from npu_upgrade.deliver.publish import push_arguments
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.deliver.title import check_title, rule_for
 from npu_upgrade.errors import BadInput, UpgradeError
@@ -54,12 +55,12 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     plan = load_plan(job)
     check_pins({name: pin for name, pin in plan.versions.items() if pin})
     checkout = open_checkout(repo)
-    branch = refusals.check_state(checkout, job)
+    branch = refusals.check_state(checkout, job.branch)
     head = checkout.git("rev-parse", "HEAD").strip()
     signer = refusals.check_identity(checkout)
     refusals.check_staged(checkout, plan)
     refusals.check_places(checkout, plan)
-    earlier = find_earlier(checkout, job, plan, branch)
+    earlier = find_earlier(checkout, f"{message.JOB}: {job.id}", plan.files, branch)
     changed, entries = changed_files(checkout, plan, earlier.base if earlier else "HEAD")
     if not changed:
         raise BadInput(
@@ -138,15 +139,8 @@ def carry_out(delivery: Delivery, *, sign: bool | None) -> tuple[Done, bool]:
 
 def push_command(delivery: Delivery) -> str | None:
     """How to publish the branch, or None when the checkout has no remote."""
-    remotes = delivery.checkout.git("remote").split()
-    if not remotes:
-        return None
-    own = f"branch.{delivery.branch}"
-    keys = (f"{own}.pushRemote", "remote.pushDefault", f"{own}.remote")
-    choices = [delivery.checkout.config(key) for key in keys]
-    remote = next((name for name in (*choices, "origin") if name in remotes), remotes[0])
-    how = ["--force-with-lease"] if delivery.pushed else ["-u"]
-    return shlex.join(["git", "-C", str(delivery.checkout.root), "push", *how, remote, delivery.branch])
+    push = push_arguments(delivery.checkout, delivery.branch, bool(delivery.pushed))
+    return shlex.join(["git", "-C", str(delivery.checkout.root), *push]) if push else None
 
 
 def _target(plan: Plan) -> str:

@@ -1,20 +1,18 @@
-"""This job's earlier delivery, when the checkout already holds one."""
+"""The same thing's earlier delivery, when the checkout already holds one."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from npu_upgrade.deliver.changes import GONE, Entry, at_commit
 from npu_upgrade.deliver.checkout import Checkout
-from npu_upgrade.deliver.job import Job
-from npu_upgrade.deliver.message import JOB
-from npu_upgrade.deliver.plan_file import Plan
 from npu_upgrade.errors import BadInput
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """The commit at HEAD that delivers this job, as people may have edited it.
+    """The commit at HEAD that is the delivery, as people may have edited it.
 
     ``base`` is its parent (the empty tree for a root commit); ``pushed`` the remote branches that have it.
     """
@@ -27,40 +25,42 @@ class Earlier:
     pushed: list[str]
 
 
-def find_earlier(checkout: Checkout, job: Job, plan: Plan, branch: str) -> Earlier | None:
-    """The delivery at HEAD to make again, or None when this job has none.
+def find_earlier(checkout: Checkout, marker: str, files: Collection[str], branch: str) -> Earlier | None:
+    """The delivery at HEAD to make again, or None when there is none.
+
+    ``marker`` is the trailer that names what was delivered, ``files`` are all that it may change.
 
     Raises :class:`BadInput` when making it again would rewrite commits of others.
     """
-    found = checkout.git("log", "--format=%H", "--fixed-strings", f"--grep={JOB}: {job.id}", "HEAD").split()
-    delivered = [sha for sha in found if _delivers(checkout, sha, job)]
+    found = checkout.git("log", "--format=%H", "--fixed-strings", f"--grep={marker}", "HEAD").split()
+    delivered = [sha for sha in found if _delivers(checkout, sha, marker)]
     if not delivered:
         return None
     sha, head = delivered[0], checkout.git("rev-parse", "HEAD").strip()
     if sha != head:
         raise _refusal(
-            f"commits were made on top of {sha[:12]}, which delivers this job",
+            f"commits were made on top of {sha[:12]}, which is the delivery",
             f"git rebase -i {sha[:12]}^ to move them away or into it, or deliver from a branch without them",
         )
     elsewhere, pushed = _branches_with(checkout, head, branch)
     if elsewhere:
         raise _refusal(
-            f"{sha[:12]}, which delivers this job, is already in {', '.join(elsewhere)}",
+            f"{sha[:12]}, which is the delivery, is already in {', '.join(elsewhere)}",
             "commit the further changes by hand on top of it",
         )
-    return _describe(checkout, head, plan, pushed)
+    return _describe(checkout, head, files, pushed)
 
 
-def _describe(checkout: Checkout, sha: str, plan: Plan, pushed: list[str]) -> Earlier:
+def _describe(checkout: Checkout, sha: str, files: Collection[str], pushed: list[str]) -> Earlier:
     parents = checkout.git("show", "-s", "--format=%P", sha).split()
     if len(parents) > 1:
         raise _refusal(f"{sha[:12]} is a merge commit", "git reset --soft HEAD^1, then deliver again")
     base = parents[0] if parents else checkout.git("hash-object", "-t", "tree", "--stdin").strip()
     changed = checkout.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, sha).split("\0")[:-1]
-    others = sorted(set(changed) - set(plan.files))
+    others = sorted(set(changed) - set(files))
     if others:
         raise _refusal(
-            f"{sha[:12]} also changes {', '.join(others[:5])}, which the upgrade does not",
+            f"{sha[:12]} also changes {', '.join(others[:5])}, which the delivery does not",
             "git reset --soft HEAD^, deliver again, and commit those files on top",
         )
     title, body = (checkout.git("show", "-s", f"--format={part}", sha).strip("\n") for part in ("%s", "%b"))
@@ -80,9 +80,9 @@ def is_as_delivered(
     )
 
 
-def _delivers(checkout: Checkout, sha: str, job: Job) -> bool:
+def _delivers(checkout: Checkout, sha: str, marker: str) -> bool:
     # As a line of its own, wherever it is: a paragraph added below it makes it no trailer to git.
-    return f"{JOB}: {job.id}" in checkout.git("show", "-s", "--format=%B", sha).splitlines()
+    return marker in checkout.git("show", "-s", "--format=%B", sha).splitlines()
 
 
 def _branches_with(checkout: Checkout, sha: str, branch: str) -> tuple[list[str], list[str]]:

@@ -35,7 +35,7 @@ FIND_OR_START = (
 
 @dataclass
 class Step:
-    """How far one step got; ``command`` is the argv that last began it."""
+    """How far one step got; ``command`` is the argv that last began it, ``begun`` how often so far."""
 
     status: str = "todo"  # todo, running, done, failed
     at: str | None = None
@@ -45,6 +45,7 @@ class Step:
     command: list[str] = field(default_factory=list)
     pid: int | None = None
     pid_started: float | None = None
+    begun: int = 0
 
     @property
     def alive(self) -> bool:
@@ -64,7 +65,8 @@ class Step:
 class Job:
     """One job. ``inputs``: omni, ascend and base, each ``{"spec", "identity"}`` (base may be None).
 
-    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to.
+    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to;
+    ``skipped`` what a person chose not to do, with the reason.
     """
 
     folder: Path
@@ -75,6 +77,7 @@ class Job:
     repo: str | None = None
     branch: str | None = None
     kind: str = "upgrade"
+    skipped: dict[str, str] = field(default_factory=dict)
     steps: dict[str, Step] = field(default_factory=lambda: {name: Step() for name in STEPS})
 
     @property
@@ -97,7 +100,7 @@ class Job:
             me = psutil.Process()
             step.status, step.at, step.verdict, step.summary = "running", utc_now(), None, None
             step.command = command if command is not None else invocation.current()
-            step.pid, step.pid_started = me.pid, me.create_time()
+            step.pid, step.pid_started, step.begun = me.pid, me.create_time(), step.begun + 1
 
     def finish(
         self, name: str, verdict: Verdict, summary: str, outputs: Mapping[str, Any] | None = None
@@ -109,7 +112,7 @@ class Job:
             changed = step.outputs != new
             step.status = "done" if verdict is Verdict.PASS else "failed"
             step.at, step.verdict, step.summary = utc_now(), verdict.value, summary
-            step.outputs, step.pid, step.pid_started = new, None, None
+            step.outputs, step.pid, step.pid_started, step.begun = new, None, None, 0
             if changed:
                 for later in STEPS[STEPS.index(name) + 1 :]:
                     self.steps[later] = Step()
@@ -120,6 +123,11 @@ class Job:
             self.out = str(out.absolute()) if out else self.out
             self.repo = str(repo.absolute()) if repo else self.repo
             self.branch = branch or self.branch
+
+    def skip(self, name: str, reason: str) -> None:
+        """Leave a gate or a kind of question out; delivery names it with the reason."""
+        with self._change():
+            self.skipped = {**self.skipped, name: reason}
 
     @contextlib.contextmanager
     def _change(self) -> Generator[None]:

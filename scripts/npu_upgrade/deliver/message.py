@@ -19,7 +19,15 @@ WIDTH = 72
 MOST_LINES = 3
 SHOWN = 20
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
-HEADINGS = ("Versions:", "Merged:", "Open items ", "Waived items ", "Evidence for ")
+HEADINGS = (
+    "Versions:",
+    "Merged:",
+    "Open items ",
+    "Waived items ",
+    "Evidence for ",
+    "Waived findings ",
+    "Left out:",
+)
 
 
 def validation(standing: Sequence[Record]) -> str:
@@ -43,21 +51,24 @@ def compose(
     """
     parts = [title, _versions(plan), _merged(plan, changed)]
     parts += [part for part in (_items(plan, "open"), _items(plan, "waived")) if part]
-    parts += [_evidence(standing), *kept_text]
+    parts += [part for part in (_waived(standing), _left_out(job)) if part]
+    parts += [evidence(standing), *kept_text]
     trailers = [f"{VALIDATION}: {validation(standing)}", f"{JOB}: {job.id}", *kept_trailers]
     return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
 
 
-def written_by_people(body: str, signer: str) -> tuple[list[str], list[str]]:
+def written_by_people(
+    body: str, signer: str, trailer: str = JOB, headings: tuple[str, ...] = HEADINGS
+) -> tuple[list[str], list[str]]:
     """The paragraphs and the trailers of an earlier message that this tool did not write."""
-    ours = (f"{VALIDATION}: ", f"{JOB}: ", f"Signed-off-by: {signer}")
+    ours = (f"{VALIDATION}: ", f"{trailer}: ", f"Signed-off-by: {signer}")
     text, trailers = [], []
     for paragraph in re.split(r"\n\s*\n", body.strip()):
         lines = paragraph.splitlines()
         others = [line for line in lines if not line.startswith(ours)]
         if len(others) < len(lines) or all(_TRAILER.match(line) for line in lines):
             trailers += others
-        elif not paragraph.startswith(HEADINGS):
+        elif not paragraph.startswith(headings):
             text.append(paragraph)
     return text, trailers
 
@@ -74,18 +85,32 @@ def _merged(plan: Plan, changed: Sequence[str]) -> str:
     # a delivery with an open conflict is refused before there is a message
     counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
     how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
-    methods = f"{_count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
-    return "\n".join([HEADINGS[1], f"- {methods}", f"- {_count(len(changed), 'file')} changed"])
+    methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
+    return "\n".join([HEADINGS[1], f"- {methods}", f"- {count(len(changed), 'file')} changed"])
 
 
 def _items(plan: Plan, state: str) -> str:
     items = plan.items_in(state)
     if not items:
         return ""
-    lines = [_entry(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
+    lines = [entry(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
     if len(items) > SHOWN:
         lines.append(f"- and {len(items) - SHOWN} more")
     return "\n".join([f"{state.capitalize()} items ({len(items)}):", *lines])
+
+
+def _waived(standing: Sequence[Record]) -> str:
+    """The findings that people accepted, as the newest audit of these files recorded them."""
+    audit = next((record for record in standing if record.gate == "audit"), None)
+    waived = audit.data.get("waived", []) if audit else []
+    lines = [entry(f"- {one['key']}: {one['reason']}") for one in waived[:SHOWN]]
+    lines += [f"- and {len(waived) - SHOWN} more"] if len(waived) > SHOWN else []
+    return "\n".join([f"{HEADINGS[5]}({len(waived)}):", *lines]) if waived else ""
+
+
+def _left_out(job: Job) -> str:
+    lines = [entry(f"- {name}: {reason}") for name, reason in sorted(job.skipped.items())]
+    return "\n".join([HEADINGS[6], *lines]) if lines else ""
 
 
 def _subject(item: dict[str, Any]) -> str:
@@ -97,18 +122,20 @@ def _subject(item: dict[str, Any]) -> str:
     return f"{kind}: {said}" if said else kind
 
 
-def _evidence(standing: Sequence[Record]) -> str:
+def evidence(standing: Sequence[Record]) -> str:
+    """The paragraph that names the verdicts a delivery rests on."""
     tree = standing[0].tree[:12]
     lines = [f"- {r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in standing]
-    lines = [_entry(line) for line in lines]
+    lines = [entry(line) for line in lines]
     return "\n".join([f"{HEADINGS[4]}tree {tree}:", *lines])
 
 
-def _entry(text: str) -> str:
+def entry(text: str) -> str:
     """A list item as git's own messages are wrapped, cut where it gets too long to be read."""
     lines = textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     return "\n".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ class Plan:
     """``versions``: omni, ascend, base -> identity (base may be None).
 
     ``files``: repo-relative path -> whether the upgrade keeps it (False: it deletes it,
-    ``sha256_merged`` is null). ``methods`` and ``items`` as written there.
+    ``sha256_merged`` is null). ``methods`` and ``items`` as written there. ``hashes``: the
+    content of each file when it was last checked, else when it was merged.
     """
 
     versions: dict[str, dict[str, Any] | None]
@@ -27,6 +28,7 @@ class Plan:
     methods: list[dict[str, Any]]
     items: list[dict[str, Any]]
     conflicts_open: int
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def subject(self, root: Path) -> Subject:
         """What evidence about this upgrade is bound to: all files of the plan as they are below ``root``."""
@@ -45,7 +47,8 @@ def load_plan(job: Job) -> Plan:
             raise ValueError(f"schema {value['schema']}, not {SCHEMA}")
         files = {entry["path"]: entry["sha256_merged"] is not None for entry in value["files"]}
         methods, items = value.get("methods", []), value.get("items", [])
-        plan = Plan(dict(value["versions"]), files, methods, items, value["conflicts_open"])
+        hashes = {e["path"]: e.get("sha256_now") or e["sha256_merged"] or "" for e in value["files"]}
+        plan = Plan(dict(value["versions"]), files, methods, items, value["conflicts_open"], hashes)
     except FileNotFoundError as error:
         raise BadInput(
             f"job {job.id} has no plan: {path} is missing",

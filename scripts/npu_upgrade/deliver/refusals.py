@@ -34,8 +34,11 @@ _OPERATIONS = {
 _MARKER = re.compile(rb"^(<{7}|\|{7}|>{7})([ \t\r]|$)", re.MULTILINE)
 
 
-def check_state(checkout: Checkout, job: Job) -> str:
-    """The branch to commit on, when the checkout can take a commit now."""
+def check_state(checkout: Checkout, made: str | None, new: str = "npu-upgrade") -> str:
+    """The branch to commit on, when the checkout can take a commit now.
+
+    ``made`` is the branch that was made for this delivery, None when there is none; ``new`` a name for one.
+    """
     if checkout.git_path("index.lock").exists():
         raise BadInput(
             f"the index of {checkout.root} is locked",
@@ -52,19 +55,19 @@ def check_state(checkout: Checkout, job: Job) -> str:
     if checkout.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         raise BadInput(
             f"{checkout.root} has no commit yet",
-            expected="the project's history below the upgrade",
-            try_="--repo PATH of the clone merge --apply worked in",
+            expected="the project's history below the delivery",
+            try_="--repo PATH of the clone that was worked in",
         )
-    return _check_branch(checkout, job)
+    return _check_branch(checkout, made, new)
 
 
-def _check_branch(checkout: Checkout, job: Job) -> str:
+def _check_branch(checkout: Checkout, made: str | None, new: str) -> str:
     branch = checkout.branch()
-    wanted = f"the upgrade branch {job.branch}" if job.branch else "a branch for the upgrade"
-    switch = f"git switch {job.branch}" if job.branch else "git switch -c npu-upgrade"
+    wanted = f"the branch {made}" if made else "a branch for the delivery"
+    switch = f"git switch {made}" if made else f"git switch -c {new}"
     if branch is None:
         raise BadInput("HEAD is detached, so no branch would hold the commit", expected=wanted, try_=switch)
-    if branch in checkout.default_branches() and branch != job.branch:
+    if branch in checkout.default_branches() and branch != made:
         raise BadInput(f"HEAD is on the default branch {branch}", expected=wanted, try_=switch)
     return branch
 
@@ -114,7 +117,7 @@ def check_staged(checkout: Checkout, plan: Plan) -> None:
     if others:
         raise BadInput(
             f"other changes are staged: {_some(others)}",
-            expected="an index with nothing but the upgrade's own files staged",
+            expected="an index with nothing but the delivery's own files staged",
             try_=f"{shlex.join(['git', 'restore', '--staged', *others[:5]])} (the files keep their changes)",
         )
 

@@ -53,14 +53,14 @@ def rule_for(root: Path) -> TitleRule:
     return TitleRule("", (), True, lambda to: f"[NPU] Upgrade to vllm-ascend {to}")
 
 
-def check_title(rule: TitleRule, title: str) -> str:
-    """``title``, or :class:`BadInput` with the project's rule."""
+def check_title(rule: TitleRule, title: str, example: str | None = None) -> str:
+    """``title``, or :class:`BadInput` with the project's rule and an ``example`` that keeps it."""
     problem = rule.problem(title)
     if problem:
         raise BadInput(
             f"the title {title!r} would not be accepted: {problem}",
             expected=f"one line of at most {LIMIT} characters in the project's form",
-            try_=f'--title "{rule.default("VERSION")}"',
+            try_=f'--title "{example or rule.default("VERSION")}"',
         )
     return title
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.gates.features.started import Start, Started, Starter
+from npu_upgrade.tables import table
 
 EAGER, DYNAMO_OFF = "--enforce-eager", {"TORCHDYNAMO_DISABLE": "1"}
 _TEXT_ONLY = "--limit-mm-per-prompt"
@@ -34,6 +35,12 @@ class Rung:
         said = {"step": self.step, "state": self.state, "root": self.root, "why": self.why}
         said |= {"arguments": list(self.arguments), "environment": self.environment, "diagnostic": True}
         return {key: value for key, value in said.items() if value not in (None, [], {})}
+
+
+def as_text(rungs: Sequence[Rung]) -> str:
+    """The rungs as a table, under words that say what they are not."""
+    rows = [(one.step, one.state, one.why[:120]) for one in rungs]
+    return f"diagnosis, no pass:\n{table(('step', 'state', 'why'), rows)}"
 
 
 @dataclass

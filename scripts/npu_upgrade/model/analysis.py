@@ -13,7 +13,7 @@ from npu_upgrade.model.config import Config, load
 from npu_upgrade.model.finding import Finding, error, note, shortened, unsure
 from npu_upgrade.model.layers import layer_kinds, sliding_window
 from npu_upgrade.model.memory import CARDS, Parallel, estimated_weights, grouped, plan, possible
-from npu_upgrade.model.module_tree import ModuleTree
+from npu_upgrade.model.module_tree import ModuleTree, Place
 from npu_upgrade.model.parts import (
     Patterns,
     by_pattern,
@@ -33,6 +33,8 @@ from npu_upgrade.model.side_files import SideFiles, read_side_files
 from npu_upgrade.model.strategy import choose
 from npu_upgrade.model.weights import Weights, read_weights
 
+# scales of caches and activations: vLLM renames them for every model
+_SCALE = re.compile(r"[._](?:scale|scale_inv|offset|zero_point|quant_bias|deq_scale)$")
 SCHEMA = "npu-upgrade/model-analysis/1"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _QUANTIZED_BYTES = {"fp8": 1.0, "modelopt": 1.0, "ascend": 1.0, "awq": 0.55, "gptq": 0.55, "mxfp4": 0.55}
@@ -260,8 +262,8 @@ def mapping(found: Analysis, patterns: Patterns, findings: list[Finding]) -> dic
     tree = ModuleTree(served.reader, served.model_class)
     rows, missing = [], []
     for pattern, names in patterns.items():
-        place = tree.place(names[0])
-        state = "mtp" if place.state == "missing" and _is_mtp(names[0], found) else place.state
+        place = _placed(tree, names[0], found)
+        state = place.state
         rows.append(
             {
                 "checkpoint": pattern,
@@ -281,6 +283,21 @@ def mapping(found: Analysis, patterns: Patterns, findings: list[Finding]) -> dic
         findings.append(severity("name-unmapped", what, missing[0][0]))
     states = Counter(row["state"] for row in rows)
     return {"judged": True, "missing": len(missing), "states": dict(states), "patterns": rows[:400]}
+
+
+def _placed(tree: ModuleTree, name: str, found: Analysis) -> Place:
+    """Where a tensor goes; a name without a place may be a draft's, a scale or a head that is tied."""
+    place = tree.place(name)
+    pools = found.served.by == "converted" or found.served.architecture != found.served.cls
+    if place.state == "missing" and pools:  # a model that pools may be stored without its head's prefix
+        place = min(place, tree.place(f"model.{name}"), key=lambda one: one.state == "missing")
+    if place.state != "missing":
+        return place
+    if _SCALE.search(name) or _is_mtp(name, found):
+        place.state = "scale" if _SCALE.search(name) else "mtp"
+    elif found.facts["tied"]["tied"] and name == found.facts["tied"]["head"]:
+        place.state = "tied"
+    return place
 
 
 def _is_mtp(name: str, found: Analysis) -> bool:

@@ -27,6 +27,13 @@ _NAMES = {
     **dict.fromkeys(("lightning_attention", "gated_delta_net", "short_conv"), "state"),
     **dict.fromkeys(("mlp", "moe", "none", "noop"), "none"),
 }
+# every n-th layer is full where a configuration with a window says nothing (classes of Transformers 5.23)
+_EVERY = {
+    **dict.fromkeys(("gemma2", "gpt_oss", "vaultgemma"), 2),
+    **dict.fromkeys(("cohere2", "olmo3", "exaone4", "exaone_moe"), 4),
+    **dict.fromkeys(("gemma3n_text",), 5),
+    **dict.fromkeys(("gemma3_text", "gemma4_text", "gemma4_unified_text"), 6),
+}
 _PATTERN = {"*": "full", "M": "state", "-": "none", "E": "none"}
 
 
@@ -38,8 +45,10 @@ def layer_kinds(config: Config) -> list[str]:
         kinds = rule(config if rule is _by_attn_type else text)
         if kinds:
             return (kinds + [kinds[-1]] * count)[:count] if count else kinds
-    window = sliding_window(text)
-    return ["sliding" if window else "full"] * count
+    if not sliding_window(text):
+        return ["full"] * count
+    first = text.number("max_window_layers") if text.get("use_sliding_window") is True else 0
+    return ["sliding" if layer >= first else "full" for layer in range(count)]
 
 
 def sliding_window(text: Config) -> int:
@@ -101,7 +110,16 @@ def _by_period(text: Config) -> list[str]:
         return ["full" if layer % period == offset else "state" for layer in range(count)]
     if text.number("state_size") and not text.number("num_attention_heads"):
         return ["state"] * count
+    return _windows(text, count)
+
+
+def _windows(text: Config, count: int) -> list[str]:
+    """Windows with a full layer in between, by a pattern of letters or every n-th."""
+    letters = text.get("sliding_window_pattern")
+    if isinstance(letters, str) and letters and sliding_window(text):
+        return ["sliding" if letters[layer % len(letters)] == "L" else "full" for layer in range(count)]
     pattern = text.number("sliding_window_pattern") or text.number("_sliding_window_pattern")
+    pattern = pattern or _EVERY.get(text.model_type, 0)
     if pattern > 1 and sliding_window(text):
         return ["sliding" if (layer + 1) % pattern else "full" for layer in range(count)]
     return []

@@ -30,10 +30,16 @@ class ModelClass:
 
 
 class ClassReader:
-    """Finds classes in one or several trees; a tree's module is the first that has the file."""
+    """Finds classes in one or several trees; a tree's module is the first that has the file.
+
+    ``models``: architecture -> (module, class) of a registry; ``text_architecture``: what the configuration
+    at hand names for the text model inside of a multimodal one. Both may be left empty.
+    """
 
     def __init__(self, *trees: SourceTree) -> None:
         self.trees = trees
+        self.models: dict[str, tuple[str, str]] = {}
+        self.text_architecture = ""
         self.modules: dict[str, ast.Module | None] = {}
 
     def module(self, name: str) -> ast.Module | None:
@@ -58,6 +64,11 @@ class ClassReader:
                 return ModelClass(module, node)
         origin = imported(parsed, module, self.path(module).endswith("__init__.py")).get(name)
         return self.find(*origin, depth + 1) if origin else None
+
+    def registered(self, architecture: str) -> ModelClass | None:
+        """The class a registry has for an architecture."""
+        module, name = self.models.get(architecture, ("", ""))
+        return self.find(module, name) if module else None
 
     def mro(self, one: ModelClass) -> Iterator[ModelClass]:
         """The class and all its bases the trees have, each before its bases, depth first."""

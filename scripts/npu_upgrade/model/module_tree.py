@@ -15,7 +15,9 @@ from npu_upgrade.model.name_map import NameMap, name_map
 
 _MODEL_PACKAGES = ("vllm.model_executor.models", "vllm_ascend.models")
 _LISTS = {"ModuleList", "Sequential", "make_layers", "CanonicalModuleList"}
-_OPEN_CALLS = {"ModuleDict", "from_config", "init_vllm_registered_model", "from_pretrained", "create_model"}
+_OPEN_CALLS = {"ModuleDict", "from_config", "from_pretrained", "create_model"}
+_INNER = "init_vllm_registered_model"
+_NAMED = {"register_buffer", "register_parameter"}
 _DYNAMIC = {"add_module", "register_module", "setattr"}
 _NO_MODULES = {
     "getattr",
@@ -171,6 +173,9 @@ class _Scope:
         for node in ast.walk(self.method):
             if isinstance(node, ast.Call) and _called(node) in _DYNAMIC:
                 yield "*", [OPEN]
+            if isinstance(node, ast.Call) and _called(node) in _NAMED and node.args:
+                name = node.args[0]
+                yield (str(name.value) if isinstance(name, ast.Constant) else "*"), [LEAF]
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or value is None:
@@ -210,6 +215,9 @@ class _Scope:
             yield Node("list", items=tuple(self._items(call, depth)) or (OPEN,))
         elif name in _OPEN_CALLS:
             yield OPEN
+        elif name == _INNER:
+            inner = self._inner(call)
+            yield Node("module", inner) if inner else OPEN
         elif isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "self":
             yield from self._returned(name, depth)
         elif isinstance(call.func, ast.Name) and (found := self._class(name)):
@@ -262,6 +270,16 @@ class _Scope:
         for node in ast.walk(method):
             if isinstance(node, ast.Return) and node.value is not None:
                 yield from inner.nodes(node.value, depth + 1)
+
+    def _inner(self, call: ast.Call) -> ModelClass | None:
+        """The model inside of a model: of the architecture the call names, else of the text configuration."""
+        words = {word.arg: word.value for word in call.keywords}
+        match words.get("architectures"):
+            case ast.List(elts=[ast.Constant(value=str(name))]):
+                return self.reader.registered(name)
+            case None if "text" in ast.unparse(words.get("hf_config") or ast.Constant(value="")):
+                return self.reader.registered(self.reader.text_architecture)
+        return None
 
     def _class(self, name: str) -> ModelClass | None:
         return self.classes.get(name) or self.reader.find(self.owner.module, name)

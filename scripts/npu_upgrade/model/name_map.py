@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.model.model_classes import ClassReader, ModelClass
 
 _ORDER = ("regex", "substr", "stacked", "prefix", "suffix")
-# tensors that vLLM drops for every model
+# tensors that are no weights, and that vLLM drops or that no model has a parameter for
 _DROPPED = (
-    "rotary_pos_emb.inv_freq",
-    "rotary_emb.inv_freq",
-    "rotary_emb.cos_cached",
-    "rotary_emb.sin_cached",
+    *("rotary_pos_emb.inv_freq", "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"),
+    *(".masked_bias", "position_ids", "num_batches_tracked"),
 )
 
 
@@ -76,10 +75,14 @@ def name_map(reader: ClassReader, one: ModelClass) -> NameMap | None:
     result = NameMap(sure=not _renames(method) and all(_as_given(call) for call in calls))
     if "mapper" in words:
         result = result.merged(_mapper(reader, one, words["mapper"]))
+    for call in calls:  # self.mapper.apply(weights)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
+            result = result.merged(_mapper(reader, one, call.func.value))
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
             result.ignored += [text for node in ast.walk(value) if (text := _constant(node))]
+    result.ignored += list(_skipped(method))
     if _calls_super(calls):
         result = result.merged(_above(reader, one, owner))
     return result
@@ -160,6 +163,18 @@ def _renames(method: ast.FunctionDef) -> bool:
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing
         for node in ast.walk(method)
     ) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(method))
+
+
+def _skipped(method: ast.FunctionDef) -> Iterator[str]:
+    """Texts of ``if "text" in name: continue`` and of ``name.endswith("text")``: tensors it leaves out."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.If) and any(isinstance(one, ast.Continue) for one in node.body):
+            for test in ast.walk(node.test):
+                match test:
+                    case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In()]):
+                        yield text
+                    case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
+                        yield from filter(None, (_constant(one) for one in ast.walk(argument)))
 
 
 def _as_given(call: ast.Call) -> bool:

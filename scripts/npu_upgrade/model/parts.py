@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from npu_upgrade.model.config import Config
 from npu_upgrade.model.finding import Finding, error, note, shortened
+from npu_upgrade.model.layers import layer_kinds
 from npu_upgrade.model.safetensors import Tensor
 
 _MTP_KEYS = (
@@ -101,27 +102,32 @@ def check_ties(tied: dict[str, Any], tensors: dict[str, Tensor], generates: bool
 def check_layers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
     """Layers that are not there, and layers that lack what others like them have."""
     groups: dict[str, dict[int, set[str]]] = {}
-    for name in tensors:
+    flat: set[str] = set()
+    for name, one in tensors.items():
         if match := _LAYER.match(name):
             number = int(match[2]) if len(match[2]) < 7 else -1
             groups.setdefault(match[1], {}).setdefault(number, set()).add(match[3])
+            if len(one.shape) < 2:
+                flat.add(f"{match[1]}.{match[3]}")
     found: list[Finding] = []
     for prefix, layers in sorted(groups.items()):
         if len(layers) > 1:
+            kinds = layer_kinds(config) if _is_text(prefix) else []
             found += _gaps(config, prefix, layers)
-            found += _odd_layers(prefix, layers)
+            found += _odd_layers(prefix, layers, kinds, flat)
     return found
+
+
+def _is_text(prefix: str) -> bool:
+    """Whether these are the text model's layers."""
+    if "mtp" in prefix or any(pattern.search(f"{prefix}.") for pattern in _TOWER_NAMES.values()):
+        return False
+    return bool(re.search(r"(?:^|model\.|language_model\.|transformer\.|backbone\.)(?:layers|h)$", prefix))
 
 
 def _gaps(config: Config, prefix: str, layers: dict[int, set[str]]) -> list[Finding]:
     count = config.text.number("num_hidden_layers")
-    is_text = (
-        not any(pattern.search(f"{prefix}.") for pattern in _TOWER_NAMES.values()) and "mtp" not in prefix
-    )
-    is_text = is_text and bool(
-        re.search(r"(?:^|model\.|language_model\.|transformer\.|backbone\.)(?:layers|h)$", prefix)
-    )
-    expected = count if is_text and 0 < count < 10_000 else max(layers) + 1
+    expected = count if _is_text(prefix) and 0 < count < 10_000 else max(layers) + 1
     missing = sorted(set(range(min(expected, 10_000))) - set(layers))
     if not missing:
         return []
@@ -130,22 +136,35 @@ def _gaps(config: Config, prefix: str, layers: dict[int, set[str]]) -> list[Find
     return [error("layer-missing", what, f"{prefix}.{missing[0]}")]
 
 
-def _odd_layers(prefix: str, layers: dict[int, set[str]]) -> list[Finding]:
-    """A layer whose tensors are a part of what at least two others have, and which no other layer is like."""
-    kinds = Counter(frozenset(names) for names in layers.values())
-    found = []
+def _odd_layers(prefix: str, layers: dict[int, set[str]], kinds: list[str], flat: set[str]) -> list[Finding]:
+    """A layer whose tensors are a part of what at least two others of its kind have, and no other is like it.
+
+    The first and the last layer may do without what is ``flat`` (a norm, a bias).
+    """
+    groups: dict[str, dict[int, frozenset[str]]] = {}
     for number, names in sorted(layers.items()):
-        own = frozenset(names)
-        if kinds[own] > 1 or len(kinds) > 200:
-            continue
-        fuller = [
-            kind for kind, times in kinds.items() if own < kind and times > 1 and len(kind - own) <= len(own)
-        ]
-        if fuller:
-            lacks = sorted(min(fuller, key=len) - own)
-            what = f"{prefix}.{number} lacks what others like it have: {shortened(lacks, 3)}"
-            found.append(error("tensor-missing", what, f"{prefix}.{number}.{lacks[0]}"))
+        kind = kinds[number] if 0 <= number < len(kinds) else ""
+        groups.setdefault(kind, {})[number] = frozenset(names)
+    ends, found = {min(layers), max(layers)}, []
+    for group in groups.values():
+        for number, lacks in _lacking(group):
+            if not (number in ends and all(f"{prefix}.{name}" in flat for name in lacks)):
+                what = f"{prefix}.{number} lacks what others like it have: {shortened(lacks, 3)}"
+                found.append(error("tensor-missing", what, f"{prefix}.{number}.{lacks[0]}"))
     return found[:5]
+
+
+def _lacking(group: dict[int, frozenset[str]]) -> Iterator[tuple[int, list[str]]]:
+    """The layers that are alone with their set of names, and what the nearest fuller set has more."""
+    counts = Counter(group.values())
+    if len(counts) > 200:
+        return
+    for number, own in group.items():
+        if counts[own] == 1:
+            fuller = [one for one, times in counts.items() if own < one and times > 1]
+            fuller = [one for one in fuller if len(one - own) <= len(own)]
+            if fuller:
+                yield number, sorted(min(fuller, key=len) - own)
 
 
 def check_numbers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:

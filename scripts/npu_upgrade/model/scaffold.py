@@ -7,6 +7,7 @@ code that is not written raises ``NotImplementedError`` with the name of the dec
 from __future__ import annotations
 
 import ast
+import json
 import keyword
 import re
 from pathlib import Path
@@ -54,7 +55,12 @@ def decisions(found: Analysis) -> list[str]:
     result.append(
         "tensor parallelism: heads by rank; keys and values are replicated when there are fewer than ranks"
     )
-    return [one.replace("\n", " ") for one in result]
+    return [said(one) for one in result]
+
+
+def said(text: object) -> str:
+    """Text of a checkpoint as it may stand in a comment or a docstring: one line, no quotes, no escapes."""
+    return re.sub(r"[^\w .,:;()\[\]{}+*/=%-]", "_", str(text))
 
 
 _HINTS = {
@@ -125,7 +131,8 @@ def needs_config(found: Analysis) -> bool:
 
 def registry_entry(found: Analysis) -> str:
     """The line of vLLM's registry."""
-    return f'    "{found.served.architecture}": ("{module_name(found)}", "{class_name(found)}"),'
+    name = json.dumps(found.served.architecture)
+    return f'    {name}: ("{module_name(found)}", "{class_name(found)}"),'
 
 
 def _values(found: Analysis, near: dict[str, Any]) -> dict[str, Any]:
@@ -138,9 +145,9 @@ def _values(found: Analysis, near: dict[str, Any]) -> dict[str, Any]:
         "module": module,
         "package": f"{module}_plugin",
         "architecture": found.served.architecture or cls,
-        "model_type": re.sub(r"[\"\\\n]", "", found.config.model_type),
+        "model_type": found.config.model_type,
         "own_config": needs_config(found),
-        "name": re.sub(r"[\"\\\n]", "", found.name),
+        "name": found.name,
         "layers": found.shape.layers,
         "attention": found.facts["attention"]["kind"],
         "experts": found.shape.experts,
@@ -164,4 +171,5 @@ def _render(template: str, values: dict[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["said"] = said
     return environment.get_template(f"{template}.j2").render(values)

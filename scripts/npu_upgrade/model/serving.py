@@ -60,7 +60,7 @@ def serving(config: Config, sources: Sources) -> Serving:
         found = _direct(name, registry, sources) or _converted(name, registry)
         if found:
             found.read_from = found.read_from or origin
-            _add_class(found, registry, sources)
+            _add_class(found, registry, sources, config)
             return found
     for name in names[:1]:
         if name in facts()["transformers"] or name.startswith("Transformers"):
@@ -123,10 +123,14 @@ def _converted(name: str, registry: Registry) -> Serving | None:
     return None
 
 
-def _add_class(found: Serving, registry: Registry, sources: Sources) -> None:
+def _add_class(found: Serving, registry: Registry, sources: Sources, config: Config) -> None:
     trees = [tree for tree in (sources.vllm, sources.ascend.tree if sources.ascend else None) if tree]
     if trees and found.module:
         found.reader = ClassReader(*trees)
+        found.reader.models = registry.models
+        found.reader.text_architecture = (
+            next(iter(architectures(config.text)), "") if config.is_nested else ""
+        )
         found.model_class = found.reader.find(found.module, found.cls)
         if found.model_class:
             has = traits(found.reader, found.model_class)
@@ -141,6 +145,14 @@ def _add_class(found: Serving, registry: Registry, sources: Sources) -> None:
             if not sources.vllm
             else found.traits
         )
+
+
+def _inner(config: Config) -> str:
+    """The architecture of the text model: as named, or the one that generates for its model type."""
+    given = config.text.raw.get("architectures")
+    base = facts()["base_models"].get(config.text.model_type, "").removesuffix("Model")
+    named = isinstance(given, list) and given and isinstance(given[0], str)
+    return given[0] if named else (f"{base}ForCausalLM" if base else "")
 
 
 def _wrapped(name: str, config: Config, registry: Registry, origin: str) -> Serving:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.model.analysis import Analysis
-from npu_upgrade.model.memory import BASELINE_LEN, BASELINE_SEQS
+from npu_upgrade.model.memory import BASELINE_LEN, BASELINE_SEQS, CARDS
 from npu_upgrade.model.scaffold import class_name, decisions, module_name, needs_config, registry_entry
 
 
@@ -24,15 +25,15 @@ class Step:
         return asdict(self)
 
 
-def steps(found: Analysis, roots: dict[str, Path]) -> list[Step]:
-    """What to do, first to last, for the strategy the analysis chose."""
+def steps(found: Analysis, roots: dict[str, Path], given: str) -> list[Step]:
+    """What to do, first to last, for the strategy chosen; ``given`` is the model as it was named."""
     way = found.facts["strategy"]["name"]
     result: list[Step] = []
     if way == "native adapter":
         result += _adapter(found)
     if way == "backend patch" or found.quantization.method:
         result += _backend(found, way)
-    result += _gates(found)
+    result += _gates(found, given)
     return result + _artifacts(found, roots)
 
 
@@ -84,31 +85,33 @@ def _backend(found: Analysis, way: str) -> list[Step]:
     return []
 
 
-def _gates(found: Analysis) -> list[Step]:
-    card = {"A2": 8, "A3": 16}
+def _gates(found: Analysis, given: str) -> list[Step]:
     length = min(BASELINE_LEN, found.shape.max_len)
-    base = f"vllm serve {found.folder} --max-model-len {length} --max-num-seqs {BASELINE_SEQS}"
-    features = ["graph mode", "text"]
-    moe = (
-        "expert parallel, flashcomm1"
-        if found.shape.experts
-        else "expert parallel, flashcomm1: not applicable"
-    )
-    features += [moe, f"mtp: {found.facts['mtp']['state']}", *found.facts["modalities"]]
-    sizes = ", ".join(f"{size} on {name}" for name, size in card.items())
+    moe = "expert parallel, flashcomm1" + ("" if found.shape.experts else ": not applicable, no experts")
+    features = ["graph mode", moe, f"mtp: {found.facts['mtp']['state']}", *found.facts["modalities"]]
+    sizes = ", ".join(f"{card.tp} on {card.name}" for card in (CARDS["A2"], CARDS["A3"]))
+    options = ["--max-model-len", str(length), "--max-num-seqs", str(BASELINE_SEQS)]
+
+    def gate(name: str, *more: str) -> str:
+        return shlex.join(["adapt.py", name, given, *more])
+
     return [
         Step(
             "dummy",
             f"architecture, operators and API without weights; tensor parallel {sizes}",
-            command=f"{base} --load-format dummy",
+            command=gate("serve", "--load-format", "dummy", "--", *options),
         ),
         Step(
             "real",
             "the same with real weights: names, scales, sharding; nothing is signed off without it",
-            command=base,
+            command=gate("serve", "--load-format", "real", "--", *options),
         ),
-        Step("features", "; ".join(features)),
-        Step("capacity", f"{length} tokens with {BASELINE_SEQS} sequences, then 32 and 64"),
+        Step("features", "; ".join(features), command=gate("features")),
+        Step(
+            "capacity",
+            f"{length} tokens with {BASELINE_SEQS} sequences, then 32 and 64",
+            command=gate("capacity", "--length", str(length)),
+        ),
     ]
 
 

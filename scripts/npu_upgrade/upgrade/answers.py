@@ -96,6 +96,16 @@ class Answers:
         sides = {"base": base, "ours": ours, "theirs": theirs}
         write_json(self._path(key), {"key": key, **sides, "answers": entries})
 
+    def forget(self, key: str, where: Mapping[str, Any]) -> None:
+        """Let go of what was learned for a conflict at the ``path`` and ``method`` of ``where``."""
+        kept = self._load(key)
+        left = [entry for entry in kept if not _is_same_place(entry["learned"], where)]
+        if left and left != kept:
+            whole = json.loads(self._path(key).read_text("utf-8"))
+            write_json(self._path(key), whole | {"answers": left})
+        elif not left:
+            self._path(key).unlink(missing_ok=True)
+
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
@@ -175,11 +185,11 @@ def _judge(region: Region, preimage: str) -> tuple[MarkedConflict, Learned]:
         except SyntaxError as error:
             reason = f"the answer is not Python: {error.msg}"
     key = conflict_key(conflict.base, conflict.ours, conflict.theirs)
-    method = _method_at(preimage, conflict.line)
+    method = method_at(preimage, conflict.line)
     return conflict, Learned(key, conflict.line + 1, method, region.text, reason)
 
 
-def _method_at(preimage: str, line: int) -> str:
+def method_at(preimage: str, line: int) -> str:
     """The qualified name of the unit that a line of a file with conflicts belongs to."""
     try:
         ours = both_sides(preimage)[0]

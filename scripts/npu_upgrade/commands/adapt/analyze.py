@@ -32,6 +32,9 @@ EXAMPLES = """  adapt.py analyze /models/Qwen3-8B
   adapt.py analyze ./checkpoint --python ~/vllm/bin/python --output analysis.json"""
 
 
+_MOST_PATTERNS = 40
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
@@ -66,13 +69,16 @@ def run(args: argparse.Namespace) -> Result:
     command = shlex.join(["adapt.py", "plan", args.model, *options])
     if verdict_of(value, ignored=("name-unmapped",)) is Verdict.FAIL:
         command = shlex.join(["adapt.py", "analyze", args.model, *options])
-    return Result(
-        verdict,
-        _summary(value),
-        {k: v for k, v in value.items() if k != "verdict"},
-        text_of(value) + _oracle_text(value),
-        command,
-    )
+    text = text_of(value) + _oracle_text(value)
+    return Result(verdict, _summary(value), _shown(value), text, command)
+
+
+def _shown(value: dict[str, Any]) -> dict[str, Any]:
+    """What is printed: of the names only those that need a look; the file in the workspace has all."""
+    mapping = value["mapping"]
+    wanted = [row for row in mapping["patterns"] if row.get("state") in ("missing", "open", "mtp", None)]
+    shown = {key: one for key, one in value.items() if key != "verdict"}
+    return shown | {"mapping": mapping | {"patterns": wanted[:_MOST_PATTERNS]}}
 
 
 def verdict_of(value: dict[str, Any], ignored: tuple[str, ...] = ()) -> Verdict:

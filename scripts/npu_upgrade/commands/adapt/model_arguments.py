@@ -98,8 +98,12 @@ def state_folder(args: argparse.Namespace, name: str) -> Path:
     if args.workspace and not args.workspace.is_dir():
         raise BadInput(f"no folder {args.workspace}", expected="a workspace", try_="--workspace DIR")
     root = workspace_root(args.workspace or find_workspace(Path.cwd()))
-    plain = re.sub(r"[^\w.+-]+", "-", name).strip(".-") or "model"
-    return root / "adapt" / plain
+    return root / "adapt" / plain_name(name)
+
+
+def plain_name(name: str) -> str:
+    """What the folder of a model is called in the workspace."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip(".-") or "model"
 
 
 def write_state(args: argparse.Namespace, name: str, file: str, value: dict[str, Any]) -> Path:

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> Result:
     roots = {name: _root(getattr(args, name), default) for name, default in ROOTS.items()}
     roots["delivery"] = args.delivery
     near = nearest(found, sources.vllm) if value["strategy"]["name"] == "native adapter" else {}
-    work = steps(found, roots)
+    work = steps(found, roots, args.model)
     plan: dict[str, Any] = {
         "schema": "npu-upgrade/adapt-plan/1",
         "model": str(folder),
@@ -86,7 +86,9 @@ def run(args: argparse.Namespace) -> Result:
     write_state(args, found.name, "analysis.json", value)
     text = _text(plan, work)
     data = plan | {"state": str(place)}
-    return Result(verdict, _summary(plan, verdict), data, text, _next(args, verdict))
+    return Result(
+        verdict, _summary(plan, verdict), data, text, _next(args, verdict, plan["strategy"]["name"])
+    )
 
 
 def _root(given: str | None, default: Path) -> Path:
@@ -140,11 +142,10 @@ def _near_text(near: dict[str, Any]) -> str:
     return f"nearest: {near['architecture']} has {count} ({near['module']})"
 
 
-def _next(args: argparse.Namespace, verdict: Verdict) -> str:
+def _next(args: argparse.Namespace, verdict: Verdict, strategy: str) -> str:
+    options = next_options(args)
     if verdict is Verdict.FAIL:
-        return shlex.join(["adapt.py", "analyze", args.model, *next_options(args)])
-    return shlex.join(["adapt.py", "serve", args.model]) if _can_serve() else ""
-
-
-def _can_serve() -> bool:
-    return (Path(__file__).parents[1] / "serve.py").is_file()
+        return shlex.join(["adapt.py", "analyze", args.model, *options])
+    if strategy == "native adapter" and not args.scaffold:
+        return shlex.join(["adapt.py", "plan", args.model, *options, "--scaffold", "scaffold"])
+    return shlex.join(["adapt.py", "serve", args.model, "--load-format", "dummy"])

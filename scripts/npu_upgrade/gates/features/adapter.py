@@ -11,12 +11,13 @@ import random
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import write_atomic, write_json
-from npu_upgrade.gates.features.checkpoint import header
-from npu_upgrade.gates.serving.checks import Check, failed, passed
-from npu_upgrade.gates.serving.requests import Client
+from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
+from npu_upgrade.gates.serving.requests import Client, Exchange
+from npu_upgrade.model.weights import read_weights
 
 NAME = "gate-lora"
 _TARGETS = ("q_proj", "o_proj", "down_proj", "query_key_value", "qkv_proj")
@@ -83,34 +84,38 @@ def make(model: Path, folder: Path) -> Adapter | None:
 
 
 def ask(client: Client, name: str) -> list[Check]:
-    """The check ``lora``: the adapter is listed, and a request to its name is answered."""
+    """The check ``lora``: the adapter is listed, and its name gets another answer than the model's."""
     if NAME not in client.models():
         return [failed("lora", f"the server does not list the adapter {NAME}")]
-    body = {"prompt": _PROMPT, "max_tokens": 16, "temperature": 0}
+    body = {"prompt": _PROMPT, "max_tokens": 16, "temperature": 0, "logprobs": 1}
     with_it, without = (client.post("/v1/completions", body | {"model": one}) for one in (NAME, name))
     for exchange in (with_it, without):
         if exchange.why:
             return [failed("lora", f"no answer: {exchange.why}", _PROMPT)]
     try:
-        texts = [one.answer["choices"][0]["text"] for one in (with_it, without)]
+        (text, chance), plain = (_said(one) for one in (with_it, without))
     except (KeyError, IndexError, TypeError):
         return [failed("lora", "the answer is no completion", _PROMPT)]
-    said = "another answer than without it" if texts[0] != texts[1] else "the same answer as without it"
-    return [passed("lora", _PROMPT, str(texts[0])[:200], why=said)]
+    if (text, chance) == plain:
+        return [
+            unsure("lora", "text and probabilities are the same as without the adapter", _PROMPT, text[:200])
+        ]
+    said = "text" if text != plain[0] else "probabilities"
+    return [passed("lora", _PROMPT, text[:200], why=f"other {said} than without the adapter")]
 
 
-def _shapes(model: Path) -> dict[str, list[int]]:
-    """The matrices of floats in the files of the checkpoint."""
-    found = {}
-    for path in sorted(model.glob("*.safetensors")):
-        for name, value in header(path).items():
-            if (
-                value.get("dtype") in _FLOATS
-                and len(value.get("shape", ())) == 2
-                and name.endswith(".weight")
-            ):
-                found[name] = value["shape"]
-    return found
+def _said(exchange: Exchange) -> tuple[str, Any]:
+    choice = exchange.answer["choices"][0]
+    return str(choice["text"]), (choice.get("logprobs") or {}).get("token_logprobs")
+
+
+def _shapes(model: Path) -> dict[str, tuple[int, ...]]:
+    """The matrices of floats among the weights."""
+    return {
+        name: one.shape
+        for name, one in read_weights(model).tensors.items()
+        if one.dtype in _FLOATS and len(one.shape) == 2 and name.endswith(".weight")
+    }
 
 
 def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:

@@ -29,6 +29,7 @@ def ruled_out(one: Capability, model: Checkpoint, dummy: bool, on_cpu: bool, ran
     return (
         _of_the_model(one.feature, model, dummy)
         or _of_the_release(one, on_cpu)
+        or (_of_the_method(one, model) if one.feature == "quantization" and one.names else None)
         or (_of_the_ranks(one) if one.feature in _PARALLEL and ranks < 2 else None)
     )
 
@@ -72,6 +73,15 @@ def _of_the_release(one: Capability, on_cpu: bool) -> Ruling | None:
     if on_cpu and one.feature in ("graph", "flashcomm1"):
         return Ruling(NOT_APPLICABLE, one.why, "the device is a CPU")
     return Ruling(UNSUPPORTED, one.why, ", ".join(map(str, one.places)))
+
+
+def _of_the_method(one: Capability, model: Checkpoint) -> Ruling | None:
+    """A method that the platform does not name is refused by vLLM before anything is loaded."""
+    fact = model.quantization()
+    if fact.value in one.names:
+        return None
+    why = f"the checkpoint is {fact.value}, the release takes {', '.join(one.names)}"
+    return Ruling(UNSUPPORTED, why, "; ".join([fact.evidence, *map(str, one.places)]))
 
 
 def _of_the_ranks(one: Capability) -> Ruling:

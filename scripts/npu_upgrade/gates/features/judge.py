@@ -10,6 +10,7 @@ from typing import Any
 from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
 from npu_upgrade.gates.features.capability import (
     ANSWER,
+    AUTOMATIC,
     DEFAULT,
     LOG,
     METRIC,
@@ -89,14 +90,12 @@ def not_started(one: Capability, way: Way, started: Started) -> Row:
         f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root.get("line") else ""
     )
     cause = f" ({root['id']}: {root['cause']})" if root.get("id") and root.get("cause") else ""
-    return Row(
-        one.feature,
-        status,
-        way.shown,
-        "",
-        place,
-        f"with it the server does not serve: {started.summary[:200]}{cause}",
+    what = (
+        "the server does not serve"
+        if way.kind in (AUTOMATIC, DEFAULT)
+        else "with it the server does not serve"
     )
+    return Row(one.feature, status, way.shown, "", place, f"{what}: {started.summary[:200]}{cause}")
 
 
 def _with(row: Row, **changes: str) -> Row:
@@ -131,7 +130,10 @@ def _group(group: Sequence[Proof], started: Started, text: _Log) -> _Found:
     for proof in group:
         if evidence := _proof(proof, started, text):
             return _Found(evidence)
-    what = " or ".join(f"{proof.shown!r} ({proof.place})" for proof in group[:3])
+    said = [f": {one[0]}, {one[1]}" if (one := started.checks.get(proof.text)) else "" for proof in group]
+    what = " or ".join(
+        f"{proof.shown!r} ({proof.place}){why}" for proof, why in zip(group[:3], said, strict=False)
+    )
     return _Found(
         missing=what + (" after the server was ready" if any(one.after_ready for one in group) else "")
     )

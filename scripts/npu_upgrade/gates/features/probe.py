@@ -155,7 +155,9 @@ def _lora(ascend: Package | None, vllm: Package | None) -> Capability:
     wrappers = _wrappers(ascend) if ascend else [known[flag]]
     if not wrappers:
         return Capability("lora", known=True, why="its platform names no get_punica_wrapper")
-    answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered", known[modules])
+    answer = Proof(
+        ANSWER, "lora", "a request to the adapter's name is answered in its own way", known[modules]
+    )
     ways = (Way(ARGUMENT, flag, known[flag]),)
     return Capability("lora", True, ways, ((answer,),), places=(wrappers[0],))
 

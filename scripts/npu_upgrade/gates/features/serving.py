@@ -25,6 +25,7 @@ class Servers:
     """Starts servers one after the other. ``served`` is the whole of what each showed, in order.
 
     ``extra`` gives what a start is asked beside the smoke checks. ``metrics``: counters to read at the end.
+    ``called``: what the folders of their evidence are called.
     """
 
     launch: Launch
@@ -34,6 +35,7 @@ class Servers:
     extra: Callable[[Start], Sequence[Extra]] = lambda start: ()
     metrics: Sequence[str] = ()
     judge: Judge = judge
+    called: str = "start"
     served: list[Served] = field(default_factory=list)
 
     def __call__(self, start: Start) -> Started:
@@ -49,12 +51,12 @@ class Servers:
             environment={**self.launch.environment, **start.environment},
         )
         options = replace(self.options, extra=_all([*_given(self.options.extra), *self.extra(start)]))
-        served = self.judge(launch, self.device, options, self.folder / f"start-{number}.log")
+        served = self.judge(launch, self.device, options, self.folder / f"{self.called}-{number}.log")
         self.served.append(served)
         say(f"start {number}: {served.verdict.value}: {served.summary}")
         if served.interrupted:
             raise KeyboardInterrupt
-        return started(start, served, self.metrics, number)
+        return started(start, served, self.metrics, f"{self.called}-{number}/server.log")
 
     def _check_clean(self) -> None:
         checks = self.served[-1].checks if self.served else []
@@ -67,7 +69,7 @@ class Servers:
             )
 
 
-def started(start: Start, served: Served, metrics: Iterable[str], number: int) -> Started:
+def started(start: Start, served: Served, metrics: Iterable[str], shown: str) -> Started:
     """What a served start showed, as features and capacity are judged by it."""
     text = served.metrics.get("after", "")
     found = {name: counted(text, name) or counted(text, f"{name}_total") for name in metrics}
@@ -77,7 +79,7 @@ def started(start: Start, served: Served, metrics: Iterable[str], number: int) -
         served.verdict,
         served.summary,
         served.log,
-        f"start-{number}/server.log",
+        shown,
         served.resolved,
         {name: value for name, value in found.items() if value is not None},
         {one.name: (one.state, one.why) for one in served.checks},

@@ -8,7 +8,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Extra = Callable[[Client, str], list[Check]]
 
 
@@ -113,19 +115,39 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
     began = time.monotonic()
     served = Served(launch, device, log, port, utc_now())
     served.memory["before"] = used_memory(device)
-    server = start(launch.command(), launch.variables(), port=port, log=log, cwd=launch.cwd)
-    say(f"started {launch.model_name} ({launch.load_format}) on port {port}, process {server.group}")
+    server: Server | None = None
     try:
+        with _held():  # a server that nobody knows of would not be ended
+            server = start(launch.command(), launch.variables(), port=port, log=log, cwd=launch.cwd)
+        say(f"started {launch.model_name} ({launch.load_format}) on port {port}, process {server.group}")
         _ask_all(server, launch, options, served)
     except KeyboardInterrupt:
         served.interrupted = True
         served.checks.append(unsure("interrupted", "somebody interrupted the gate; the server was ended"))
     finally:
-        _end(server, options, served)
+        if server is not None:
+            _end(server, options, served)
     served.seconds = round(time.monotonic() - began, 1)
     if served.verdict is not Verdict.PASS:
         served.explanation = explain(read_log(log))
     return served
+
+
+@contextmanager
+def _held() -> Generator[None]:
+    """Interruptions wait until the block is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: waiting.append(number)) for one in _ENDING}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    if waiting:
+        raise KeyboardInterrupt
 
 
 def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -> None:
@@ -212,7 +234,8 @@ def _end(server: Server, options: Options, served: Served) -> None:
     """End the server whatever happens; a second interruption only cuts the waiting short."""
     hurry = threading.Event()
     main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, lambda *_: hurry.set()) if main else None
+    # timeout(1) sends its signal twice: the second one must not keep the server alive
+    before = {one: signal.signal(one, lambda *_: hurry.set()) for one in _ENDING} if main else {}
     try:
         asked = server.process.poll() is None
         stubborn = stop(server, options.patience, hurry.is_set)
@@ -220,8 +243,8 @@ def _end(server: Server, options: Options, served: Served) -> None:
         served.memory["after"] = used
         served.checks.append(_torn_down(asked, stubborn, back, served.memory))
     finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _torn_down(asked: bool, stubborn: list[str], back: bool, memory: Mapping[str, int | None]) -> Check:

@@ -34,12 +34,14 @@ def record(
     more: Mapping[str, Any] | None = None,
     numbered: bool = False,
     logs: Mapping[str, Path] | None = None,
+    further: Sequence[Served] = (),
 ) -> tuple[Record, dict[str, Any]]:
     """Write the evidence of one or several starts of a gate and return its ledger line and ``result.json``.
 
     ``more`` are further keys of the result (features, capacity, ladder, accuracy). ``numbered``: a single
     start has a folder ``start-1``, too, since evidence is cited before the last start is made. ``logs``:
-    further files of text by their names in the folder.
+    more files of text by their names in the folder. ``further`` are starts that explain and are not judged,
+    in folders ``ladder-N``.
 
     Raises :class:`Blocked` when the disk takes no more.
     """
@@ -48,8 +50,9 @@ def record(
     folder = store.begin(gate, Redactor(environment, last.launch.command()))
     subject, files = judged({name: path for name in _JUDGED if (path := installed.folder(name))})
     result = describe(gate, runs, installed, verdict, summary) | dict(more or {})
-    for number, served in enumerate(runs, start=1):
-        place = f"start-{number}/" if numbered or len(runs) > 1 else ""
+    places = [f"start-{at}/" if numbered or len(runs) > 1 else "" for at in range(1, len(runs) + 1)]
+    places += [f"ladder-{at}/" for at in range(1, len(further) + 1)]
+    for place, served in zip(places, [*runs, *further], strict=True):
         folder.log(f"{place}server.log", served.log)
         folder.json(f"{place}exchanges.json", [_short(one.as_json()) for one in served.exchanges])
         for when, text in served.metrics.items():

@@ -1,0 +1,56 @@
+"""The gates of a finished upgrade: what its evidence says about exactly the files that were committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graders.score import Score
+from graders.workspace import Workspace
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import Job, open_job
+from npu_upgrade.deliver.subject import Subject
+from npu_upgrade.errors import UpgradeError
+from npu_upgrade.files import sha256
+
+NEEDED = ("plan", "audit")
+MAY_BE_MISSING = ("emulate",)
+
+
+def passed(workspace: Workspace, spec: dict[str, Any]) -> Score:
+    """Plan and audit PASS for the committed files, no gate FAILs, the emulated run made or left out."""
+    try:
+        job = open_job(workspace.root)
+        records = ledger.read(job)
+    except UpgradeError as error:
+        return Score("gates", 0.0, f"no evidence: {error.what}")
+    standing = {record.gate: record for record in _of_head(workspace, records)}
+    if not standing:
+        return Score("gates", 0.0, "no gate judged the files that were committed")
+    points = [1.0 if _verdict(standing, gate) == "PASS" else 0.0 for gate in NEEDED]
+    points += [_emulated(job, standing)]
+    said = ", ".join(f"{gate} {_verdict(standing, gate)}" for gate in (*NEEDED, *MAY_BE_MISSING))
+    failed = any(record.verdict == "FAIL" for record in standing.values())
+    return Score("gates", 0.0 if failed else sum(points) / len(points), said)
+
+
+def _emulated(job: Job, standing: dict[str, Record]) -> float:
+    verdict = _verdict(standing, "emulate")
+    if verdict in ("PASS", "BLOCKED", "INCONCLUSIVE"):
+        return 1.0
+    return 0.5 if "emulate" in job.skipped else 0.0
+
+
+def _verdict(standing: dict[str, Record], gate: str) -> str:
+    return standing[gate].verdict if gate in standing else "missing"
+
+
+def _of_head(workspace: Workspace, records: list[Record]) -> list[Record]:
+    """The newest record of each gate whose files are those of HEAD."""
+    found = []
+    for record in records:
+        files = {path: sha256(workspace.after(path)) for path in record.subject["files"]}
+        if Subject(files).tree == record.tree:
+            found.append(record)
+    trees = {record.tree for record in found}
+    return [one for tree in trees for one in ledger.standing(found, tree)]

@@ -1,0 +1,52 @@
+"""A finished workspace: the checkout that an agent was given, and what it left in it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """``base`` is the commit that the agent was given, a branch name or a SHA."""
+
+    root: Path
+    base: str = "main"
+
+    def git(self, *args: str) -> str:
+        """What git says; empty where it refuses."""
+        command = ["git", "-c", "core.quotepath=false", *args]
+        done = subprocess.run(
+            command, cwd=self.root, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    @cached_property
+    def commits(self) -> list[str]:
+        """The commits on top of the base, newest first."""
+        return self.git("rev-list", f"{self.base}..HEAD").split()
+
+    @cached_property
+    def changed(self) -> list[str]:
+        """The files that differ between the base and HEAD."""
+        return [
+            path
+            for path in self.git("diff", "--name-only", "--no-renames", f"{self.base}..HEAD").split("\n")
+            if path
+        ]
+
+    @cached_property
+    def dirty(self) -> list[str]:
+        """What git status lists."""
+        return [line for line in self.git("status", "--porcelain").split("\n") if line]
+
+    def message(self, commit: str) -> str:
+        return self.git("show", "-s", "--format=%B", commit)
+
+    def before(self, path: str) -> str:
+        return self.git("show", f"{self.base}:{path}")
+
+    def after(self, path: str) -> str:
+        return self.git("show", f"HEAD:{path}")

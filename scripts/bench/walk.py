@@ -1,0 +1,245 @@
+"""Walk real upgrades through `next` and `resolve` alone, and see whether they end in one commit.
+
+No model takes part: conflicts, flags, hunks and findings are answered from the runners of the next
+release, which the maintainers made by hand. The repository is a real one, made of the released
+archives; every command is a process of its own, as an agent would start it. A walk is good when
+every gate this machine has is PASS, or holds nothing new, and there is one signed-off commit of the
+runner files on top of what was there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.walk_answers import Answer, NextRelease
+from bench.walk_repo import git, make_repo
+from bench.walk_report import Transition, Walk, report, short_of_goals, summary
+from npu_upgrade.deliver import ledger
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import open_job
+from npu_upgrade.deliver.plan_file import load_plan
+from npu_upgrade.paths import cache_root
+from npu_upgrade.sources.tree import open_source
+from npu_upgrade.upgrade.layout import RUNNERS
+
+SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+MOST_STEPS = 120
+QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
+
+
+TRANSITIONS = (
+    Transition("0.22-0.23", "0.22.0", "0.22.0", "0.23.0.post1", "0.24.0"),
+    Transition("0.24-0.26", "0.24.0", "0.26.0", "0.26.0rc1", "0.26.0", ("pypi:vllm-omni==0.24.0",)),
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    known = [one.id for one in TRANSITIONS]
+    parser.add_argument(
+        "--only", nargs="+", choices=known, default=known, metavar="ID", help=", ".join(known)
+    )
+    parser.add_argument(
+        "--emulate",
+        choices=("whole", "quick", "skip"),
+        default="whole",
+        help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
+    )
+    parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
+    parser.add_argument("--resume", action="store_true", help="with --out: go on where a walk was broken off")
+    parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
+    args = parser.parse_args(argv)
+    out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
+    chosen = [one for one in TRANSITIONS if one.id in args.only]
+    walks = [walk(one, out / one.id, args.emulate, resume=args.resume) for one in chosen]
+    cold = time_cold(chosen[0], out) if args.cold else None
+    print(report(walks))
+    if args.out is None and all(one.good for one in walks):
+        shutil.rmtree(out)
+    figures = summary(walks, cold)
+    print("bench-walk: " + " ".join(f"{key}={value}" for key, value in figures.items()))
+    missed = short_of_goals(walks, cold)
+    print("".join(f"below the goal: {text}\n" for text in missed), end="", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def walk(
+    transition: Transition, repo: Path, emulate: str, skip: Sequence[str] = (), *, resume: bool = False
+) -> Walk:
+    """Start the upgrade and do what `next` says until there is nothing left to do.
+
+    ``skip`` are kinds of questions to leave out, which the commit then names.
+    """
+    begins = not (resume and repo.exists())
+    if begins:
+        shutil.rmtree(repo, ignore_errors=True)
+        make_repo(repo, transition.omni, transition.gpu)
+    done = Walk(transition, repo)
+    tree = open_source(f"pypi:vllm-omni=={transition.answers}")
+    release = NextRelease(tree, transition.gpu == transition.answers)
+    ascend = f"pypi:vllm-ascend=={transition.ascend}"
+    begun = time.monotonic()
+    if begins:
+        call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
+    answer = call(done, ["next"])
+    done.to_plan_s = time.monotonic() - begun
+    for kind in skip:
+        answer = call(done, ["next", "--skip", kind, "--note", "scripted walk"])
+    for _ in range(MOST_STEPS):
+        if answer.get("verdict") != "PASS" or "nothing is left" in answer.get("why", ""):
+            break
+        if answer.get("step") == "answer":
+            if not resolve(done, release, answer["ask"]):
+                break
+        elif not run_named(done, answer["next"], emulate):
+            break
+        answer = call(done, ["next"])
+        done.rounds += 1
+    if "nothing is left" not in answer.get("why", ""):
+        done.problems.append(f"stopped: {answer.get('why') or answer.get('error')}")
+    look_at_the_end(done)
+    return done
+
+
+def run_named(done: Walk, command: str, emulate: str) -> bool:
+    """Run the command that `next` named; false when it is none of ours."""
+    words = shlex.split(command)
+    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), None)
+    if place is None:
+        done.problems.append(f"next names no command of the skill: {command}")
+        return False
+    args = words[place + 1 :]
+    if args[0] == "emulate" and emulate != "whole":
+        if emulate == "quick":
+            quick = call(done, [*args, *QUICK])
+            done.verdicts["emulate (quick, no gate)"] = quick.get("verdict", "?")
+        reason = (
+            "scripted walk: only import and two eager scenarios ran"
+            if emulate == "quick"
+            else "scripted walk"
+        )
+        call(done, ["next", "--skip", "emulate", "--note", reason])
+        return True
+    if args[0] == "emulate" and done.transition.baseline:
+        args += ["--baseline", *done.transition.baseline]
+    if args[0] == "audit":
+        done.known = done.known or known_findings(done)
+    result = call(done, args)
+    if args[0] in ("plan", "audit", "emulate", "deliver"):
+        done.verdicts[args[0]] = result.get("verdict", "?")
+    return True
+
+
+def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
+    """Answer one question; false when no answer was taken."""
+    path = ask.get("place", {}).get("path", "")
+    file = (done.repo / path).read_text("utf-8") if path else ""
+    first = release.answer(ask, file, ask["id"] in done.known)
+    for one in (first, *first.others):
+        result = give(done, ask, one)
+        lines = release.imports_for(path, result.get("problems", []))
+        if result["verdict"] == "FAIL" and lines:
+            more = [word for line in lines for word in ("--import", line)]
+            result = give(done, ask, Answer([*one.options, *more], one.text))
+        if result["verdict"] == "PASS":
+            done.answered[f"{ask['stage']} {one.options[0]}"] += 1
+            if one.options[0] == "--waive":
+                (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
+            return True
+        done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
+    done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
+    return False
+
+
+def known_findings(done: Walk) -> set[str]:
+    """The findings that the release which answers has itself on the same vllm-ascend."""
+    file = done.repo.with_name(f"{done.repo.name}-known.json")
+    ascend = f"pypi:vllm-ascend=={done.transition.ascend}"
+    specs = ["--omni", f"pypi:vllm-omni=={done.transition.answers}", "--ascend", ascend]
+    call(done, ["audit", *specs, "--baseline", "none", "--output", str(file)])
+    return {finding["key"] for finding in json.loads(file.read_text("utf-8"))["findings"]}
+
+
+def give(done: Walk, ask: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    return call(done, ["resolve", ask["id"], *answer.options], answer.text)
+
+
+def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> dict[str, Any]:
+    """Run one subcommand in the repository: the JSON it prints; progress goes to stderr as it comes."""
+    begun = time.monotonic()
+    print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT), *args, *([] if "--format" in args else ["--format", "json"])],
+        cwd=done.repo,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+        env=os.environ | environment,
+        check=False,
+    )
+    seconds = time.monotonic() - begun
+    done.steps.append((args[0], seconds))
+    result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
+    print(
+        f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
+        file=sys.stderr,
+    )
+    return result
+
+
+def look_at_the_end(done: Walk) -> None:
+    """What the repository holds: one signed-off commit of the runner files, and nothing else changed."""
+    commits = git(done.repo, "rev-list", "main..HEAD").split()
+    if len(commits) != 1:
+        done.problems.append(f"{len(commits)} commits on the upgrade branch, not one")
+        return
+    message = git(done.repo, "show", "-s", "--format=%B", "HEAD")
+    if message.count("\nSigned-off-by: ") != 1:
+        done.problems.append("the commit is not signed off once")
+    changed = set(git(done.repo, "diff", "--name-only", "main..HEAD").split())
+    if not changed or changed - {runner.path for runner in RUNNERS}:
+        done.problems.append(f"the commit changes {sorted(changed)}")
+    if git(done.repo, "status", "--porcelain").strip():
+        done.problems.append("the working tree is not clean")
+    done.verdicts |= {record.gate: record.verdict for record in _evidence(done.repo)}
+    bad = {gate: verdict for gate, verdict in done.verdicts.items() if verdict != "PASS"}
+    blocked = {gate for gate, verdict in bad.items() if gate == "emulate" and verdict == "BLOCKED"}
+    done.problems += [f"gate {gate} is {verdict}" for gate, verdict in bad.items() if gate not in blocked]
+
+
+def _evidence(repo: Path) -> list[Record]:
+    """The standing evidence of the files as they are: the newest of each gate."""
+    job = open_job(repo)
+    return ledger.standing(ledger.read(job), load_plan(job).subject(repo).tree)
+
+
+def time_cold(transition: Transition, out: Path) -> float:
+    """Seconds from the first call to the plan with its conflicts, with nothing in the cache."""
+    done = Walk(transition, out / "cold")
+    shutil.rmtree(done.repo, ignore_errors=True)
+    make_repo(done.repo, transition.omni, transition.gpu)
+    with tempfile.TemporaryDirectory(prefix="bench-walk-cache-") as cache:
+        begun = time.monotonic()
+        ascend = f"pypi:vllm-ascend=={transition.ascend}"
+        specs = ["--omni", f"git:{done.repo}@main", "--ascend", ascend]
+        call(done, ["merge", *specs, "--apply"], XDG_CACHE_HOME=cache)
+        call(done, ["next"], XDG_CACHE_HOME=cache)
+        return time.monotonic() - begun
+
+
+if __name__ == "__main__":
+    cache_root().mkdir(parents=True, exist_ok=True)
+    sys.exit(main())

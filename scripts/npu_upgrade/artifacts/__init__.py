@@ -1,0 +1,1 @@
+"""What a model adaptation leaves for others to read: config, tutorial, reports, all from evidence."""

@@ -1,0 +1,145 @@
+"""All deliverables of one model for one tree, as texts: nothing is written here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from npu_upgrade.artifacts import matrix, registration, render
+from npu_upgrade.artifacts.config_yaml import config_path, config_text
+from npu_upgrade.artifacts.consumer import consumer_of
+from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.keep import check_replaceable, merged
+from npu_upgrade.artifacts.naming import check_case
+from npu_upgrade.artifacts.state import Written
+from npu_upgrade.artifacts.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
+from npu_upgrade.artifacts.view import ModelView
+from npu_upgrade.deliver.adapted.roots import Changed
+from npu_upgrade.errors import BadInput
+
+_NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measured.\n"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Files that stay as they are, and files that are generated anew although they are not ours."""
+
+    keep: tuple[str, ...] = ()
+    replace: tuple[str, ...] = ()
+
+    def check(self, paths: Iterable[str]) -> None:
+        """Raise :class:`BadInput` for a choice that names no file."""
+        for pattern in (*self.keep, *self.replace):
+            if not any(_named(path, [pattern]) for path in paths):
+                raise BadInput(
+                    f"{pattern} is no file that is generated",
+                    expected=f"one of {', '.join(sorted(paths))}",
+                    try_="correct --keep or --replace",
+                )
+
+
+@dataclass
+class Bundle:
+    """``files``: path in the tree -> its text now and the text it gets; ``reports``: name -> text."""
+
+    form: TreeForm
+    files: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    reports: dict[str, str] = field(default_factory=dict)
+    written: Written = field(default_factory=Written)
+
+    @property
+    def changed(self) -> dict[str, str]:
+        return {path: new for path, (old, new) in self.files.items() if old != new}
+
+    def diff(self) -> str:
+        """What writing the tree's files changes."""
+        parts = []
+        for path, (old, new) in self.files.items():
+            lines = difflib.unified_diff(
+                (old or "").splitlines(keepends=True),
+                new.splitlines(keepends=True),
+                f"a/{path}" if old is not None else "/dev/null",
+                f"b/{path}",
+            )
+            parts.append("".join(lines))
+        return "".join(parts)
+
+
+def make_bundle(
+    facts: Facts, form: TreeForm, before: Written, choices: Choices, changes: list[Changed] | None
+) -> Bundle:
+    """The deliverables; raises :class:`BadInput` where a person's text stands in the way."""
+    consumer = consumer_of(form.root)
+    config = config_text(facts, consumer)
+    view = ModelView(facts, changes, set(consumer.options) if config else None)
+    bundle = Bundle(form, reports=render.reports(view), written=Written(title=view.title))
+    pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
+    pages |= {config_path(facts.name): config} if config else {}
+    entries = _entries(facts, form, before, view.title, bundle.written)
+    choices.check([*pages, *entries])
+    bundle.written.kept = [path for path in (*pages, *entries) if _named(path, choices.keep)]
+    for path, new in pages.items():
+        if not _named(path, choices.keep):
+            check_case(form.root / Path(path).parent, Path(path).name)
+            bundle.files[path] = _page(
+                form.root / path, before.files.get(path), new, _named(path, choices.replace)
+            )
+            bundle.written.files[path] = new
+    for path, edit in entries.items():
+        if not _named(path, choices.keep):
+            old = _read(form.root / path)
+            bundle.files[path] = (old, edit(old if old is not None else _NEW_INDEX))
+            bundle.written.files[path] = None
+    return bundle
+
+
+def _page(path: Path, written: str | None, new: str, replace: bool) -> tuple[str | None, str]:
+    current = _read(path)
+    if replace and current is not None and current not in (new, written):
+        check_replaceable(path)
+        return current, new
+    return current, merged(path, current, written, new)
+
+
+def _entries(
+    facts: Facts, form: TreeForm, before: Written, title: str, written: Written
+) -> dict[str, Callable[[str], str]]:
+    """Path of a file of the tree's own -> what puts the model's entry into its text."""
+    name, old = facts.name, before.title
+
+    def row(text: str) -> str:
+        changed, written.row = matrix.with_row(text, facts, before.row)
+        return changed
+
+    index = f"{MODELS}/index.md"
+    entries: dict[str, Callable[[str], str]] = {}
+    if form.kind == "myst":
+        entries[index] = lambda text: registration.in_toctree(text, name)
+    else:
+        entries[NAV] = lambda text: registration.in_nav(text, name, title, old)
+        entries[index] = lambda text: registration.in_index(text, name, title, old)
+        if (form.root / TITLES).is_file():
+            entries[TITLES] = lambda text: registration.in_titles(text, name, title, old)
+    if (form.root / MATRIX).is_file():
+        entries[MATRIX] = row
+    return entries
+
+
+def _named(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(path, pattern) or Path(path).name == pattern for pattern in patterns)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"cannot read {path}: {error}",
+            expected="a text file in UTF-8",
+            try_="check the file and its permissions",
+        ) from error

@@ -1,0 +1,71 @@
+"""The accuracy config: what was served and what came out, in the form that the tree's own test reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from npu_upgrade.artifacts.consumer import Consumer
+from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.runs import mapping
+
+FOLDER = "tests/e2e/models/configs"
+_CHAT = ("apply_chat_template", "fewshot_as_multiturn")
+_RESOLVED_ALWAYS = (
+    "tensor_parallel_size",
+    "dtype",
+    "max_model_len",
+    "gpu_memory_utilization",
+    "trust_remote_code",
+)
+_RESOLVED_WHEN_SET = ("enforce_eager", "enable_expert_parallel", "quantization")
+
+
+def config_path(name: str) -> str:
+    return f"{FOLDER}/{name}.yaml"
+
+
+def config_text(facts: Facts, consumer: Consumer) -> str | None:
+    """The file, or None when there is no accuracy run to take values from."""
+    if facts.accuracy is None or facts.source.name is None or facts.num_fewshot is None:
+        return None
+    accuracy = facts.accuracy.map("accuracy")
+    options = _serve_options(facts.accuracy.map("resolved"), consumer)
+    parts: list[dict[str, Any]] = [
+        {"model_name": facts.source.name, consumer.type_key: model_type(facts), "hardware": facts.hardware},
+        {consumer.section: options} if consumer.section else options,
+        {"tasks": [_task(task) for task in accuracy["tasks"]]},
+        {"num_fewshot": facts.num_fewshot} | _run_options(accuracy, facts.multimodal),
+    ]
+    return "\n".join(
+        yaml.safe_dump(part, sort_keys=False, width=1000, allow_unicode=True) for part in parts if part
+    )
+
+
+def model_type(facts: Facts) -> str:
+    """``vllm`` or ``vllm-vlm``, the names that lm_eval has for the model."""
+    return "vllm-vlm" if facts.multimodal else "vllm"
+
+
+def _serve_options(resolved: dict[str, Any], consumer: Consumer) -> dict[str, Any]:
+    chosen = {key: resolved.get(key) for key in _RESOLVED_ALWAYS if resolved.get(key) is not None}
+    chosen |= {key: resolved[key] for key in _RESOLVED_WHEN_SET if resolved.get(key)}
+    return {key: value for key, value in chosen.items() if key in consumer.options}
+
+
+def _task(task: dict[str, Any]) -> dict[str, Any]:
+    metrics = [{"name": str(m["name"]), "value": round(float(m["value"]), 4)} for m in task["metrics"]]
+    return {"name": str(task["name"]), "metrics": metrics}
+
+
+def _run_options(accuracy: dict[str, Any], multimodal: bool) -> dict[str, Any]:
+    """How the evaluation asked. What it did not do is written too: the reader takes what is missing for done.
+
+    A multimodal model is asked in chats in any case; whether the template was applied is then not told.
+    """
+    first = mapping(accuracy["tasks"][0])
+    found = {key: first.get(key, accuracy.get(key)) for key in (*_CHAT, "batch_size", "limit")}
+    if not multimodal:
+        found |= {key: bool(found[key]) for key in _CHAT}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,161 @@
+"""Putting a tutorial where its readers find it: nav, titles, index; each edit changes nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+import yaml
+
+from npu_upgrade.errors import BadInput
+
+_PAGE = "tutorials/models/"
+_WIDTH = 120
+
+
+def in_nav(text: str, name: str, title: str, old: str | None = None) -> str:
+    """``mkdocs.yml`` with the page in its nav: behind the last tutorial, or in a section of its own.
+
+    ``old`` is the title that this command wrote before: an entry that still has it gets the new one.
+    """
+    page = f"{_PAGE}{name}.md"
+    if page in nav_pages(text):
+        return _renamed(text, f"- {_quoted(old)}: {page}\n", f"- {_quoted(title)}: {page}\n") if old else text
+    lines = text.splitlines(keepends=True)
+    start = next((n for n, line in enumerate(lines) if re.match(r"nav:\s*(#.*)?$", line)), None)
+    if start is None:
+        raise _unreadable("mkdocs.yml has no nav", "a nav in block form, one page on a line")
+    end = next((n for n in range(start + 1, len(lines)) if re.match(r"[^\s#-]", lines[n])), len(lines))
+    while end > start + 1 and not re.match(r"\s*-", lines[end - 1]):
+        end -= 1
+    siblings = [n for n in range(start, end) if re.search(rf"-\s.*\b{_PAGE}[^/]+\.md\s*$", lines[n])]
+    if siblings:
+        indent, titled = _style(lines[siblings[-1]])
+        new = [f"{indent}- {f'{_quoted(title)}: ' if titled else ''}{page}\n"]
+        at = siblings[-1] + 1
+    else:
+        indent = next(
+            (_style(lines[n])[0] for n in range(start + 1, end) if re.match(r"\s*-", lines[n])), "  "
+        )
+        inner = f"{indent}    - "
+        new = [
+            f"{indent}- Model tutorials:\n",
+            f"{inner}{_PAGE}index.md\n",
+            f"{inner}{_quoted(title)}: {page}\n",
+        ]
+        at = end
+    changed = "".join([*lines[:at], *new, *lines[at:]])
+    if page not in nav_pages(changed):
+        raise _unreadable(
+            "the nav of mkdocs.yml is not in a form that a line can be added to", "one page on a line"
+        )
+    return changed
+
+
+def nav_pages(text: str) -> set[str]:
+    """All pages that a ``mkdocs.yml`` names in its nav."""
+    try:
+        loaded = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise _unreadable(f"mkdocs.yml does not parse: {' '.join(str(error).split())}", "YAML") from error
+    return set(_leaves(loaded.get("nav") if isinstance(loaded, dict) else None))
+
+
+def in_titles(text: str, name: str, title: str, old: str | None = None) -> str:
+    """``nav_titles.py`` with the page's title, behind the last tutorial of a model."""
+    page = f"{_PAGE}{name}.md"
+    try:
+        table = _titles(ast.parse(text))
+    except SyntaxError as error:
+        raise _unreadable(f"nav_titles.py does not parse: {error}", "Python") from error
+    keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+    if page in keys:
+        return _renamed(text, _entry(page, old), _entry(page, title)) if old else text
+    lines = text.splitlines(keepends=True)
+    behind = [n for n, key in enumerate(keys) if isinstance(key, str) and key.startswith(_PAGE)]
+    # of parsed code every end is known; without a tutorial yet, before the closing brace
+    end = (table.values[behind[-1]].end_lineno or 0) if behind else (table.end_lineno or 1) - 1
+    new = _entry(page, title)
+    changed = "".join([*lines[:end], new, *lines[end:]])
+    table = _titles(ast.parse(changed))
+    if page not in [key.value for key in table.keys if isinstance(key, ast.Constant)]:
+        raise _unreadable(
+            "the TITLES of nav_titles.py are not in a form that a line can be added to", "one entry on a line"
+        )
+    return changed
+
+
+def in_index(text: str, name: str, title: str, old: str | None = None) -> str:
+    """A list in ``index.md`` with an entry for the page."""
+    entry = f"- [{title}]({name}.md)\n"
+    if re.search(rf"\]\({re.escape(name)}\.md\)", text):
+        return _renamed(text, f"- [{old}]({name}.md)\n", entry) if old else text
+    lines = text.splitlines(keepends=True)
+    items = [n for n, line in enumerate(lines) if re.match(r"- \[.*\]\([^)]+\.md\)\s*$", line)]
+    if items:
+        return "".join([*lines[: items[-1] + 1], entry, *lines[items[-1] + 1 :]])
+    return text.rstrip("\n") + f"\n\n{entry}"
+
+
+def in_toctree(text: str, name: str) -> str:
+    """``index.md`` of the older form with the page in its toctree."""
+    tree = re.search(r"^(:{3,}|`{3,})\{toctree\}\n(.*?)^\1\s*$", text, re.MULTILINE | re.DOTALL)
+    if tree is None:
+        raise _unreadable("index.md of the model tutorials has no toctree", "a {toctree} directive")
+    if re.search(rf"^{re.escape(name)}(\.md)?\s*$", tree[2], re.MULTILINE):
+        return text
+    return f"{text[: tree.end(2)]}{name}.md\n{text[tree.end(2) :]}"
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    return text.replace(old, new, 1)
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes the tags of MkDocs for what they are worth here: nothing."""
+
+
+_Loader.add_multi_constructor("", lambda loader, suffix, node: None)
+
+
+def _leaves(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else []
+    return [leaf for part in inner for leaf in _leaves(part)]
+
+
+def _style(line: str) -> tuple[str, bool]:
+    """The indentation of a nav entry, and whether it has a title."""
+    return line[: len(line) - len(line.lstrip())], bool(re.search(r"-\s+[^:]+:\s", line))
+
+
+def _quoted(title: str) -> str:
+    return title if re.fullmatch(r"[A-Za-z][\w .()+-]*", title) else json.dumps(title, ensure_ascii=False)
+
+
+def _titles(module: ast.Module) -> ast.Dict:
+    for node in module.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        named = any(isinstance(target, ast.Name) and target.id == "TITLES" for target in targets)
+        if named and isinstance(node.value, ast.Dict):
+            return node.value
+    raise _unreadable("nav_titles.py has no TITLES", "a dict of that name at the top level")
+
+
+def _entry(page: str, title: str) -> str:
+    shown = json.dumps(title, ensure_ascii=False)
+    one = f'    "{page}": {{"en": {shown}, "zh": {shown}}},\n'
+    if len(one) <= _WIDTH:
+        return one
+    return f'    "{page}": {{\n        "en": {shown},\n        "zh": {shown},\n    }},\n'
+
+
+def _unreadable(what: str, expected: str) -> BadInput:
+    return BadInput(
+        what, expected=expected, try_="register the page by hand, then run the same command again"
+    )

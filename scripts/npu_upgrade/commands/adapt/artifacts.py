@@ -1,0 +1,171 @@
+"""Write what a model's adaptation leaves for others: accuracy config, tutorial with its entries, reports.
+
+Every figure comes from a run that the evidence store can vouch for; what no run measured is a visible gap
+with the command that fills it. In the tree (--tree): tests/e2e/models/configs/NAME.yaml, the tutorial, and
+its entries in nav, titles, index and support matrix, in the form the tree has. Beside it (--out): analysis
+report and runbook in Chinese, and a comment for the issue. A second run changes only what it generated:
+edits of people are merged, or the run is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
+from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.gaps import Gap
+from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder
+from npu_upgrade.artifacts.tree_form import form_of
+from npu_upgrade.commands.adapt.deliverable_arguments import (
+    add_identity_arguments,
+    add_root_arguments,
+    gathered,
+    roots_of,
+)
+from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.deliver.job import find_workspace
+from npu_upgrade.files import write_together
+from npu_upgrade.verdict import Result, Verdict
+
+HELP = "write accuracy config, tutorial and reports of a model from its evidence"
+EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
+  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend
+  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend --check
+  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the model as the gates were given it, or its name")
+    parser.add_argument(
+        "--tree", type=Path, required=True, metavar="DIR", help="the checkout that gets config and tutorial"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where the reports go (default: in the workspace)"
+    )
+    add_identity_arguments(parser)
+    add_root_arguments(parser)
+    parser.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="leave this generated file as it is (repeatable)",
+    )
+    parser.add_argument(
+        "--replace",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="generate this file anew although it was not written here; git must have its text",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; FAIL on a gap or a file out of date"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="write nothing; show the differences")
+    add_workspace_argument(parser)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS when everything is written; with --check FAIL for a gap or a file that is not up to date."""
+    workspace = args.workspace or find_workspace(Path.cwd())
+    form = form_of(args.tree)
+    roots = roots_of(args)
+    facts = gathered(args, workspace, roots)
+    folder = model_folder(workspace, facts.name)
+    state = load_state(folder)
+    state.model, state.source = facts.model, asdict(facts.source)
+    choices = Choices(tuple(args.keep), tuple(args.replace))
+    changes = [one for root in roots for one in root.changed()] if roots else None
+    bundle = make_bundle(facts, form, state.of(args.tree), choices, changes)
+    out = args.out or folder
+    data = _data(bundle, facts, out)
+    if args.check:
+        return _checked(args, bundle, facts, data)
+    if args.dry_run:
+        text = bundle.diff() + "".join(f"\n--- {name} ---\n{text}" for name, text in bundle.reports.items())
+        return Result(Verdict.PASS, f"would change {_files(bundle)}{_gaps(facts)}", data, text, _again(args))
+    make_model_folder(workspace, facts.name)
+    files = {args.tree / path: text for path, text in bundle.changed.items()}
+    files |= {out / name: text for name, text in bundle.reports.items()}
+    write_together(files | {state.path: state.text(args.tree, bundle.written)})
+    step = _filling(args, facts.gaps[0]) if facts.gaps else _again(args, "--check")
+    return Result(
+        Verdict.PASS, f"{_files(bundle)} changed{_gaps(facts)}", data, _listing(bundle, facts), step
+    )
+
+
+def _checked(args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[str, Any]) -> Result:
+    stale = sorted(bundle.changed)
+    text = _listing(bundle, facts)
+    if facts.gaps:
+        return Result(
+            Verdict.FAIL,
+            f"{len(facts.gaps)} gaps: {', '.join(g.id for g in facts.gaps)}",
+            data,
+            text,
+            _filling(args, facts.gaps[0]),
+        )
+    if stale:
+        summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
+        return Result(Verdict.FAIL, summary, data, text, _again(args))
+    return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
+
+
+def _filling(args: argparse.Namespace, gap: Gap) -> str:
+    """The command that fills a gap, in this workspace and for this tree."""
+    if gap.id == "hf-id":
+        return _again(args, "--hf-id", "ORG/NAME")
+    return gap.command + (f" --workspace {shlex.quote(str(args.workspace))}" if args.workspace else "")
+
+
+def _data(bundle: Bundle, facts: Facts, out: Path) -> dict[str, Any]:
+    return {
+        "name": facts.name,
+        "form": bundle.form.kind,
+        "label": facts.label,
+        "files": sorted(bundle.files),
+        "changed": sorted(bundle.changed),
+        "reports": [str(out / name) for name in bundle.reports],
+        "gaps": [gap.as_json() for gap in facts.gaps],
+        "runs": [run.id for run in facts.runs],
+    }
+
+
+def _listing(bundle: Bundle, facts: Facts) -> str:
+    lines = [
+        f"  {'changed' if path in bundle.changed else 'same   '}  {path}" for path in sorted(bundle.files)
+    ]
+    lines += [f"  gap      {gap.id}: {gap.what}\n           {gap.command}" for gap in facts.gaps]
+    return "\n".join(lines)
+
+
+def _files(bundle: Bundle) -> str:
+    return f"{len(bundle.changed)} of {len(bundle.files)} files in the tree"
+
+
+def _gaps(facts: Facts) -> str:
+    return f"; {len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}" if facts.gaps else ""
+
+
+def _again(args: argparse.Namespace, *more: str) -> str:
+    words = ["adapt.py", "artifacts", args.model, "--tree", str(args.tree)]
+    for option in (
+        "name",
+        "hf_id",
+        "unpublished",
+        "out",
+        "vllm",
+        "vllm_base",
+        "ascend",
+        "ascend_base",
+        "workspace",
+    ):
+        value = getattr(args, option)
+        words += [f"--{option.replace('_', '-')}", str(value)] if value else []
+    for option in ("keep", "replace"):
+        words += [word for value in getattr(args, option) for word in (f"--{option}", value)]
+    return shlex.join([*words, *more])

@@ -1,0 +1,64 @@
+"""The options of commands about one model's deliverables, and what they name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from npu_upgrade.artifacts.facts import Facts, gather
+from npu_upgrade.artifacts.naming import Source, check_id, check_name, check_place
+from npu_upgrade.artifacts.state import load_state, model_folder
+from npu_upgrade.commands.adapt.model_arguments import ROOTS, plain_name
+from npu_upgrade.deliver.adapted.roots import Root, open_root
+from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.store import workspace_store
+
+
+def add_identity_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--name`` and ``--hf-id``."""
+    parser.add_argument("--name", help="what its files are called (default: the last part of MODEL)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--hf-id", metavar="ORG/NAME", help="where the weights are published, when MODEL is a folder"
+    )
+    where.add_argument(
+        "--unpublished",
+        metavar="PATH",
+        help="the weights are published nowhere: what config and page call them",
+    )
+
+
+def add_root_arguments(parser: argparse.ArgumentParser) -> None:
+    """The implementation roots, and the commits their changes are counted from."""
+    for option, project in (("--vllm", "vLLM"), ("--ascend", "vllm-ascend")):
+        parser.add_argument(
+            option,
+            type=Path,
+            metavar="DIR",
+            help=f"the checkout of {project} with the work (default: {ROOTS[option[2:]]} when it is one)",
+        )
+        parser.add_argument(
+            f"{option}-base", metavar="REF", help="the commit its changes are counted from (default: HEAD)"
+        )
+
+
+def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Facts:
+    """What the evidence of the named model says, of the code in ``roots`` when there are any."""
+    name = check_name(args.name) if args.name else None
+    source = Source(check_id(args.hf_id) if args.hf_id else None, check_place(args.unpublished))
+    # under the checkpoint's own name, whatever its files are to be called
+    own = plain_name(args.model.rstrip("/").rpartition("/")[2])
+    analysis = model_folder(workspace, own) / "analysis.json"
+    if source.name is None:  # as it was said the last time
+        known = load_state(model_folder(workspace, name or own)).source
+        source = Source(known.get("hf_id"), known.get("place"))
+    code = judged({root.package.name: root.package for root in roots})[0].files if roots else None
+    return gather(workspace_store(workspace), args.model, analysis, name, source, code)
+
+
+def roots_of(args: argparse.Namespace) -> list[Root]:
+    """The implementation roots that were given, else those that are at their usual places."""
+    usual = {name: root for name, root in ROOTS.items() if (root / ".git").exists()}
+    vllm, ascend = args.vllm or usual.get("vllm"), args.ascend or usual.get("ascend")
+    named = (("vllm", vllm, args.vllm_base), ("vllm-ascend", ascend, args.ascend_base))
+    return [open_root(project, path, base) for project, path, base in named if path]

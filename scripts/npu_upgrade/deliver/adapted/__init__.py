@@ -1,0 +1,1 @@
+"""The delivery of an adapted model: changes of the implementation roots, as one commit elsewhere."""

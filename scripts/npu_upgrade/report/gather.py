@@ -1,0 +1,187 @@
+"""Everything the page shows of a job, read from its files; what is missing or damaged is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.deliver import chain
+from npu_upgrade.deliver.advice import describe, look
+from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.job import Job
+from npu_upgrade.deliver.pins import short_pin
+from npu_upgrade.errors import UpgradeError
+from npu_upgrade.files import read_object
+from npu_upgrade.guide.ask import root_of
+from npu_upgrade.guide.conflicts import BY_HAND
+from npu_upgrade.guide.journal import Journal
+from npu_upgrade.guide.steer import next_step
+from npu_upgrade.paths import WORKSPACE_DIR
+from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.report.sides import compare
+from npu_upgrade.upgrade.conflict_text import answers, split_lines
+
+MOST_ROWS = 300
+MOST_TEXT = 3000
+MOST_DIFF_ROWS = 6000  # on the whole page
+PAIRS = (
+    ("base", "theirs", "what vllm-ascend changed"),
+    ("ours", "result", "what became of vllm-omni's"),
+    ("theirs", "result", "vllm-ascend's beside the result"),
+)
+
+
+def gather(job: Job) -> dict[str, Any]:
+    """The data of the page: plain lists and dictionaries of text and numbers."""
+    outlook = look(job)
+    plan = read_object(Path(job.out or job.folder) / "plan.json")
+    standing = {record.id for record in outlook.standing}
+    records = chain.load(job.folder).records
+    return {
+        "job": job,
+        "versions": _versions(job, plan),
+        "next": _next(job),
+        "broken": outlook.broken,
+        "steps": [(name, describe(step), step) for name, step in job.steps.items()],
+        "timeline": _timeline(job, records, standing),
+        "methods": _methods(job, plan),
+        "items": _bounded(_rows(plan, "items")),
+        "audit": _audit(job),
+        "port": _port(job),
+        "emulate": _emulated(job),
+        "runs": _bounded(_runs(job.workspace)),
+        "skipped": job.skipped,
+    }
+
+
+def _versions(job: Job, plan: dict[str, Any]) -> list[tuple[str, str]]:
+    known = plan.get("versions") or {
+        role: (source or {}).get("identity") for role, source in job.inputs.items()
+    }
+    names = (("vllm-omni", "omni"), ("copied from vllm-ascend", "base"), ("to vllm-ascend", "ascend"))
+    pins: list[tuple[str, dict[str, Any]]] = [(name, known.get(role) or {}) for name, role in names]
+    return [(name, f"{short_pin(pin)} {pin.get('spec', '')}") for name, pin in pins if pin]
+
+
+def _next(job: Job) -> dict[str, Any]:
+    try:
+        step = next_step(job)
+    except UpgradeError as error:
+        return {"why": error.what, "command": error.try_, "stop": None}
+    return {"why": step.why, "command": step.command, "stop": step.stop}
+
+
+def _timeline(job: Job, records: list[Record], standing: set[str]) -> list[dict[str, Any]]:
+    """Gates and answers in the order they happened."""
+    rows = [
+        {
+            "at": record.started,
+            "what": record.gate,
+            "label": record.label,
+            "verdict": record.verdict,
+            "seconds": record.seconds,
+            "said": record.summary,
+            "stands": record.id in standing,
+            "id": record.id[:12],
+        }
+        for record in records
+    ]
+    for entry in Journal(job.folder).entries():
+        said = " ".join(filter(None, (entry["id"], entry.get("how", ""), entry.get("note", ""))))
+        rows.append({"at": entry["at"], "what": entry["kind"], "said": said[:MOST_TEXT]})
+    return _bounded(sorted(rows, key=lambda row: row["at"]))
+
+
+def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """The merged methods with their comparisons, until the page has enough rows."""
+    texts = {
+        (one.get("path"), one.get("name")): one
+        for one in _rows(read_object(job.folder / "methods.json"), "methods")
+    }
+    found, rows = [], 0
+    for method in _rows(plan, "methods"):
+        sides = dict(texts.get((method.get("path"), method.get("name")), {}))
+        sides["result"] = _result(root_of(job) / str(method.get("path")), str(method.get("name")))
+        pairs = []
+        for left, right, title in PAIRS:
+            if sides.get(left) and sides.get(right) and rows < MOST_DIFF_ROWS:
+                compared = compare(sides[left], sides[right])
+                rows += len(compared.rows)
+                pairs.append({"left": left, "right": right, "title": title, "sides": compared})
+        found.append(method | {"pairs": pairs, "cut": rows >= MOST_DIFF_ROWS, "by_hand": BY_HAND})
+    return found
+
+
+def _result(file: Path, name: str) -> str:
+    """A method as it stands now, conflict markers included; empty where it cannot be told."""
+    try:
+        text = file.read_text("utf-8")
+        reading = answers(text)[0]
+        unit = parse_module(reading.text).units[name]
+    except (OSError, SyntaxError, ValueError, KeyError, UpgradeError):
+        return ""
+    first, last = reading.rows[unit.start], reading.rows[unit.end - 1]
+    return "".join(split_lines(text)[first : last + 1]).rstrip("\n")
+
+
+def _audit(job: Job) -> dict[str, Any]:
+    audit = read_object(job.folder / "audit.json")
+    findings = sorted(
+        _rows(audit, "findings"),
+        key=lambda one: (
+            ("NEW", "WAIVED", "LAG").index(one.get("state"))
+            if one.get("state") in ("NEW", "WAIVED", "LAG")
+            else 3
+        ),
+    )
+    return audit | {"findings": _bounded(findings), "all": len(findings)}
+
+
+def _port(job: Job) -> dict[str, Any]:
+    port = read_object(job.folder / "port.json")
+    how = {entry["id"]: entry["how"] for entry in Journal(job.folder).active()}
+    hunks = [one | {"answer": how.get(str(one.get("id")), "")} for one in _rows(port, "hunks")]
+    return port | {"hunks": _bounded(hunks)}
+
+
+def _emulated(job: Job) -> dict[str, Any]:
+    emulate = read_object(job.folder / "emulate.json")
+    names = ("runs", "hardware_or_review_only")
+    return emulate | {name: _bounded(_rows(emulate, name)) for name in names}
+
+
+def _rows(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of a list; a page can be made of a file that another version wrote."""
+    rows = value.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _runs(workspace: Path) -> list[dict[str, Any]]:
+    """The runs of servers in the workspace, newest first, as each run's folder tells."""
+    folder = workspace / WORKSPACE_DIR / "evidence" / "runs"
+    found = []
+    for path in sorted(folder.glob("*/verdict.json"), reverse=True) if folder.is_dir() else ():
+        said, result = read_object(path), read_object(path.with_name("result.json"))
+        found.append(
+            {"id": path.parent.name, "result": result}
+            | {
+                key: said.get(key) or result.get(key)
+                for key in ("gate", "label", "verdict", "summary", "started")
+            }
+        )
+    return found
+
+
+def _bounded(rows: list[Any]) -> list[Any]:
+    return [_short(row) for row in rows[:MOST_ROWS]]
+
+
+def _short(value: Any) -> Any:
+    """A value with its long texts cut."""
+    if isinstance(value, str):
+        return (
+            value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]} ... ({len(value) - MOST_TEXT} more)"
+        )
+    if isinstance(value, dict):
+        return {key: _short(one) for key, one in value.items()}
+    return [_short(one) for one in value[:MOST_ROWS]] if isinstance(value, list) else value

@@ -1,0 +1,42 @@
+"""Renders the page from its template; whatever files hold is text in it, never markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+
+from npu_upgrade.deliver.job import Job
+from npu_upgrade.deliver.surroundings import utc_now
+from npu_upgrade.report.gather import MOST_ROWS, gather
+
+
+def render(job: Job) -> str:
+    """The page of a job."""
+    return _template().render(made=utc_now(), most=MOST_ROWS, **gather(job))
+
+
+def _template() -> Any:
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["printable"] = printable
+    environment.finalize = lambda value: printable(value) if isinstance(value, str) else value
+    return environment.get_template("page.html.j2")
+
+
+def printable(text: str) -> str:
+    """``text`` without what an HTML page may not hold: control characters and lone surrogates."""
+    if hasattr(text, "__html__"):
+        return text
+    return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _allowed(code: int) -> bool:
+    if code < 32:
+        return code in (9, 10, 13)
+    return not (
+        127 <= code < 160 or 0xD800 <= code < 0xE000 or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE
+    )

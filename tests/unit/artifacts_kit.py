@@ -1,0 +1,199 @@
+"""Evidence of a model as the gates leave it, and trees to write deliverables into."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_upgrade import cli
+from npu_upgrade.deliver.subject import Subject
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.verdict import Verdict
+
+HF_ID = "Qwen/Qwen3-8B"
+NAME = "Qwen3-8B"
+CODE = Subject({"vllm": "a" * 64, "vllm_ascend": "b" * 64})
+COMMANDS = ["adapt.artifacts", "adapt.deliver"]
+NPU = {"kind": "npu", "name": "Ascend 910B3", "count": 1}
+FEATURES = [
+    {
+        "feature": "graph",
+        "status": "verified",
+        "requested": "",
+        "resolved": "cudagraph_mode=FULL_AND_PIECEWISE",
+        "evidence": "server.log:1: replay",
+        "why": "a replay was logged after a request",
+    },
+    *(
+        {"feature": name, "status": "not applicable", "why": "the model has no experts"}
+        for name in ("expert_parallel", "flashcomm1")
+    ),
+    {"feature": "mtp", "status": "checkpoint missing", "why": "the index names no MTP weights"},
+    {"feature": "multimodal", "status": "not applicable", "why": "text only"},
+]
+ACCURACY = {
+    "tasks": [
+        {
+            "name": "gsm8k",
+            "num_fewshot": 5,
+            "limit": None,
+            "apply_chat_template": False,
+            "fewshot_as_multiturn": False,
+            "metrics": [
+                {"name": "exact_match,strict-match", "value": 0.8312345},
+                {"name": "exact_match,flexible-extract", "value": 0.82},
+            ],
+        }
+    ],
+    "tool": "lm_eval 0.4.9",
+}
+CAPACITY = [
+    {
+        "max_model_len": 131072,
+        "max_num_seqs": 16,
+        "state": "PASS",
+        "theoretical_max_model_len": 131072,
+        "practical_max_model_len": 131072,
+        "kv_cache_tokens": 400000,
+    }
+]
+
+
+def result(gate: str, label: str, **changes: Any) -> dict[str, Any]:
+    """The ``result.json`` of one run."""
+    real = label.endswith("real")
+    return {
+        "schema": "npu-upgrade/serve/1",
+        "gate": gate,
+        "model": HF_ID,
+        "model_name": NAME,
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_digest": "c" * 64,
+        "load_format": "real" if real else "dummy",
+        "label": label,
+        "mode": "plain",
+        "device": NPU if label.startswith("NPU") else {"kind": "cpu", "name": "", "count": 1},
+        "serve_arguments": ["--max-model-len", "4096", "--enforce-eager"],
+        "environment": {"HCCL_OP_EXPANSION_MODE": "AIV"},
+        "resolved": {
+            "architecture": "Qwen3ForCausalLM",
+            "tensor_parallel_size": 2,
+            "dtype": "bfloat16",
+            "max_model_len": 4096,
+            "max_num_seqs": 16,
+            "enforce_eager": True,
+            "quantization": None,
+            "gpu_memory_utilization": 0.9,
+            "enable_expert_parallel": False,
+            "trust_remote_code": False,
+            "is_multimodal": False,
+        },
+        "versions": {"vllm": "0.30.0", "vllm-ascend": "0.30.0rc2"},
+        "imports": {"vllm": "/site/vllm/__init__.py"},
+        "phases": [{"name": "load", "seconds": 12.1}],
+        "ready_seconds": 31.0,
+        "checks": [
+            {"name": "models", "state": "PASS", "why": "200"},
+            {
+                "name": "chat",
+                "state": "PASS",
+                "why": "ok",
+                "prompt": "Say 'hi' | now",
+                "answer": "{{ hi }}\n```",
+            },
+        ],
+        "kv_cache": {"tokens": 12345, "max_concurrency": 3.0},
+        "features": [],
+        "capacity": [],
+        "ladder": [],
+        "accuracy": None,
+        "root": None,
+        "verdict": "PASS",
+        "summary": "it served",
+        "started": "2026-11-22T01:00:00Z",
+        "seconds": 61.2,
+    } | changes
+
+
+def add(
+    workspace: Path, gate: str = "serve", label: str = "NPU real", *, code: Subject = CODE, **changes: Any
+) -> Path:
+    """Record one run; returns its folder."""
+    store: Store = workspace_store(workspace)
+    said = result(gate, label, **changes)
+    log = workspace / "log"
+    log.write_text("INFO replay\nERROR it broke\n", "utf-8")
+    run = store.begin(gate, Redactor())
+    run.log("server.log", log)
+    run.json("result.json", said)
+    store.record(
+        run,
+        label=label,
+        verdict=Verdict(said["verdict"]),
+        subject=code,
+        pins={},
+        command=["adapt.py", gate],
+        started=said["started"],
+        seconds=said["seconds"],
+        summary=said["summary"],
+        root=said["root"],
+    )
+    return store.runs / run.id
+
+
+def add_all(workspace: Path, label: str = "NPU real", **changes: Any) -> None:
+    """Every gate passed, the dummy stage first."""
+    add(workspace, "serve", f"{label.split()[0]} dummy", **changes)
+    add(workspace, "serve", label, **changes)
+    add(workspace, "features", label, features=FEATURES, **changes)
+    add(workspace, "capacity", label, capacity=CAPACITY, **changes)
+    add(workspace, "accuracy", label, accuracy=ACCURACY, **changes)
+
+
+def mkdocs_tree(folder: Path) -> Path:
+    """A small tree in the present form."""
+    models = folder / "docs/source/tutorials/models"
+    models.mkdir(parents=True)
+    (models / "index.md").write_text("# Model Tutorials\n\nTutorials.\n", "utf-8")
+    (folder / "mkdocs.yml").write_text(
+        "site_name: x\nplugins:\n  - macros:\n      on_undefined: keep\nmarkdown_extensions:\n"
+        "  - pymdownx.tabbed:\n      alternate_style: true\n"
+        "  - e:\n      generator: !!python/name:no.such.thing\n# the pages\nnav:\n  - index.md\n  - Models:\n"
+        "      - tutorials/models/index.md\n      - tutorials/models/Other.md\n  - faqs.md\n\n"
+        "# ---- more\nextra:\n  a: 1\n",
+        "utf-8",
+    )
+    hooks = folder / "docs/hooks"
+    hooks.mkdir()
+    (hooks / "nav_titles.py").write_text(
+        'TITLES = {\n    "index.md": {"en": "Home", "zh": "首页"},\n'
+        '    "tutorials/models/Other.md": {\n        "en": "Other",\n        "zh": "Other",\n    },\n'
+        '    "z.md": {"en": "Z", "zh": "Z"},\n}\nSECTIONS = {}\n',
+        "utf-8",
+    )
+    matrix = folder / "docs/source/user_guide/support_matrix"
+    matrix.mkdir(parents=True)
+    (matrix / "supported_models.md").write_text(
+        "# Supported Models\n\n## Text-Only Language Models\n\n### Generative Models\n\n"
+        "#### Core Supported Models\n\n"
+        '=== "A2/A3"\n\n    | Model | Support | BF16 | W8A8 | Tensor Parallel | Expert Parallel |'
+        " Fullgraph AclGraph |"
+        " max-model-len | Doc |\n    |---|---|---|---|---|---|---|---|---|\n"
+        "    | Other | ✅ | ✅ | | | | | | [Other](../../tutorials/models/Other.md) |\n\n"
+        "### Pooling Models\n\n| Model | Doc |\n|---|---|\n| Bert | |\n",
+        "utf-8",
+    )
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON of one ``adapt.py`` command."""
+    capsys.readouterr()
+    code = cli.main(
+        "adapt.py", "", [name for name in COMMANDS if name.endswith(arguments[0])], list(arguments)
+    )
+    return code, json.loads(capsys.readouterr().out)

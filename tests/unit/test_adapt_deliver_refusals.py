@@ -1,0 +1,201 @@
+"""What stops the delivery of a model; the checkouts are left as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import artifacts_kit
+import pytest
+from adapt_kit import OPS, PATCH_FILE, World, deliver, make_world
+from artifacts_kit import NAME
+from deliver_support import git, snapshot, write
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return make_world(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def proven(world: World, capsys: pytest.CaptureFixture[str]) -> World:
+    world.prove()
+    world.generate(capsys)
+    return world
+
+
+@pytest.fixture
+def refused(world: World, capsys: pytest.CaptureFixture[str]):
+    """The error of a delivery that is refused and has changed nothing."""
+
+    def call(*options: str) -> str:
+        places = (world.repo, world.vllm, world.ascend)
+        before = [snapshot(place) for place in places]
+        code, result = deliver(world, capsys, *options)
+        assert code == 2, result
+        assert [snapshot(place) for place in places] == before
+        return f"{result['error']} / {result['expected']} / {result['try']}"
+
+    return call
+
+
+def test_no_evidence(world: World, refused) -> None:
+    assert "no evidence of" in refused()
+
+
+def test_dummy_weights_never_sign_off(world: World, refused) -> None:
+    world.serve("NPU dummy")
+    world.serve("CPU dummy")
+    said = refused("--pending-npu", "--open", "serve")
+    assert "no proof with real weights" in said
+    assert "NPU dummy" in said
+
+
+def test_evidence_of_other_code(proven: World, refused) -> None:
+    write(proven.ascend, PATCH_FILE, "PATCHED = 'later'\n")
+    assert "of other code" in refused()
+
+
+def test_a_failed_gate(proven: World, refused) -> None:
+    proven.serve(verdict="FAIL", summary="chat answered 500", gate="features")
+    said = refused()
+    assert "gate features (NPU real) failed" in said
+    assert "chat answered 500" in said
+
+
+def test_real_weights_that_failed_after_they_passed(proven: World, refused) -> None:
+    proven.serve(verdict="FAIL", summary="chat answered 500")
+    assert "gate serve (NPU real) failed" in refused("--pending-npu")
+
+
+def test_tampered_evidence(proven: World, refused) -> None:
+    result = next(proven.workspace.glob(".npu-upgrade/evidence/runs/*serve*/result.json"))
+    result.write_text(result.read_text().replace("31.0", "3.0"))
+    assert "cannot be trusted" in refused()
+
+
+def test_an_edited_ledger(proven: World, refused) -> None:
+    ledger = proven.workspace / ".npu-upgrade/evidence/evidence.jsonl"
+    ledger.write_text(ledger.read_text().replace('"verdict":"PASS"', '"verdict":"FAIL"', 1))
+    assert "cannot be trusted" in refused()
+
+
+def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
+    for gate in ("serve", "features", "capacity"):
+        more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
+        world.serve(gate=gate, **{key: value for key, value in more.items() if key == gate})
+    world.generate(capsys)
+    assert "--open accuracy" in refused()
+    assert "there is no gap 'acuracy'" in refused("--open", "acuracy")
+    code, result = deliver(world, capsys, "--open", "accuracy")
+    assert code == 0, result
+    assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()
+
+
+def test_documents_that_are_not_there_or_not_up_to_date(world: World, refused, capsys) -> None:
+    world.prove()
+    assert "nothing was generated" in refused()
+    world.generate(capsys)
+    world.serve(ready_seconds=99.0)
+    assert f"not as the evidence says: docs/source/tutorials/models/{NAME}.md" in refused()
+
+
+@pytest.mark.parametrize("place", ["repo", "ascend", "vllm"])
+def test_changes_that_nobody_named(proven: World, refused, capsys, place: str) -> None:
+    root = getattr(proven, place)
+    write(root, "notes.txt", "mine\n")
+    assert "nobody named: notes.txt" in refused()
+    code, result = deliver(proven, capsys, "--leave", "notes.txt")
+    assert code == 0, result
+    assert "notes.txt" not in proven.committed()
+    assert (root / "notes.txt").read_text() == "mine\n"
+
+
+def test_planned_files_need_no_naming(proven: World, capsys) -> None:
+    plan = proven.workspace / ".npu-upgrade/adapt" / NAME / "plan.json"
+    files = [{"root": "ascend", "path": "vllm_ascend/patch"}, {"root": "ascend", "path": OPS}]
+    plan.write_text(json.dumps({"steps": [{"name": "backend", "files": files}]}))
+    given = ("--repo", str(proven.repo), "--ascend", str(proven.ascend), "--workspace", str(proven.workspace))
+    code, result = artifacts_kit.run(capsys, "deliver", artifacts_kit.HF_ID, *given)
+    assert code == 0, result
+    assert {PATCH_FILE, OPS} <= set(proven.committed())
+
+
+def test_code_that_was_judged_cannot_stay_out(proven: World, refused) -> None:
+    assert "the gates judged vllm-ascend with it" in refused("--leave", PATCH_FILE)
+
+
+def test_code_that_no_gate_judged(proven: World, refused) -> None:
+    write(proven.repo, "vllm_ascend/other.py", "OTHER = 1\n")
+    assert "vllm_ascend/other.py is changed in" in refused()
+
+
+def test_a_file_changed_in_both_places(proven: World, refused) -> None:
+    write(proven.repo, OPS, (proven.repo / OPS).read_text() + "mine = 1\n")
+    assert "has changes in" in refused()
+
+
+def test_a_dirty_index(proven: World, refused) -> None:
+    write(proven.repo, "other.txt", "x\n")
+    git(proven.repo, "add", "other.txt")
+    assert "other changes are staged" in refused("--leave", "other.txt")
+
+
+def test_a_detached_head(proven: World, refused) -> None:
+    git(proven.repo, "switch", "-q", "--detach")
+    assert f"git switch -c adapt-{NAME}" in refused()
+
+
+def test_the_default_branch(proven: World, refused) -> None:
+    git(proven.repo, "switch", "-q", "main")
+    assert "default branch main" in refused()
+
+
+def test_nobody_who_commits(proven: World, refused) -> None:
+    git(proven.repo, "config", "--unset", "user.email")
+    assert "who commits" in refused()
+
+
+def test_a_root_that_is_another_project(proven: World, capsys) -> None:
+    given = ("--repo", str(proven.repo), "--ascend", str(proven.vllm), "--workspace", str(proven.workspace))
+    code, result = artifacts_kit.run(capsys, "deliver", artifacts_kit.HF_ID, *given)
+    assert code == 2
+    assert "no checkout of vllm-ascend" in result["error"]
+    assert "--ascend DIR" in result["try"]
+
+
+def test_a_base_that_is_not_there(proven: World, refused) -> None:
+    assert "has no commit nowhere" in refused("--ascend-base", "nowhere")
+
+
+def test_work_that_is_committed_in_its_root(proven: World, refused, capsys) -> None:
+    git(proven.ascend, "add", ".")
+    git(proven.ascend, "commit", "-q", "-m", "work")
+    code, result = deliver(proven, capsys, "--ascend-base", "HEAD^")
+    assert code == 0, result
+    assert {PATCH_FILE, OPS} <= set(proven.committed())
+
+
+def test_a_broken_file(world: World, refused, capsys) -> None:
+    write(world.ascend, PATCH_FILE, "def broken(:\n")
+    world.prove()
+    world.generate(capsys)
+    assert "does not parse" in refused()
+    write(world.ascend, PATCH_FILE, "<<<<<<< ours\n=======\n>>>>>>> theirs\n")
+    world.prove()
+    world.generate(capsys)
+    assert "conflict marker" in refused()
+
+
+def test_a_title_against_the_rule(proven: World, refused) -> None:
+    said = refused("--title", "Support it")
+    assert f"[Feature] Support {NAME}" in said
+
+
+def test_a_patch_does_not_replace_a_file_of_somebody_else(proven: World, refused, capsys, tmp_path) -> None:
+    mine = proven.repo.parent / f"{NAME}-vllm.patch"
+    mine.write_text("my own notes\n")
+    assert "not a patch that was exported" in refused()
+    assert mine.read_text() == "my own notes\n"
+    assert deliver(proven, capsys, "--patch-dir", str(tmp_path / "patches"))[0] == 0
+    assert (tmp_path / "patches" / mine.name).is_file()

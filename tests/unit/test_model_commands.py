@@ -1,0 +1,183 @@
+"""adapt.py analyze and adapt.py plan as a user runs them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import model_kit as kit
+import pytest
+
+from npu_upgrade import cli
+
+COMMANDS = ["adapt.analyze", "adapt.plan"]
+NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}
+SHAPES = {name.replace("self_attn", "attention"): shape for name, shape in kit.llama_shapes().items()}
+
+
+@pytest.fixture
+def adapt(tmp_path, capsys, monkeypatch):
+    """Runs a subcommand in a workspace; returns its exit code and its JSON."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    monkeypatch.chdir(workspace)
+
+    def run(*argv):
+        capsys.readouterr()
+        output = tmp_path / "result.json"
+        code = cli.main(
+            "adapt.py", "", COMMANDS, [*map(str, argv), "--output", str(output), "--format", "json"]
+        )
+        shown = json.loads(capsys.readouterr().out)
+        return code, json.loads(output.read_text()) if code in (0, 1, 4) else shown
+
+    return run
+
+
+def test_a_sound_checkpoint_passes_and_is_kept(adapt, tmp_path):
+    code, value = adapt("analyze", kit.checkpoint(tmp_path / "Tiny-1B"))
+    assert (code, value["verdict"]) == (0, "PASS")
+    kept = json.loads(Path(".npu-upgrade/adapt/Tiny-1B/analysis.json").read_text())
+    assert kept["properties"] == value["properties"]
+    assert value["properties"]["architecture"] == "LlamaForCausalLM"
+    assert value["serving"]["by"] == "native"
+    assert value["next"].startswith("adapt.py plan")
+    assert "torch" not in sys.modules
+
+
+def test_a_corrupt_shard_fails(adapt, tmp_path):
+    folder = kit.checkpoint(tmp_path / "m")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1])
+    code, value = adapt("analyze", folder)
+    assert (code, value["findings"][0]["kind"]) == (1, "shard-truncated")
+    assert "shard-truncated" in value["summary"]
+    code, value = adapt("plan", folder, "--scaffold", tmp_path / "out")
+    assert code == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_alone_are_inconclusive(adapt, tmp_path):
+    assert adapt("analyze", kit.checkpoint(tmp_path / "m", None))[0] == 4
+
+
+def test_an_unknown_architecture_needs_an_adapter(adapt, tmp_path):
+    code, value = adapt("analyze", kit.checkpoint(tmp_path / "m", NEW, SHAPES))
+    assert (code, value["strategy"]["name"], value["serving"]["by"]) == (0, "native adapter", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "by"),
+    [
+        ("MptForCausalLM", "removed"),
+        ("AXK2ForCausalLM", "transformers"),
+        ("Qwen3Model", "converted"),
+        ("NoSuch", "nobody"),
+    ],
+)
+def test_who_serves(adapt, tmp_path, architecture, by):
+    config = kit.LLAMA | {"architectures": [architecture]}
+    assert adapt("analyze", kit.checkpoint(tmp_path / "m", config))[1]["serving"]["by"] == by
+
+
+@pytest.mark.parametrize("form", ["plugin", "tree"])
+def test_scaffolds_compile_and_name_every_tensor(adapt, tmp_path, form):
+    folder = kit.checkpoint(tmp_path / "m", NEW | {"vision_config": {"depth": 1}}, SHAPES)
+    code, value = adapt("plan", folder, "--scaffold", tmp_path / "out", "--form", form)
+    assert code == 0
+    files = [Path(path) for path in value["scaffold"]]
+    model = next(
+        path
+        for path in files
+        if path.name in ("model.py", "novel_lm.py")
+        and "processors" not in str(path)
+        and "configs" not in str(path)
+    )
+    for path in files:
+        compile(path.read_text(), str(path), "exec") if path.suffix == ".py" else None
+    text = model.read_text()
+    assert {
+        name.replace(".0.", ".*.").replace(".1.", ".*.").replace(".2.", ".*.") for name in SHAPES
+    } == weights_of(text)
+    assert "NotImplementedError" in text
+    assert any("process" in str(path) for path in files)
+    code, again = adapt("plan", folder, "--scaffold", tmp_path / "out", "--form", form)
+    assert (code, "is there already" in again["error"]) == (2, True)
+    assert model.read_text() == text
+
+
+def weights_of(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "WEIGHTS":
+            assert all(isinstance(value, ast.Constant) and value.value is None for value in node.value.values)
+            return {ast.literal_eval(key) for key in node.value.keys}
+    raise AssertionError("no WEIGHTS")
+
+
+def test_names_that_would_break_a_scaffold(adapt, tmp_path):
+    config = NEW | {"architectures": ['X"""; import os; #'], "model_type": 'a"b\nc'}
+    shapes = {'evil"\n.weight': (1, 1), "}}{{.weight": (1, 1)}
+    code, value = adapt(
+        "plan", kit.checkpoint(tmp_path / "m", config, shapes), "--scaffold", tmp_path / "out"
+    )
+    assert code == 0
+    for path in map(Path, value["scaffold"]):
+        if path.suffix == ".py":
+            parsed = ast.parse(path.read_text())
+            imported = [node for node in ast.walk(parsed) if isinstance(node, ast.Import)]
+            assert "os" not in {alias.name for node in imported for alias in node.names}
+
+
+def test_the_plan_names_files_and_order(adapt, tmp_path):
+    code, value = adapt("plan", kit.checkpoint(tmp_path / "m", NEW, SHAPES))
+    assert code == 0
+    assert [step["name"] for step in value["steps"]] == [
+        "adapter",
+        "dummy",
+        "real",
+        "features",
+        "capacity",
+        "artifacts",
+        "deliver",
+    ]
+    paths = {file["path"] for step in value["steps"] for file in step["files"]}
+    assert {"vllm/model_executor/models/novel_lm.py", "vllm/model_executor/models/registry.py"} <= paths
+    assert "tests/e2e/models/configs/m.yaml" in paths
+    reuse = adapt("plan", kit.checkpoint(tmp_path / "known"))[1]
+    assert reuse["steps"][0]["name"] == "dummy"
+
+
+def test_a_hub_id(adapt, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    code, value = adapt("analyze", "someone/some-model")
+    assert (code, value["verdict"]) == (3, "BLOCKED")
+    assert "hf download someone/some-model" in value["try"]
+    root = tmp_path / "hub" / "models--someone--some-model"
+    kit.checkpoint(root / "snapshots" / "abc")
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("abc")
+    code, value = adapt("analyze", "someone/some-model")
+    assert (code, value["name"]) == (0, "some-model")
+
+
+@pytest.mark.parametrize("given", ["nowhere", "/no/such/folder", "", "../x/y/z", "a\0b"])
+def test_a_model_that_is_none(adapt, given):
+    assert adapt("analyze", given)[0] == 2
+
+
+def test_a_file_an_empty_folder_and_wrong_sources(adapt, tmp_path):
+    folder = kit.checkpoint(tmp_path / "m")
+    (tmp_path / "empty").mkdir()
+    assert adapt("analyze", folder / "config.json")[0] == 2
+    assert adapt("analyze", tmp_path / "empty")[0] == 2
+    assert adapt("analyze", folder, "--vllm", tmp_path / "empty")[0] == 2
+    assert adapt("analyze", folder, "--python", tmp_path / "nothing")[0] == 2
+    assert adapt("analyze", folder, "--utilisation", "2")[0] == 2
+
+
+def test_a_model_below_the_models_folder(adapt, tmp_path):
+    kit.checkpoint(tmp_path / "models" / "Tiny")
+    code, value = adapt("analyze", "Tiny", "--models", tmp_path / "models")
+    assert code == 0
+    assert "--models" in value["next"]

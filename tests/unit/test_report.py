@@ -1,0 +1,297 @@
+"""The page of a job: self-contained, in every state, and whatever files hold stays text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import merge_kit
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lineage_kit import git_at
+from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+
+from npu_upgrade.deliver.job import open_job
+from npu_upgrade.report.page import printable, render
+from npu_upgrade.report.sides import MOST_ROWS, compare
+from npu_upgrade.upgrade.layout import RUNNERS
+
+BASE = RUNNERS[0].path
+DAY = "2026-03-02"
+HOSTILE = (
+    "</td></table><script>alert(1)</script><img src=x onerror=alert(2)>"
+    "&amp;'\"{{ 7 * 7 }}{% raw %}\x00\x1b[31m"
+)
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+LOADS = {"script", "link", "img", "iframe", "object", "embed", "video", "audio", "source", "form", "base"}
+
+
+class Page(HTMLParser):
+    """A strict reader: every tag is closed in order, nothing is loaded, no id stands twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        self.wrong += [f"<{tag}> is not closed" for tag in self.open]
+        self.wrong += [
+            f"no {link}" for link in self.links if link.startswith("#") and link[1:] not in self.ids
+        ]
+        self.wrong += [f"id {one} twice" for one in set(self.ids) if self.ids.count(one) > 1]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = dict(attrs)
+        self.wrong += [f"<{tag}> loads something"] if tag in LOADS else []
+        self.wrong += [
+            f"{name} on <{tag}>" for name in names if name.startswith("on") or name in ("src", "srcset")
+        ]
+        self.ids += [names["id"] or ""] if "id" in names else []
+        if tag == "a":
+            self.links.append(names.get("href") or "")
+            self.wrong += (
+                [] if (names.get("href") or "").startswith("#") else [f"a link to {names.get('href')}"]
+            )
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> closes nothing")
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(autouse=True)
+def all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve", "report"])
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = make_world(tmp_path, CONFLICTING)
+    monkeypatch.chdir(made.omni)
+    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
+        git_at(made.omni, DAY, "config", name, value)
+    upgrade("merge", "--omni", f"git:{made.omni}@main", "--ascend", made.target, "--apply", "--branch", "up")
+    return made
+
+
+def page_of(world: World) -> Page:
+    code, data, _ = upgrade("report")
+    assert code == 0
+    page = Page(Path(data["page"]).read_text("utf-8"))
+    assert page.wrong == []
+    return page
+
+
+def test_each_state_of_a_job_has_a_page(world: World) -> None:
+    assert "Nothing has run yet" in page_of(world).text
+    id_ = upgrade("next")[1]["ask"]["id"]
+    upgrade("resolve", id_, "--take", "theirs", "--note", "read both")
+    text = page_of(world).text
+    assert ("read both" in text, "what became of vllm-omni's" in text) == (True, True)
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "left out here")
+    assert "left out here" in page_of(world).text
+    audit(world)
+    upgrade("deliver", "--repo", str(world.omni))
+    assert "the commit is delivered" in page_of(world).text
+
+
+def test_the_sides_of_a_method_stand_beside_each_other(world: World) -> None:
+    page = page_of(world)
+    for text in ("self.record(stats.of(logits))", "self.record(logits.cpu())", "<<<<<<< ", "Omni-new"):
+        assert text in page.text
+
+
+def test_hostile_contents_stay_text(world: World) -> None:
+    job = open_job(world.omni)
+    plan_file = job.folder / "out" / "plan.json"
+    plan = json.loads(plan_file.read_text())
+    plan["items"].append(
+        {
+            "id": HOSTILE,
+            "kind": "x",
+            "title": HOSTILE,
+            "detail": HOSTILE,
+            "path": "",
+            "blocking": True,
+            "state": "open",
+            "note": HOSTILE,
+        }
+    )
+    plan["methods"][0]["name"] = HOSTILE
+    plan_file.write_text(json.dumps(plan))
+    finding = {
+        "key": HOSTILE,
+        "what": HOSTILE,
+        "why": HOSTILE,
+        "state": "NEW",
+        "here": {"path": HOSTILE, "line": 1},
+    }
+    (job.folder / "audit.json").write_text(
+        json.dumps({"verdict": HOSTILE, "summary": HOSTILE, "findings": [finding]})
+    )
+    hunk = {"id": HOSTILE, "tier": 1, "unit": HOSTILE, "path": BASE, "text": HOSTILE}
+    (job.folder / "port.json").write_text(json.dumps({"summary": HOSTILE, "hunks": [hunk]}))
+    run = world.omni / ".npu-upgrade" / "evidence" / "runs" / "20260101T000000Z-serve-00000000"
+    run.mkdir(parents=True)
+    (run / "verdict.json").write_text(
+        json.dumps({"gate": HOSTILE, "label": HOSTILE, "verdict": "FAIL", "summary": HOSTILE})
+    )
+    (run / "result.json").write_text(
+        json.dumps(
+            {"root": {"cause": HOSTILE}, "checks": [{"name": HOSTILE, "state": "FAIL", "why": HOSTILE}]}
+        )
+    )
+    job.skip("emulate", HOSTILE)
+    text = page_of(world).text
+    assert text.count("<script>alert(1)</script>") > 10
+    assert "{{ 7 * 7 }}" in text
+    assert ("\x00" in text, "\x1b" in text) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "name", ["plan.json", "audit.json", "port.json", "methods.json", "answers.jsonl", "evidence.jsonl"]
+)
+@pytest.mark.parametrize("content", ["", "[]", "{", "null", "\udcff"])
+def test_damaged_files_are_left_out(world: World, name: str, content: str) -> None:
+    job = open_job(world.omni)
+    path = job.folder / ("out" if name == "plan.json" else "") / name
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert Page(render(job)).wrong == []
+
+
+def test_the_runs_of_servers_are_shown(world: World) -> None:
+    run = world.omni / ".npu-upgrade" / "evidence" / "runs" / "20260102T000000Z-serve-00000001"
+    run.mkdir(parents=True)
+    said = {"gate": "serve", "label": "CPU real", "verdict": "PASS", "summary": "it served"}
+    result = {
+        "checks": [{"name": "chat", "state": "PASS", "why": "an answer of 12 tokens"}],
+        "features": [{"feature": "expert_parallel", "status": "not applicable", "why": "no experts"}],
+        "capacity": [{"max_model_len": 131072, "max_num_seqs": 16, "state": "PASS"}],
+        "accuracy": {"tasks": [{"name": "gsm8k", "metrics": [{"name": "exact_match", "value": 0.44}]}]},
+        "versions": {"vllm": "0.30.0"},
+        "model_name": "Tiny",
+        "root": None,
+    }
+    (run / "verdict.json").write_text(json.dumps(said))
+    (run / "result.json").write_text(json.dumps(result))
+    text = page_of(world).text
+    for part in (
+        "it served",
+        "an answer of 12 tokens",
+        "not applicable",
+        "131072",
+        "gsm8k",
+        "0.44",
+        "vllm 0.30.0",
+    ):
+        assert part in text
+
+
+STRANGE = (
+    '{"items": [1, "a", {}], "methods": [[], {}], "findings": [null, {}], "hunks": "x", "runs": [{}, 3]}'
+)
+
+
+@pytest.mark.parametrize("name", ["audit.json", "port.json", "methods.json", "emulate.json"])
+def test_files_of_another_version_make_a_page(world: World, name: str) -> None:
+    job = open_job(world.omni)
+    (job.folder / name).write_text(STRANGE)
+    assert Page(render(job)).wrong == []
+
+
+def test_the_page_is_bounded(world: World) -> None:
+    job = open_job(world.omni)
+    finding = {
+        "key": "k",
+        "what": "w" * 9000,
+        "why": "y" * 9000,
+        "state": "NEW",
+        "here": {"path": "p", "line": 1},
+    }
+    (job.folder / "audit.json").write_text(json.dumps({"findings": [finding] * 5000}))
+    sides = [
+        {
+            "path": BASE,
+            "name": "OmniNPUModelRunner.run",
+            "ours": "a\n" * 50_000,
+            "base": "b\n" * 50_000,
+            "theirs": "c\n" * 50_000,
+        }
+    ]
+    (job.folder / "methods.json").write_text(json.dumps({"methods": sides}))
+    page = render(job)
+    assert len(page) < 4_000_000
+    assert "more are left out" in page
+
+
+def test_an_output_that_is_a_folder(world: World) -> None:
+    code, data, _ = upgrade("report", "--out", str(world.omni))
+    assert (code, "is a folder" in data["error"]) == (2, True)
+
+
+@given(st.text())
+def test_printable_text_has_no_control_characters(text: str) -> None:
+    assert not {char for char in printable(text) if ord(char) < 32 and char not in "\t\n\r"}
+    assert len(printable(text)) == len(text)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=40),
+    st.lists(st.sampled_from(["a", "b", "x"]), max_size=40),
+)
+def test_the_changed_rows_hold_what_differs(left: list[str], right: list[str]) -> None:
+    sides = compare("\n".join(left), "\n".join(right))
+    dropped = [row.left for row in sides.rows if row.kind in ("changed", "dropped")]
+    added = [row.right for row in sides.rows if row.kind in ("changed", "added")]
+    assert ("\n".join(left) == "\n".join(right)) == (not dropped and not added)
+    for row in sides.rows:
+        assert row.kind != "equal" or row.left == row.right
+    assert len(sides.rows) <= MOST_ROWS
+
+
+BROWSER = next(
+    (found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None
+)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_real_browser_shows_it(world: World, tmp_path: Path) -> None:
+    """The browser's own tree of the page has the sections, and nothing is wider than a narrow window."""
+    assert BROWSER
+    page = Path(upgrade("report", "--out", str(tmp_path / "page.html"))[1]["page"])
+    probe = (
+        "<script>onload=()=>{document.title=JSON.stringify({wide:document.documentElement.scrollWidth,"
+        "window:innerWidth,tables:document.querySelectorAll('table').length,"
+        "sections:document.querySelectorAll('h2').length})}</script></body>"
+    )
+    text = page.read_text().replace("default-src 'none'", "script-src 'unsafe-inline'")
+    page.write_text(text.replace("<details>", "<details open>").replace("</body>", probe))
+    command = [
+        BROWSER,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    command += ["--window-size=500,900", "--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    title = done.stdout.partition("<title>")[2].partition("</title>")[0]
+    if not title.startswith("{"):
+        pytest.skip(f"the browser does not run here: {done.stderr[-200:]}")
+    seen = json.loads(title)
+    assert seen["sections"] >= 8
+    assert seen["wide"] <= seen["window"]

@@ -1,0 +1,408 @@
+"""`next` hands out what is open one at a time; `resolve` takes the answer, checks it and writes it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import merge_kit
+import pytest
+from lineage_kit import git_at
+from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+
+from npu_upgrade.deliver.job import Job, open_job
+from npu_upgrade.guide import stops
+from npu_upgrade.guide.journal import ANSWER, Journal
+from npu_upgrade.upgrade.layout import RUNNERS
+
+BASE = RUNNERS[0].path
+DAY = "2026-03-02"
+ANSWER_TEXT = "        self.record(stats.of(logits.cpu()))\n"
+
+
+@pytest.fixture(autouse=True)
+def all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve", "report"])
+
+
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World:
+    world = make_world(tmp_path, ours)
+    monkeypatch.chdir(world.omni)
+    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
+        git_at(world.omni, DAY, "config", name, value)
+    upgrade(
+        "merge", "--omni", f"git:{world.omni}@main", "--ascend", world.target, "--apply", "--branch", "up"
+    )
+    return world
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """An upgrade that is applied to a checkout, with one conflict."""
+    return started(tmp_path, monkeypatch, CONFLICTING)
+
+
+def ask() -> dict[str, Any]:
+    return upgrade("next")[1]["ask"]
+
+
+def give(text: str, *more: str, monkeypatch: pytest.MonkeyPatch, id_: str = "") -> tuple[int, dict[str, Any]]:
+    """Answer what is asked with ``text`` on stdin."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    return upgrade("resolve", id_ or ask()["id"], "--with", "-", *more)[:2]
+
+
+def job_of(world: World) -> Job:
+    return open_job(world.omni)
+
+
+def text_of(world: World) -> str:
+    return (world.omni / BASE).read_text()
+
+
+def test_a_conflict_is_handed_out_with_all_that_is_needed(world: World) -> None:
+    code, data, _ = upgrade("next")
+    asked = data["ask"]
+    assert (code, asked["stage"], data["left"]) == (0, "conflict", {"conflict": 1})
+    assert (asked["base"], asked["ours"]) == (
+        "        self.record(logits)",
+        "        self.record(logits.cpu())",
+    )
+    assert asked["theirs"] == "        self.record(stats.of(logits))"
+    lines = text_of(world).split("\n")
+    assert lines[asked["place"]["first_line"] - 1].startswith("<<<<<<< ")
+    assert lines[asked["place"]["last_line"] - 1].startswith(">>>>>>> ")
+    assert asked["place"]["unit"] == "OmniNPUModelRunner.run"
+    assert data["next"].startswith(f"upgrade.py resolve {asked['id']} --with FILE")
+
+
+def test_asking_twice_gives_the_same_and_changes_nothing(world: World) -> None:
+    def state() -> dict[str, bytes]:
+        return {
+            str(p): p.read_bytes()
+            for p in sorted(world.omni.rglob("*"))
+            if p.is_file() and ".git/" not in str(p)
+        }
+
+    before, first = state(), upgrade("next")[:2]
+    assert (upgrade("next")[:2], state()) == (first, before)
+
+
+@pytest.mark.parametrize("side", ["ours", "theirs", "base"])
+def test_a_side_is_taken(world: World, side: str) -> None:
+    asked = ask()
+    code, data, _ = upgrade("resolve", asked["id"], "--take", side)
+    assert (code, data["plan"]["verdict"]) == (0, "PASS")
+    assert asked[side] + "\n" in text_of(world)
+    assert "<<<<<<<" not in text_of(world)
+
+
+def test_an_answer_is_written_checked_and_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, data = give(ANSWER_TEXT, "--note", "both", monkeypatch=monkeypatch)
+    assert (code, data["written"], data["plan"]["verdict"]) == (0, True, "PASS")
+    assert ANSWER_TEXT in text_of(world)
+    (kept,) = (world.omni / ".npu-upgrade" / "answers").glob("*.json")
+    assert json.loads(kept.read_text())["answers"][0]["answer"].strip() == ANSWER_TEXT.strip()
+    assert Journal(job_of(world).folder).active()[0]["note"] == "both"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("        self.record(\n", "does not parse"),
+        ("        self.record(statz)\n", "nothing defines statz"),
+        ("<<<<<<< mine\n        pass\n", "holds conflict markers"),
+        ("<<<<<<< a\n        pass\n||||||| b\n=======\n        pass\n>>>>>>> c\n", "holds conflict markers"),
+        (
+            "        pass\n\n    def run(self):\n        pass\n    def run2(self, batch):\n",
+            "nothing defines logits",
+        ),
+    ],
+)
+def test_a_bad_answer_is_refused_and_nothing_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    before = text_of(world)
+    code, data = give(text, monkeypatch=monkeypatch)
+    assert (code, data["written"]) == (1, False)
+    assert problem in data["problems"][0], data["problems"]
+    assert text_of(world) == before
+    assert Journal(job_of(world).folder).entries() == []
+
+
+def test_an_import_that_the_answer_needs_comes_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "        self.record(cdiv(stats.of(logits), 2))\n"
+    assert give(text, monkeypatch=monkeypatch)[0] == 1
+    code, _ = give(text, "--import", "from vllm.utils import cdiv", monkeypatch=monkeypatch)
+    assert code == 0
+    assert text_of(world).count("from vllm.utils import cdiv\n") == 1
+    code, data, _ = upgrade("resolve", "x", "--import", "cdiv")
+    assert (code, "nothing open" in data["error"]) == (2, True)
+
+
+def test_markers_around_omni_code_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = CONFLICTING.replace(
+        "        self.record(logits.cpu())\n",
+        "        # ------- Omni-new -------\n        self.record(self.say(logits.cpu()))\n"
+        "        # ------- Omni-new -------\n",
+    )
+    started(tmp_path, monkeypatch, ours)
+    asked = ask()
+    if "Omni-new" not in asked["ours"]:
+        pytest.skip("the merge keeps these markers outside the conflict")
+    code, data = give("        self.record(self.say(logits.cpu()))\n", monkeypatch=monkeypatch)
+    assert (code, "markers" in data["problems"][0]) == (1, True)
+
+
+def test_an_unpaired_marker_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, data = give("        # ------- Omni-new -------\n" + ANSWER_TEXT, monkeypatch=monkeypatch)
+    assert (code, "do not pair" in data["problems"][0]) == (1, True)
+
+
+def test_a_file_that_changed_meanwhile_is_not_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    id_, path = ask()["id"], world.omni / BASE
+    path.write_text(path.read_text() + "# mine\n")
+    code, data = give(ANSWER_TEXT, monkeypatch=monkeypatch, id_=id_)
+    assert (code, "was changed since" in data["error"]) == (2, True)
+    assert path.read_text().endswith("# mine\n")
+    upgrade("plan")
+    assert give(ANSWER_TEXT, monkeypatch=monkeypatch, id_=id_)[0] == 0
+    assert path.read_text().endswith("# mine\n")
+
+
+def test_a_conflict_whose_sides_were_edited_is_another_one(world: World) -> None:
+    id_, path = ask()["id"], world.omni / BASE
+    path.write_text(path.read_text().replace("logits.cpu()", "logits.gpu()"))
+    upgrade("plan")
+    assert upgrade("resolve", id_, "--take", "ours")[0] == 2
+    asked = ask()
+    assert (asked["id"] != id_, "edited by hand" in asked["what"]) == (True, True)
+    assert upgrade("resolve", asked["id"], "--take", "ours")[0] == 0
+
+
+def test_an_answer_is_taken_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, id_ = text_of(world), ask()["id"]
+    give(ANSWER_TEXT, monkeypatch=monkeypatch)
+    code, data, _ = upgrade("resolve", "--undo", id_)
+    assert (code, data["plan"]["verdict"]) == (0, "FAIL")
+    assert text_of(world) == before
+    assert not list((world.omni / ".npu-upgrade" / "answers").glob("*.json"))
+    assert ask()["id"] == id_
+    assert upgrade("resolve", "--undo", id_)[0] == 2
+
+
+def test_an_answer_is_taken_back_under_a_later_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    id_, path = ask()["id"], world.omni / BASE
+    give(ANSWER_TEXT, monkeypatch=monkeypatch)
+    path.write_text(path.read_text() + "# mine\n")
+    assert upgrade("resolve", "--undo", id_)[0] == 0
+    assert ("<<<<<<<" in path.read_text(), path.read_text().endswith("# mine\n")) == (True, True)
+    upgrade("resolve", id_, "--take", "theirs")
+    path.write_text(path.read_text().replace("stats.of(logits)", "stats.of(logits).cpu()"))
+    code, data, _ = upgrade("resolve", "--undo", id_)
+    assert (code, "by hand" in data["problems"][0]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ([], "no answer"),
+        (["--accept", "--note", "x"], "in a word"),
+        (["--take", "mine"], "--take"),
+        (["--with", "no-such-file"], "cannot read"),
+        (["--take", "ours", "--with", "x"], "not allowed"),
+    ],
+)
+def test_wrong_usage_is_told(world: World, options: list[str], wrong: str) -> None:
+    before = text_of(world)
+    code, data, _ = upgrade("resolve", ask()["id"], *options)
+    assert (code, wrong in data["error"]) == (2, True), data
+    assert text_of(world) == before
+
+
+def test_what_is_open_and_answered_is_listed(world: World) -> None:
+    id_ = ask()["id"]
+    code, data, _ = upgrade("resolve", "--list")
+    assert (code, [one["id"] for one in data["open"]], data["answered"]) == (0, [id_], [])
+    upgrade("resolve", id_, "--take", "theirs")
+    data = upgrade("resolve", "--list")[1]
+    assert (data["open"], [one["how"] for one in data["answered"]]) == ([], ["theirs"])
+    assert "answered already" in upgrade("resolve", id_, "--take", "ours")[1]["error"]
+
+
+def test_an_answer_says_which_gates_have_to_run_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    id_ = ask()["id"]
+    upgrade("resolve", id_, "--take", "theirs")
+    audit(world)
+    code, data, _ = upgrade("resolve", "--undo", id_)
+    assert (code, data["gates_to_run"]) == (0, ["audit"])
+
+
+def test_a_finding_is_answered_with_a_method_or_waived(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not fit any more: the audit names it, a corrected method mends it."""
+    give(
+        "        self.record(stats.missing(logits.cpu()))\n        self.load(1, 2, 3)\n",
+        monkeypatch=monkeypatch,
+    )
+    for kind in ("look", "port"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    code, data, _ = audit(world)
+    assert code == 1, data
+    asked = ask()
+    assert (asked["stage"], asked["place"]["unit"]) == ("finding", "OmniNPUModelRunner.run")
+    assert upgrade("resolve", asked["id"], "--waive")[0] == 2
+    assert upgrade("resolve", asked["id"], "--waive", "--note", "x", "--until", "soon")[0] == 2
+    fixed = asked["as_it_stands"].replace("        self.load(1, 2, 3)\n", "").replace("missing", "of")
+    code, data = give(fixed, monkeypatch=monkeypatch, id_=asked["id"])
+    assert (code, data["gates_to_run"]) == (0, ["audit"]), data
+    assert "upgrade.py audit" in upgrade("next")[1]["next"]
+    assert audit(world)[0] == 0
+
+
+def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give("        self.record(logits)\n        self.load(1, 2, 3)\n", monkeypatch=monkeypatch)
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    audit(world)
+    for _ in range(5):
+        data = upgrade("next")[1]
+        if data.get("step") != "answer":
+            break
+        assert upgrade("resolve", data["ask"]["id"], "--waive", "--note", "never taken")[0] == 0
+    assert "upgrade.py audit" in data["next"]
+    assert audit(world)[0] == 0
+    code, data, _ = upgrade("deliver", "--repo", str(world.omni))
+    assert code == 0, data
+    message = git_at(world.omni, DAY, "log", "-1", "--format=%B")
+    assert ("never taken" in message, "- emulate: not here" in message) == (True, True)
+    assert "Waived findings (" in message
+
+
+def test_a_new_method_goes_to_the_end_of_the_class(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from npu_upgrade.guide.edits import with_methods
+
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    text, names = with_methods(
+        text_of(world), "OmniNPUModelRunner", 'def sing(self):\n    return """a\nb"""\n'
+    )
+    assert names == ["OmniNPUModelRunner.sing"]
+    assert text.rstrip().endswith('    def sing(self):\n        return """a\nb"""')
+    text, names = with_methods(text, "OmniNPUModelRunner", "    def sing(self):\n        return 2\n")
+    assert (text.count("def sing"), "return 2" in text) == (1, True)
+
+
+@pytest.mark.parametrize("given", ["x = 1", "", "class A:\n    pass", "  def f(self): pass", "def f(:"])
+def test_what_is_no_method_is_refused(world: World, given: str) -> None:
+    from npu_upgrade.errors import BadInput
+    from npu_upgrade.guide.edits import with_methods
+
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    with pytest.raises(BadInput):
+        with_methods(text_of(world), "OmniNPUModelRunner", given)
+
+
+# -- when a person is needed --
+
+
+def failing_plan(world: World, times: int, same: bool) -> None:
+    """Runs of the plan that fail, each over other contents of the file."""
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    for number in range(times):
+        name = "nobody" if same else f"nobody{number}"
+        path.write_text(path.read_text() + f"X{number} = {name}\n")
+        upgrade("plan")
+
+
+def test_the_same_findings_after_a_change_need_a_person(world: World) -> None:
+    failing_plan(world, stops.UNCHANGED, same=True)
+    code, data, _ = upgrade("next")
+    assert (code, data["stop"]["rule"]) == (4, "unchanged")
+    assert any("FAIL" in line for line in data["stop"]["tried"])
+    assert upgrade("next")[1] == data
+    code, data, _ = upgrade("next", "--continue")
+    assert (code, "--note" in data["error"]) == (2, True)
+
+
+def test_a_person_lets_it_go_on(world: World) -> None:
+    failing_plan(world, stops.UNCHANGED, same=True)
+    code, data, _ = upgrade("next", "--continue", "--note", "I know")
+    assert (code, data.get("stop")) == (0, None)
+    assert upgrade("next")[0] == 0
+    code, data, _ = upgrade("next", "--continue", "--note", "again")
+    assert (code, "nothing has stopped" in data["error"]) == (2, True)
+
+
+def test_progress_is_no_reason_to_stop(world: World) -> None:
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    clean = path.read_text()
+    path.write_text(clean + "X = one + two\n")
+    upgrade("plan")
+    path.write_text(clean)
+    upgrade("plan")
+    path.write_text(clean + "X = one + two\n")
+    upgrade("plan")
+    assert upgrade("next")[0] == 0
+
+
+def test_rounds_without_progress_need_a_person(world: World) -> None:
+    failing_plan(world, stops.ROUNDS + 1, same=False)
+    assert upgrade("next")[1]["stop"]["rule"] in ("rounds", "unchanged")
+
+
+def test_a_method_that_is_mostly_in_dispute_needs_a_person() -> None:
+    lines = "\n".join(f"        a{n} = self.f{n}()" for n in range(20))
+    other = lines.replace("self.f", "self.g")
+    text = (
+        "class A:\n    def run(self):\n        x = 1\n"
+        f"<<<<<<< ours\n{other}\n||||||| base\n        pass\n=======\n{lines}\n"
+        ">>>>>>> theirs\n        return x\n"
+    )
+    ((name, share, count),) = stops.disputed(text, "a.py")
+    assert (name, count, share > stops.DISPUTED) == ("A.run", 23, True)
+
+
+# -- the journal --
+
+
+def test_half_a_line_counts_for_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.add(ANSWER, "a", how="x")
+    with journal.path.open("ab") as stream:
+        stream.write(b'{"number": 9, "at"')
+    assert [entry["id"] for entry in journal.entries()] == ["a"]
+    journal.add(ANSWER, "b", how="x")
+    assert [(entry["id"], entry["number"]) for entry in journal.entries()] == [("a", 1), ("b", 2)]
+
+
+def test_only_what_is_open_can_be_skipped(world: World) -> None:
+    assert upgrade("next", "--skip", "plan", "--note", "x")[0] == 2
+    assert upgrade("next", "--skip", "emulate")[0] == 2
+    upgrade("next", "--skip", "emulate", "--note", "no room")
+    assert job_of(world).skipped == {"emulate": "no room"}
+
+
+def test_a_gate_that_cannot_judge_is_not_repeated_for_ever(world: World) -> None:
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    for kind in ("look", "port"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    code, data, _ = upgrade("audit", "--vllm", "dir:no-such-folder")
+    assert code == 2
+    code, data, _ = upgrade("next")
+    assert (code, data["stop"]["rule"]) == (4, "cannot run")
+    assert upgrade("next", "--continue", "--note", "the folder is there now")[0] == 0
+
+
+def test_a_step_that_is_broken_off_again_and_again(world: World) -> None:
+    path = job_of(world).folder / "job.json"
+    state = json.loads(path.read_text())
+    gone = {"status": "running", "pid": 2**22 + 1, "pid_started": 1.0, "at": "2026-01-01T00:00:00Z"}
+    for begun, code in ((stops.BROKEN_OFF - 1, 0), (stops.BROKEN_OFF, 4)):
+        state["steps"]["emulate"] |= gone | {"begun": begun}
+        path.write_text(json.dumps(state))
+        assert upgrade("next")[0] == code
