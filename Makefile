@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
 
-.PHONY: help demo test lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates tutorials docs validate validate-npu bench-analyze bench-walk
+.PHONY: help demo test test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -16,6 +16,10 @@ demo: ## show an upgrade end to end on real releases
 test: lint ## lint, types and all tests (PYTEST_ARGS="-k name" to choose)
 	@$(call in_env,test) "$$python" -m pytest $(PYTEST_ARGS)
 	@echo "make test: lint, format, types and tests passed"
+
+test-install: ## install the skill with two installers, run every documented command (needs Node 20)
+	@$(call in_env,install) "$$python" -m pytest -m install -p no:cacheprovider tests/install $(PYTEST_ARGS)
+	@echo "make test-install: what was not skipped passed; a skip says what is BLOCKED here"
 
 lint: ## ruff (lint and format) and ty, changing nothing
 	@$(call in_env,test) bin=$$(dirname "$$python") && \

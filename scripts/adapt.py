@@ -6,8 +6,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from npu_upgrade.envs.tools import ensure_tools
-
 # "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
 COMMANDS = [
     "adapt.analyze",
@@ -19,12 +17,16 @@ COMMANDS = [
     "capacity",
     "adapt.artifacts",
     "adapt.deliver",
+    "validate",
     "explain",
     "evidence",
     "env",
 ]
 
 if __name__ == "__main__":
+    sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
+    from npu_upgrade.envs.tools import ensure_tools
+
     ensure_tools()
     from npu_upgrade.cli import main
 

@@ -9,7 +9,9 @@ Exit codes: 0 it holds, 1 it does not, 2 wrong arguments, 3 no network or packag
 
 import sys
 
-from npu_upgrade.envs.tools import ensure_tools
+sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
+
+from npu_upgrade.envs.tools import ensure_tools  # noqa: E402
 
 ensure_tools()
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from npu_upgrade.envs.tools import ensure_tools
-
 COMMANDS = [
     *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
     *("features", "capacity", "accuracy", "validate"),
@@ -15,6 +13,9 @@ COMMANDS = [
 ]
 
 if __name__ == "__main__":
+    sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
+    from npu_upgrade.envs.tools import ensure_tools
+
     ensure_tools()
     from npu_upgrade.cli import main
 

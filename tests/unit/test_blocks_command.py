@@ -55,6 +55,7 @@ def test_the_catalogue_of_a_tree(world: World, tmp_path: Path) -> None:
     code, result, _ = run(world, *omni(world), "--out", str(tmp_path / "out"))
     assert (code, result["verdict"]) == (0, "PASS")
     text = Path(result["catalogue"]).read_text()
+    assert "# The runners' structure" in Path(result["structure"]).read_text()
     data = json.loads(Path(result["json"]).read_text())
     [npu] = [file for file in data["files"] if file["path"].endswith("/npu_model_runner.py")]
     methods = {m["name"]: m for m in npu["methods"]}

@@ -354,3 +354,21 @@ def test_without_git(upgrade, refused, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     code, result = run_deliver(upgrade, capsys)
     assert (code, result["error"]) == (3, "git is not installed")
+
+
+MARKER = "# ---- Omni-new ----"
+
+
+def test_markers_lost_while_their_code_stands(upgrade, refused):
+    marked = f"def run():\n    {MARKER}\n    omni()\n    {MARKER}\n    return 1\n"
+    write(upgrade.repo, RUNNER, marked)
+    git(upgrade.repo, "commit", "-qm", "Mark it", "--", RUNNER)
+    write(upgrade.repo, RUNNER, marked.replace(f"    {MARKER}\n", ""))
+    upgrade.record_all()
+    assert f"{RUNNER} has lost markers of omni code in run" in refused()
+
+
+def test_a_method_defined_twice(upgrade, refused):
+    write(upgrade.repo, RUNNER, "def run():\n    pass\n\n\ndef run():\n    pass\n")
+    upgrade.record_all()
+    assert f"{RUNNER} defines run twice" in refused()

@@ -197,3 +197,10 @@ def test_the_command_from_pack_to_import(tmp_path: Path, capsys: pytest.CaptureF
     assert (code, said["problems"]) == (1, {id: ["server.log was changed"]})
     assert evidence("pack", "--workspace", str(one))[0] == 2
     assert evidence("import", str(tmp_path / "none"), "--workspace", str(two))[0] == 2
+
+
+@pytest.mark.parametrize("action", [["list"], ["check"]])
+def test_reading_makes_nothing(action: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main("upgrade.py", "", ["evidence"], ["evidence", *action]) == 0
+    assert list(tmp_path.iterdir()) == []

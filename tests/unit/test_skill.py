@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import io
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -19,31 +18,14 @@ from types import ModuleType
 import pytest
 import yaml
 
+from documented import COMMANDS, ROOT, broken_links, command_lines, documents
 from npu_upgrade import cli
 from npu_upgrade.errors import BadInput
 
-ROOT = Path(__file__).parents[2]
-# the subcommands of each program, and the module of each
-COMMANDS: dict[str, dict[str, str]] = {
-    program: {
-        module.rpartition(".")[2]: module
-        for module in runpy.run_path(str(ROOT / "scripts" / program))["COMMANDS"]
-    }
-    for program in ("upgrade.py", "adapt.py")
-}
 TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 HEAD_KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
-FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`([^`\n]+)`")
-LINK = re.compile(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)")
 # folders of one machine or one person, which mean nothing on another
 MACHINE = re.compile(r"(?<![\w.~$}/-])/(?:root|home|Users|work|opt|mnt|tmp)/[\w.-]+")
-
-
-def documents() -> list[Path]:
-    """All documents a user or an agent reads."""
-    single = [ROOT / "SKILL.md", ROOT / "README.md"]
-    return [*single, *sorted((ROOT / "references").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def wrong_head(text: str) -> list[str]:
@@ -63,35 +45,10 @@ def wrong_head(text: str) -> list[str]:
         ),
         "allowed-tools that is no string": isinstance(head.get("allowed-tools", ""), str),
         "a flow list or mapping": not re.search(r"^[\w-]+: *[\[{]", parts[1], re.MULTILINE),
-        f"body of {len(parts[2].splitlines())} lines": len(parts[2].splitlines()) < 500,
+        f"body of {len(parts[2].splitlines())} lines": len(parts[2].splitlines()) <= 200,
+        f"body of {len(parts[2])} characters": len(parts[2]) <= 4 * 5000,  # about four to a token
     }
     return [what for what, right in checks.items() if not right]
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
-    titles = re.findall(r"^#+ +(.+?) *$", FENCE.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-def broken_links(document: Path) -> list[str]:
-    """Relative links to a file or heading that is not there."""
-    broken = []
-    for target in LINK.findall(INLINE.sub("", FENCE.sub("", document.read_text()))):
-        if re.match(r"[a-z]+:", target):
-            continue
-        name, _, anchor = target.partition("#")
-        linked = document.parent / name if name else document
-        missing = not linked.exists()
-        if missing or (anchor and linked.suffix == ".md" and anchor not in anchors(linked.read_text())):
-            broken.append(target)
-    return broken
-
-
-def command_lines(text: str) -> list[str]:
-    """The lines of code blocks, joined where they go on, and all inline code."""
-    blocks = "\n".join(match[0] for match in FENCE.finditer(text))
-    return [*blocks.replace("\\\n", " ").splitlines(), *INLINE.findall(FENCE.sub("", text))]
 
 
 def unknown_commands(text: str) -> list[str]:
@@ -102,7 +59,8 @@ def unknown_commands(text: str) -> list[str]:
             if name not in COMMANDS[program]:
                 unknown.append(f"{program} {name}")
                 continue
-            options = re.findall(r"(?<!\S)--[a-z][\w-]*", rest)
+            own = rest.partition(" -- ")[0]  # what follows is for vllm serve
+            options = re.findall(r"(?<!\S)--[a-z][\w-]*", own)
             known = options_of(program, name)
             unknown += [f"{name} {option}" for option in options if option not in known]
         targets = re.findall(r"(?:^|[;&|] *|\$ )make +(?:[A-Z_]+=\S+ +)*([a-z][\w-]*)", line)
@@ -221,8 +179,9 @@ def test_a_wrong_head_is_found(head: str, wrong: str) -> None:
 
 def test_a_long_body_is_found() -> None:
     head = "---\nname: vllm-npu-upgrade\ndescription: d\n---\n"
-    assert wrong_head(head + "line\n" * 499) == []
-    assert wrong_head(head + "line\n" * 500) == ["body of 500 lines"]
+    assert wrong_head(head + "line\n" * 200) == []
+    assert wrong_head(head + "line\n" * 201) == ["body of 201 lines"]
+    assert wrong_head(head + "word " * 4001) == ["body of 20005 characters"]
     assert wrong_head("# no head\n") == ["no frontmatter"]
 
 

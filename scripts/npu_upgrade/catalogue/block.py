@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from npu_upgrade.catalogue.ancestry import Ancestry
+
 WHOLE = ("own", "override")
 
 
@@ -68,10 +70,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All listings, with the specs they were read from by role (omni, ascend, vllm)."""
+    """All listings and the runners' ancestries, with the specs they were read from by role."""
 
     versions: dict[str, str]
     files: tuple[Listing, ...] = field(default=())
+    ancestries: tuple[Ancestry, ...] = field(default=())
 
     def blocks(self) -> list[tuple[Listing, Method, Block]]:
         """Every block with where it stands."""

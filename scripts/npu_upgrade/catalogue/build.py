@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from npu_upgrade.catalogue.ancestry import runner_ancestries
 from npu_upgrade.catalogue.block import Block, Catalogue, Listing, Method
 from npu_upgrade.catalogue.counterparts import OMNI, Counterpart, counterparts
 from npu_upgrade.catalogue.derive import block_id, derive, places, whole
@@ -57,7 +58,7 @@ def build(sources: Sources, versions: dict[str, str]) -> Catalogue:
             methods = _methods(sources, path, names, path in runners)
             if methods:
                 found.append(Listing(side, path, tuple(methods)))
-    return Catalogue(versions, tuple(found))
+    return Catalogue(versions, tuple(found), runner_ancestries(sources.program))
 
 
 def _methods(sources: Sources, path: str, names: OmniNames, runner: bool) -> list[Method]:

@@ -110,11 +110,11 @@ def _file(file: Listing) -> list[str]:
     lines: list[str] = []
     for method in file.methods:
         if method.copied:
-            lines += ["", f"### `{method.name}`", "", _origin(method), "", _row(HEAD), _rule(len(HEAD))]
+            lines += ["", f"### `{method.name}`", _origin(method), "", _row(HEAD), _rule(len(HEAD))]
             lines += [_row(_cells_of(block)) for block in method.blocks]
     alone = [(method, block) for method in file.methods for block in method.blocks if block.kind in WHOLE]
     if alone:
-        lines += ["", "### Whole methods", "", _row(WHOLE_HEAD), _rule(len(WHOLE_HEAD))]
+        lines += ["", "### Whole methods", _row(WHOLE_HEAD), _rule(len(WHOLE_HEAD))]
         lines += [_row(_whole_cells(method, block)) for method, block in alone]
     return lines[1:]
 

@@ -2,7 +2,8 @@
 
 Each method is compared with the upstream text it was copied from (NPU: vllm-ascend's at the
 inferred base; GPU: vllm's of the same number), never with what markers say. The catalogue goes
-to the folder of the current job, or to --out DIR, as omni-specific-blocks.md and .json.
+to the folder of the current job, or to --out DIR, as omni-specific-blocks.md and .json, with the
+runners' inheritance and key methods as runner-structure.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.catalogue import structure
 from npu_upgrade.catalogue.block import Catalogue
 from npu_upgrade.catalogue.build import Sources, build
 from npu_upgrade.catalogue.compare import beside, beside_text, changed
@@ -21,7 +23,7 @@ from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.commands.blocks_inputs import read
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.errors import BadInput
-from npu_upgrade.files import json_text, write_atomic, write_together
+from npu_upgrade.files import json_text, write_together
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -78,9 +80,10 @@ def run(args: argparse.Namespace) -> Result:
         return _update(args)
     folder = args.out.absolute() if args.out else named_job(args).folder
     catalogue, _ = _catalogue(args, _omni(args), folder / NAME)
-    paths = folder / NAME, (folder / NAME).with_suffix(".json")
-    write_together({paths[0]: render(catalogue), paths[1]: json_text(catalogue.as_json())})
-    return _result(catalogue, {"catalogue": str(paths[0]), "json": str(paths[1])})
+    paths = folder / NAME, (folder / NAME).with_suffix(".json"), folder / structure.NAME
+    texts = render(catalogue), json_text(catalogue.as_json()), structure.render(catalogue)
+    write_together(dict(zip(paths, texts, strict=True)))
+    return _result(catalogue, dict(zip(("catalogue", "json", "structure"), map(str, paths), strict=True)))
 
 
 def _diff(args: argparse.Namespace) -> Result:
@@ -120,12 +123,9 @@ def _check(args: argparse.Namespace) -> Result:
     if args.vllm is None and spec == known.get("vllm-omni"):
         args.vllm = known.get("vllm")
     catalogue, _ = _catalogue(args, spec, path)
-    fresh = render(catalogue)
-    differences = changed(rows(text), rows(fresh))
-    if not differences and spec == known.get("vllm-omni") and text != fresh:
-        differences = [
-            "text: it was edited outside the column of purposes, or made by another version of this tool"
-        ]
+    differences = changed(rows(text), rows(render(catalogue)))
+    if not differences and spec == known.get("vllm-omni"):
+        differences = _edited(path, catalogue)
     data = {"reference": str(path), "versions": catalogue.versions, "differences": differences}
     if not differences:
         return Result(Verdict.PASS, f"{path.name} holds for {spec}", data)
@@ -139,12 +139,20 @@ def _check(args: argparse.Namespace) -> Result:
     return Result(Verdict.FAIL, summary, data, "\n".join(differences), command)
 
 
+def _edited(path: Path, catalogue: Catalogue) -> list[str]:
+    """The documents of the reference that are not what the catalogue gives, though their blocks are."""
+    fresh = {path: render(catalogue), path.with_name(structure.NAME): structure.render(catalogue)}
+    why = "it was edited outside the column of purposes, or made by another version of this tool"
+    return [f"{file.name}: {why}" for file, text in fresh.items() if _existing(file) != text]
+
+
 def _update(args: argparse.Namespace) -> Result:
     """Write the reference of a source checkout of this skill."""
     path = reference_to_refresh()
     catalogue, _ = _catalogue(args, _omni(args, path), path)
-    write_atomic(path, render(catalogue))
-    return _result(catalogue, {"reference": str(path)})
+    beside = path.with_name(structure.NAME)
+    write_together({path: render(catalogue), beside: structure.render(catalogue)})
+    return _result(catalogue, {"reference": str(path), "structure": str(beside)})
 
 
 def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> tuple[Catalogue, SourceTree]:

@@ -31,6 +31,7 @@ _FOR = {
     "tools": "the commands themselves",
     "test": "make test, lint and format",
     "docs": "make docs",
+    "install": "make test-install",
     "emulation": "upgrade.py emulate: torch, torch-npu and what the packages import",
     "vllm-cpu": "a real vLLM on this machine's CPU",
     "accuracy": "lm_eval, for upgrade.py accuracy --lm-eval own",

@@ -20,7 +20,7 @@ from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.job import find_workspace
 from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.pack import pack
-from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.evidence.store import Store, present_store, workspace_store
 from npu_upgrade.evidence.unpack import take
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL when a run's files are not as recorded; exit 2 for a pack that is refused."""
-    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
+    place = workspace_store if args.action == "import" else present_store
+    store = place(args.workspace or find_workspace(Path.cwd()))
     actions: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
         "list": _list,
         "show": _show,

@@ -70,6 +70,7 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
         )
     subject = plan.subject(checkout.root)
     refusals.check_contents(checkout.root, changed)
+    refusals.check_kept(checkout, earlier.base if earlier else "HEAD", changed)
     standing = refusals.check_evidence(job, plan, subject)
     rule = rule_for(checkout.root)
     chosen = title if title is not None else earlier.title if earlier else rule.default(_target(plan))

@@ -19,6 +19,7 @@ from npu_upgrade.deliver.chain import Record
 from npu_upgrade.deliver.changes import at_commit
 from npu_upgrade.deliver.checkout import Checkout
 from npu_upgrade.deliver.job import Job
+from npu_upgrade.deliver.kept import defined_twice, lost_markers
 from npu_upgrade.deliver.plan_file import Plan
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.errors import BadInput
@@ -140,6 +141,27 @@ def check_contents(root: Path, paths: Iterable[str]) -> None:
                 f"{path} does not parse: {problem}",
                 expected="a file its language accepts",
                 try_="correct it, then run upgrade.py plan and deliver again",
+            )
+
+
+def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
+    """No Python file of ``base`` lost markers of code that still stands, or defines a method twice now."""
+    for path in at_commit(checkout, base, [path for path in paths if path.endswith(".py")]):
+        file = checkout.root / path
+        if not file.exists():
+            continue
+        texts = checkout.git("show", f"{base}:{path}"), file.read_text("utf-8")
+        if lost := lost_markers(*texts):
+            raise BadInput(
+                f"{path} has lost markers of omni code in {', '.join(lost)}, and the code still stands",
+                expected="the markers kept around the code they are for",
+                try_=f"git diff {base} -- {path}; put them back, then run upgrade.py plan and deliver again",
+            )
+        if twice := defined_twice(*texts):
+            raise BadInput(
+                f"{path} defines {', '.join(twice)} twice: only the last definition counts",
+                expected="one definition of each method",
+                try_="merge the definitions, then run upgrade.py plan and deliver again",
             )
 
 

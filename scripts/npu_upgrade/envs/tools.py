@@ -17,6 +17,7 @@ def ensure_tools():
     like that of any command, and ends the process with its exit code.
     """
     require_python()
+    _keep_byte_code_outside()
     if os.environ.pop(STARTED_IN, None) == sys.prefix:
         return
 
@@ -33,6 +34,22 @@ def ensure_tools():
         sys.exit(report(error, as_text=sys.stdout.isatty()))
     os.environ[STARTED_IN] = str(spec.folder)
     os.execv(python, [python, *sys.orig_argv[1:]])
+
+
+def _keep_byte_code_outside():
+    """Send byte code to the cache folder when this is an installed skill, in whose folder nothing is written.
+
+    A script turns byte code off (``sys.dont_write_bytecode``) for the imports that lead here. A checkout
+    keeps its byte code beside the sources: with a prefix, that of all packages would be made anew as well.
+    """
+    if sys.flags.dont_write_bytecode:
+        return
+    from npu_upgrade.paths import cache_root
+
+    sys.dont_write_bytecode = False
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    if not os.path.exists(os.path.join(root, ".git")):
+        sys.pycache_prefix = sys.pycache_prefix or str(cache_root() / "pycache")
 
 
 def require_python():

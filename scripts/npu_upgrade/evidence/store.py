@@ -17,7 +17,7 @@ from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence import manifest, run_folder
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.run_folder import PARTIAL, RunFolder
-from npu_upgrade.paths import workspace_root
+from npu_upgrade.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.verdict import Verdict
 
 _LOG = "server.log"
@@ -130,3 +130,8 @@ def workspace_store(workspace: Path) -> Store:
     folder = workspace_root(workspace.absolute()) / "evidence"
     folder.mkdir(exist_ok=True)
     return Store(folder)
+
+
+def present_store(workspace: Path) -> Store:
+    """The store of a workspace to read from; nothing is made, so it may be empty."""
+    return Store(workspace.absolute() / WORKSPACE_DIR / "evidence")

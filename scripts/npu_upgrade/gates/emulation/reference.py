@@ -51,6 +51,7 @@ def _compute(name: str, target: Path, version: str) -> None:
         "PATH": os.environ.get("PATH", ""),
         "HOME": os.environ.get("HOME", ""),
         "PYTHONPATH": str(EMULATOR),
+        "PYTHONPYCACHEPREFIX": str(cache_root().absolute() / "emulation" / "pycache"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "HF_HUB_OFFLINE": "1",
