@@ -11,7 +11,7 @@ from typing import Any
 from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
 from npu_upgrade.gates.serving.requests import Client, Exchange, counted
 
-RUNNING = "vllm:num_requests_running"
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _LONGER = (1, 3, 6)  # times the tokens, one try after the other
 _POLL = 0.05  # seconds between two looks at the engine
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
@@ -35,14 +35,23 @@ def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, st
 
 
 def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
-    most = _Most(client)
+    most, spans = _Most(client), []
+
+    def post(path: str, body: dict[str, Any], seconds: float) -> Exchange:
+        began = time.monotonic()
+        exchange = client.post(path, body, seconds)
+        spans.append((began, time.monotonic()))
+        return exchange
+
     with most, ThreadPoolExecutor(number) as pool:
         sent = [
-            pool.submit(client.post, "/v1/completions", _body(name, at, tokens), seconds)
-            for at in range(number)
+            pool.submit(post, "/v1/completions", _body(name, at, tokens), seconds) for at in range(number)
         ]
         answers = [one.result() for one in sent]
-    return _judge(number, answers, most.seen)
+    # requests that are all under way and of which none was seen to wait run together, even when the engine's
+    # own count, which it publishes now and then, was not met at its highest
+    under_way = max(began for began, _ in spans) < min(ended for _, ended in spans)
+    return _judge(number, answers, most.seen, under_way and not most.waiting)
 
 
 def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
@@ -51,7 +60,7 @@ def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
     return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
-def _judge(number: int, answers: list[Exchange], running: float) -> Check:
+def _judge(number: int, answers: list[Exchange], running: float, under_way: bool) -> Check:
     wrong = [one for one in answers if one.why]
     if wrong:
         return failed(
@@ -60,8 +69,8 @@ def _judge(number: int, answers: list[Exchange], running: float) -> Check:
     tokens = [_tokens(one) for one in answers]
     if not all(tokens):
         return failed("concurrent", f"{tokens.count(0)} of {number} answers count no token")
-    said = f"{number} requests at once, {sum(tokens)} tokens, {running:.0f} running together"
-    if running < number:
+    said = f"{number} requests at once, {sum(tokens)} tokens, {running:.0f} seen running together"
+    if running < number and not under_way:
         return unsure("concurrent", f"{said}: the engine was not seen to run all of them in one step")
     return passed("concurrent", why=said)
 
@@ -74,10 +83,10 @@ def _tokens(exchange: Exchange) -> int:
 
 
 class _Most:
-    """The most requests that the metrics showed as running while it is open."""
+    """The most requests that the metrics showed as running, and as waiting, while it is open."""
 
     def __init__(self, client: Client) -> None:
-        self.seen = 0.0
+        self.seen = self.waiting = 0.0
         self._client = Client(client.url, client.seconds)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -92,5 +101,7 @@ class _Most:
 
     def _look(self) -> None:
         while not self._end.is_set():
-            self.seen = max(self.seen, counted(self._client.metrics(), RUNNING) or 0.0)
+            text = self._client.metrics()
+            self.seen = max(self.seen, counted(text, RUNNING) or 0.0)
+            self.waiting = max(self.waiting, counted(text, WAITING) or 0.0)
             time.sleep(_POLL)
