@@ -12,6 +12,8 @@ from adapt_kit import MODEL_FILE, OPS, PATCH_FILE, REGISTRY, World, deliver, mak
 from artifacts_kit import HF_ID, NAME
 from deliver_support import add_hook, git, snapshot, write
 
+from npu_upgrade.guide.adaptation import stages
+
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
 DOCUMENTS = [
     "docs/hooks/nav_titles.py",
@@ -209,3 +211,12 @@ def test_signing_as_git_is_configured(proven: World, call, tmp_path: Path) -> No
 
 def objects(places) -> list[Path]:
     return sorted(path for place in places for path in (place / ".git/objects").rglob("*"))
+
+
+def test_the_guide_knows_what_was_written_and_delivered(proven: World, call) -> None:
+    found = {stage.name: stage for stage in stages(proven.workspace, NAME)}
+    assert (found["artifacts"].state, found["deliver"].state) == ("done", "todo")
+    assert found["deliver"].command == f"adapt.py deliver {NAME} --repo {proven.repo}"
+    commit = call()[1]["commit"]
+    delivered = next(one for one in stages(proven.workspace, NAME) if one.name == "deliver")
+    assert (delivered.state, delivered.said) == ("done", commit)

@@ -27,7 +27,8 @@ _RUNS = (
     ("features", "features", "real"),
     ("capacity", "capacity", "real"),
 )
-_FILES = ("artifacts", "deliver")
+# what is written at the end: the option that says where, and the file of the state that says it is done
+_FILES = {"artifacts": ("--tree", "artifacts.json"), "deliver": ("--repo", "delivered.json")}
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,12 @@ def stages(workspace: Path, model: str) -> list[Stage]:
     ]
     runs = list(_runs(workspace, where, str(plan.get("name") or model)))
     found += [_of_runs(name, gate, load, where, runs) for name, gate, load in _RUNS]
-    found += [Stage(name, TODO, "", _command(name, where)) for name in _FILES if _there(name)]
+    delivery = read_object(folder / "artifacts.json").get("trees") or _delivery(plan)
+    for name, (option, file) in _FILES.items():
+        if _there(name):
+            command = shlex.join(["adapt.py", name, where, option, next(iter(delivery), "DIR")])
+            said = str(read_object(folder / file).get("commit") or "")
+            found.append(Stage(name, DONE if (folder / file).is_file() else TODO, said, command))
     return found
 
 
@@ -117,6 +123,13 @@ def _runs(workspace: Path, where: str, name: str) -> Iterator[tuple[Record, dict
 def _strategy(plan: dict[str, Any]) -> str:
     strategy = plan.get("strategy")
     return str(strategy.get("name", "")) if isinstance(strategy, dict) else ""
+
+
+def _delivery(plan: dict[str, Any]) -> list[str]:
+    """The checkout that the plan delivers to, when it is there."""
+    trees = plan.get("trees")
+    delivery = trees.get("delivery") if isinstance(trees, dict) else None
+    return [str(delivery["root"])] if isinstance(delivery, dict) and delivery.get("there") else []
 
 
 def _command(name: str, where: str) -> str:

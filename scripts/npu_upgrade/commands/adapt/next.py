@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> Result:
     data = {"model": name, "stages": [asdict(one) for one in found]}
     text = table(("stage", "state", "said"), [(one.name, one.state, one.said) for one in found])
     if stage is None:
-        why = "every stage that has a command is done; write and commit what the plan lists, by hand"
+        why = (
+            "every stage is done: publish the commit with adapt.py deliver --pr, or look at it with git show"
+        )
         return Result(Verdict.PASS, why, data, text)
     data |= {"stage": stage.name}
     if stage.failed >= ROUNDS:

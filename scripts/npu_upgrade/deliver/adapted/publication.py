@@ -10,7 +10,7 @@ from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.deliver.adapted import forge
 from npu_upgrade.deliver.adapted.delivery import Delivery
 from npu_upgrade.deliver.adapted.posted import Posted
-from npu_upgrade.files import write_atomic
+from npu_upgrade.files import write_atomic, write_json
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Publication:
     sha: str
 
     def write_report(self) -> Path:
-        """Write the analysis report again, now with the changed files and the commit."""
+        """Write the analysis report again, now with the commit, and that the model is delivered."""
         delivery = self.delivery
         text = with_delivery(
             self.reports[REPORT],
@@ -35,6 +35,7 @@ class Publication:
             files=delivery.chosen.changed,
         )
         write_atomic(self.folder / REPORT, text)
+        write_json(self.folder / "delivered.json", {"commit": self.sha, "branch": delivery.branch})
         return self.folder / REPORT
 
     def request(self) -> str:
