@@ -99,8 +99,8 @@ class NextRelease:
         return Answer(["--leave", "--note", f"scripted: {self.name} does not have it"])
 
     def _finding(self, ask: dict[str, Any], file: str, known: bool) -> Answer:
-        why = f"{self.name} has the same finding" if known else "comes of the versions, not of the runners"
-        waive = Answer(["--waive", "--note", f"scripted: {why}"])
+        why = "has the same finding" if known else "was not seen to have it: for a person to look at"
+        waive = Answer(["--waive", "--note", f"scripted: {self.name} {why}"])
         place = ask.get("place", {})
         path = place.get("path", "")
         if path not in self._modules or not self.same_gpu_side:

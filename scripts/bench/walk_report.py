@@ -32,6 +32,7 @@ class Walk:
 
     transition: Transition
     repo: Path
+    prove: bool = True
     to_plan_s: float = 0.0
     steps: list[tuple[str, float]] = field(default_factory=list)
     answered: Counter[str] = field(default_factory=Counter)
@@ -77,7 +78,9 @@ def report(walks: list[Walk]) -> str:
         parts.append(f"\n{one.transition.id}: seconds by command")
         parts += [f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s" for name in spent]
         parts += [f"  waived, {one.transition.answers} has it: {text}" for text in one.waived]
-        parts += [f"  waived, {one.transition.answers} does not have it: {text}" for text in one.unproven]
+        parts += [
+            f"  waived, {one.transition.answers} was not seen to have it: {text}" for text in one.unproven
+        ]
         parts += [f"  refused at first: {text}" for text in one.refused]
     return "\n".join(parts)
 
