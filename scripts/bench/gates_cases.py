@@ -56,10 +56,10 @@ CASES = (
         "another vLLM answers", FAIL, why="another server answers on its port", inject="forward-port@started",
         stale=True,
     ),
-    Case(
+    Case(  # stock vLLM 0.30.0: an assertion without a word, which no signature can tell from others
         "crash on the first request",
         FAIL,
-        "request-state-lost",
+        "UNKNOWN",
         arguments=("--pipeline-parallel-size", "2"),
         environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     ),

@@ -43,6 +43,7 @@ class Outcome:
     """What was seen of a case. ``left``: processes that outlived the gate.
 
     ``evidence``: what is wrong with it; ``observers``: name -> what it said.
+    ``tail``: the end of the traceback of a root cause that no signature describes.
     """
 
     verdicts: list[str]
@@ -53,6 +54,7 @@ class Outcome:
     evidence: list[str]
     lines: int
     observers: dict[str, str] = field(default_factory=dict)
+    tail: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -103,6 +105,7 @@ def play(case: Case, stale_port: int | None) -> Outcome:
             wrong,
             len(records),
             said,
+            (records[0].get("root") or {}).get("traceback_tail", []) if records else [],
         )
 
 

@@ -56,14 +56,14 @@ class Evaluation:
             "tokenizer": self.tokenizer,
         }
         arguments = ",".join(f"{key}={value}" for key, value in model.items())
-        found = [str(self.python), "-m", "lm_eval", "run"]
+        found = [str(self.python), "-m", "lm_eval"]  # releases before 0.4.10 know no "run"
         found += ["--model", "local-chat-completions" if chat else "local-completions"]
         found += ["--model_args", arguments, "--output_path", str(output), "--tasks", ",".join(self.tasks)]
         for key in _SHORT:
             if self.run.get(key) is not None:
                 found += [f"--{key}", str(self.run[key])]
         found += ["--apply_chat_template"] if chat else []
-        found += ["--fewshot_as_multiturn", "true"] if self.run.get("fewshot_as_multiturn") else []
+        found += ["--fewshot_as_multiturn"] if self.run.get("fewshot_as_multiturn") else []
         if self.thinking is not None:
             found += [
                 "--gen_kwargs",
