@@ -45,7 +45,7 @@ class Card:
     tp: int
 
 
-# nominal 64 GB devices offer 60.97 GiB and 32 GB devices 29.5 GiB to a process
+# 64 GB devices offer 60.96 to 61.27 GiB by reports of out-of-memory errors; for 32 GB devices it is assumed
 CARDS = {
     "A2": Card("Atlas A2 (64 GB)", int(60.97 * GIB), 8),
     "A2-32G": Card("Atlas A2 (32 GB)", int(29.5 * GIB), 8),
