@@ -18,6 +18,7 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.deliver.job import find_workspace
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.serving import launch as launching
 from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
@@ -150,6 +151,7 @@ def asked(args: argparse.Namespace) -> Asked:
         longest_log=_positive(args.longest_log, "--longest-log") << 20,
         budgets=BUDGETS
         | {name: _seconds(name, text) for name, text in _pairs(args.budget, "--budget", BUDGETS)},
+        images=_takes_images(_model(args.model)),
         requests=load(args.gate) if args.gate else (),
     )
     python = named_python(args.python)
@@ -232,6 +234,14 @@ def _model(text: str) -> str:
         return str(here.absolute())
     below = MODEL_ROOT / text
     return str(below) if below.is_dir() else text
+
+
+def _takes_images(model: str) -> bool | None:
+    """What the checkpoint's configuration says; None when only the server can tell."""
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        return None
+    return "image" in read(folder).modalities().value
 
 
 def named_python(text: str) -> Path:

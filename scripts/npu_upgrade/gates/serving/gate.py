@@ -41,6 +41,7 @@ class Options:
     """How a server is judged. Seconds, but for ``generations`` and ``tokens``, which are counts, and
     ``longest_log``, which is in bytes.
 
+    ``images``: whether the model takes pictures; None: when the server says it is multimodal.
     ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once.
     """
 
@@ -52,6 +53,7 @@ class Options:
     answer: float = 120.0
     patience: float = 30.0
     longest_log: int = LONGEST_LOG
+    images: bool | None = None
     requests: Sequence[Request] = ()
     extra: Extra | None = None
 
@@ -197,7 +199,7 @@ def _steps(
         lambda: smoke.generations(asking),
         lambda: smoke.chat(asking),
         lambda: _configured(config, served),
-        lambda: smoke.pictures(asking, bool(served.resolved.get("is_multimodal"))),
+        lambda: smoke.pictures(asking, _takes_images(options, served)),
         lambda: semantics.ask(client, asking.name, options.requests, asking.real),
     ]
     if options.extra:
@@ -205,6 +207,10 @@ def _steps(
         steps.append(lambda: extra(client, asking.name))
     steps.append(lambda: [ready.stay(client, lifeline, options.quiet)])
     return steps
+
+
+def _takes_images(options: Options, served: Served) -> bool:
+    return bool(served.resolved.get("is_multimodal")) if options.images is None else options.images
 
 
 def _configured(config: Callable[[], dict[str, Any]], served: Served) -> list[Check]:

@@ -22,6 +22,7 @@ _PROMPTS = ("The capital of France is", "One, two, three,", "Water boils at")
 _QUESTION = "What is the capital of France? Answer in one sentence."
 _LOOK = "Describe this picture."
 _NO_TEMPLATE = ("chat template",)
+_NO_IMAGES = ("At most 0 image", "is not a multimodal model")
 _SHOWN = 200  # characters of an answer
 
 
@@ -93,6 +94,8 @@ def pictures(asking: Asking, takes_images: bool) -> list[Check]:
     if not takes_images:
         return [skipped("image", "the model takes no images")]
     asked = [asking.chat(with_image(_LOOK, picture(seed)), logprobs=True, top_logprobs=1) for seed in (1, 2)]
+    if asked[0].status == 400 and any(words in asked[0].why for words in _NO_IMAGES):
+        return [skipped("image", f"this server takes no images as it was started: {asked[0].why}")]
     for exchange in asked:
         check = judge("image", exchange, asking.real, _LOOK)
         if check.state != "PASS":
