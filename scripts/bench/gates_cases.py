@@ -43,13 +43,13 @@ FAIL, PASS = ("FAIL",), ("PASS",)
 CASES = (
     Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT),
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
-    Case("sound, with images", PASS, model="looker", fit=FIT),
+    Case("library missing", FAIL, "torchvision-missing", model="looker"),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
     Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case("ended with exit code 0", FAIL, why="the server ended (exit code 0)", inject="end-server@engine"),
+    Case("ended with exit code 0", FAIL, why="the server ended (exit code 0)", inject="end-server@up"),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(

@@ -219,3 +219,13 @@ def test_data_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
         signatures.cache_clear()
         with pytest.raises(BadInput, match=why):
             signatures(path)
+
+
+def test_the_error_of_the_process_that_inspects_a_model_is_the_root() -> None:
+    log = (FOLDER / "inspection-subprocess-failed.log").read_text().splitlines()
+    inner = (FOLDER / "torchvision-missing.log").read_text().splitlines()
+    inner = [line for line in inner if "Traceback" in line or "File" in line or "ModuleNotFound" in line]
+    connected = "The above exception was the direct cause of the following exception:"
+    outer = ["Traceback (most recent call last):", '  File "/x/registry.py", line 9, in f', "    raise it"]
+    more = ["", connected, "", *outer, "RuntimeError: Error raised in subprocess:"]
+    assert root([*log, *(f"(APIServer pid=4021) {line}" for line in more), *inner]) == "torchvision-missing"

@@ -244,7 +244,8 @@ def _end(server: Server, options: Options, served: Served) -> None:
     before = {one: signal.signal(one, lambda *_: hurry.set()) for one in _ENDING} if main else {}
     try:
         asked = server.process.poll() is None
-        stubborn = stop(server, options.patience, hurry.is_set)
+        flood = served.log.stat().st_size > options.longest_log  # it would go on while it is waited for
+        stubborn = stop(server, 1.0 if flood else options.patience, hurry.is_set)
         back, used = memory_is_back(served.device, served.memory.get("before"), options.patience)
         served.memory["after"] = used
         served.checks.append(_torn_down(asked, stubborn, back, served.memory))
