@@ -14,7 +14,7 @@ import psutil
 
 from npu_upgrade.gates.serving.server import Server, engines, members, named
 
-LONGEST_LOG = 2 << 30  # bytes
+LONGEST_LOG = 256 << 20  # bytes: more says nothing new, and all of it is searched and redacted
 _STOPPED = 2.0  # seconds in the state "stopped" that are no accident of looking
 
 
