@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ import psutil
 from npu_upgrade.gates.serving.server import Server, engines, members, named
 
 LONGEST_LOG = 256 << 20  # bytes: more says nothing new, and all of it is searched and redacted
+_LOOK = 0.15  # seconds for which a look holds
 _STOPPED = 2.0  # seconds in the state "stopped" that are no accident of looking
 
 
@@ -26,13 +28,29 @@ class Lifeline:
     longest_log: int = LONGEST_LOG
     stays: dict[int, str] = field(default_factory=dict)
     _stopped: dict[int, float] = field(default_factory=dict)
+    _found: str = ""
+    _looked: float = 0.0
+    _looking: threading.Lock = field(default_factory=threading.Lock)
 
     def hold(self) -> None:
         """From now on all engine processes that are there have to stay."""
         self.stays = {pid: named(pid) for pid in engines(self.server)}
 
     def broken(self) -> str:
-        """What ended or stands still, in one sentence; empty while all is well."""
+        """What ended or stands still, in one sentence; empty while all is well.
+
+        Looking at all processes takes work: of many requests that wait at once, one looks for all of them.
+        """
+        if time.monotonic() - self._looked < _LOOK or not self._looking.acquire(blocking=False):
+            return self._found
+        try:
+            self._found = self._look()
+            self._looked = time.monotonic()
+        finally:
+            self._looking.release()
+        return self._found
+
+    def _look(self) -> str:
         code = self.server.process.poll()
         if code is not None:
             return f"the server ended (exit code {code})"
