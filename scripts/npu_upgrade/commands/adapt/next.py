@@ -8,6 +8,7 @@ INCONCLUSIVE: it did not pass so often that a person is needed.
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workspace_argument(parser)
 
 
+def _here(command: str, workspace: Path | None) -> str:
+    """The command with the workspace that was named; what follows -- stays behind it."""
+    words = shlex.split(command)
+    if workspace is None or "--workspace" in words:
+        return command
+    at = words.index("--") if "--" in words else len(words)
+    return shlex.join([*words[:at], "--workspace", str(workspace), *words[at:]])
+
+
 def run(args: argparse.Namespace) -> Result:
     """PASS with the command; exit 2 when no adaptation was begun."""
     workspace = args.workspace or find_workspace(Path.cwd())
@@ -41,6 +51,7 @@ def run(args: argparse.Namespace) -> Result:
     name = Path(args.model).name if args.model else known[-1]
     found = stages(workspace, name)
     stage = next_stage(found)
+    command = _here(stage.command, args.workspace) if stage else ""
     data = {"model": name, "stages": [asdict(one) for one in found]}
     text = table(("stage", "state", "said"), [(one.name, one.state, one.said) for one in found])
     if stage is None:
@@ -51,6 +62,6 @@ def run(args: argparse.Namespace) -> Result:
     data |= {"stage": stage.name}
     if stage.failed >= ROUNDS:
         why = f"a person is needed: {stage.name} did not pass {stage.failed} times in a row: {stage.said}"
-        return Result(Verdict.INCONCLUSIVE, why, data | {"why": why}, text, stage.command)
+        return Result(Verdict.INCONCLUSIVE, why, data | {"why": why}, text, command)
     why = f"{stage.name}: {stage.said}" if stage.state == FAILED else f"{stage.name} is the next stage"
-    return Result(Verdict.PASS, why, data | {"why": why}, text, stage.command)
+    return Result(Verdict.PASS, why, data | {"why": why}, text, command)
