@@ -15,7 +15,7 @@ WEIGHTS = "model.safetensors"
 
 
 def damaged(name: str, folder: Path) -> Path:
-    """A copy of a tiny checkpoint in ``folder`` with the damage ``name``: of ``looker`` or of ``successor``."""
+    """A copy of ``looker`` or ``successor`` in ``folder`` with the damage ``name``."""
     target = folder / name
     shutil.copytree(tiny("looker" if name in _OF_LOOKER else "successor"), target)
     _DAMAGES[name](target)

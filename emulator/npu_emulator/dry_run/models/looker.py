@@ -1,4 +1,4 @@
-"""A BLIP-2 with random weights whose answers depend on the picture: a tower, a Q-Former and an OPT of two layers.
+"""A BLIP-2 with random weights whose answers depend on the picture: a tower, a Q-Former, and a small OPT.
 
 Nothing of it needs torchvision, so that it runs on any vLLM. Biases are zero, since ones as of a norm would
 drown the picture, and the output matrix is not the embedding's, which would repeat the last token.
