@@ -44,6 +44,7 @@ class Outcome:
 
     ``evidence``: what is wrong with it; ``observers``: name -> what it said.
     ``tail``: the end of the traceback of a root cause that no signature describes.
+    ``passed``: names of the checks that passed.
     """
 
     verdicts: list[str]
@@ -55,6 +56,7 @@ class Outcome:
     lines: int
     observers: dict[str, str] = field(default_factory=dict)
     tail: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,6 +108,7 @@ def play(case: Case, stale_port: int | None) -> Outcome:
             len(records),
             said,
             (records[0].get("root") or {}).get("traceback_tail", []) if records else [],
+            _passed(records),
         )
 
 
@@ -259,3 +262,7 @@ def _summary(text: str, records: list[dict[str, Any]]) -> str:
 
 def _root(records: list[dict[str, Any]]) -> str | None:
     return (records[0].get("root") or {}).get("id") if records else None
+
+
+def _passed(records: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for record in records for one in record.get("checks", ()) if one["state"] == "PASS"]
