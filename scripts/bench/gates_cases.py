@@ -14,8 +14,9 @@ class Case:
 
     ``verdicts`` are right ones; ``root``: the root cause; ``why``: words of the first failed check. ``fit``:
     whether the server is fit for use, which is what the observers are asked; None where that is no question.
-    ``lines``: ledger lines that have to be there afterwards. ``stale``: another vLLM serves meanwhile,
-    ``on_stale``: on the very port. ``gates``: how many run at once. ``disk``: size of the evidence's.
+    ``passed``: checks that have to be passed, not skipped. ``lines``: ledger lines that have to be there
+    afterwards. ``stale``: another vLLM serves meanwhile, ``on_stale``: on the very port. ``gates``: how many
+    run at once. ``disk``: size of the evidence's.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Case:
     environment: dict[str, str] = field(default_factory=dict)
     fault: str = ""
     fit: bool | None = UNFIT
+    passed: tuple[str, ...] = ()
     lines: int = 1
     python: str = "cpu"
     stale: bool = False
@@ -43,7 +45,9 @@ FAIL, PASS = ("FAIL",), ("PASS",)
 CASES = (
     Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT),
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
-    Case("library missing", FAIL, "torchvision-missing", model="looker"),
+    Case("sound, with images", PASS, model="looker", fit=FIT,
+         passed=("generation", "chat", "repeat", "image")),
+    Case("library missing", FAIL, "torchvision-missing", model="vision"),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
     Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
@@ -68,6 +72,7 @@ CASES = (
     Case("one token over and over", FAIL, why="one token over and over", model="stutter"),
     Case("another model's weights", FAIL, why="is not there, or not in its order", model="other-weights",
          gate_file=True),
+    Case("pictures not seen", FAIL, why="another picture changes nothing", model="blind"),
     Case("corrupt shard", FAIL, "shard-corrupt", model="corrupt-shard"),
     Case("corrupt shard, dummy weights", PASS, model="corrupt-shard", load_format="dummy", fit=OPEN),
     Case("shard cut short", FAIL, "shard-corrupt", model="cut-shard"),

@@ -15,9 +15,9 @@ WEIGHTS = "model.safetensors"
 
 
 def damaged(name: str, folder: Path) -> Path:
-    """A copy of the tiny checkpoint ``successor`` in ``folder`` with the damage ``name``."""
+    """A copy of ``looker`` or ``successor`` in ``folder`` with the damage ``name``."""
     target = folder / name
-    shutil.copytree(tiny("successor"), target)
+    shutil.copytree(tiny("looker" if name in _OF_LOOKER else "successor"), target)
     _DAMAGES[name](target)
     return target
 
@@ -96,6 +96,17 @@ def _other(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(data)
 
 
+def _blind(folder: Path) -> None:
+    """What the tower sees of a picture is multiplied by zero on its way to the decoder."""
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    places = json.loads(data[8 : 8 + length])["language_projection.weight"]["data_offsets"]
+    first, last = (8 + length + place for place in places)
+    data[first:last] = bytes(last - first)
+    (folder / WEIGHTS).write_bytes(data)
+
+
+_OF_LOOKER = frozenset({"blind"})
 _DAMAGES: dict[str, Callable[[Path], None]] = {
     "corrupt-shard": _corrupt,
     "cut-shard": _cut,
@@ -103,4 +114,5 @@ _DAMAGES: dict[str, Callable[[Path], None]] = {
     "unknown-architecture": _architecture,
     "endless-read": _pipe,
     "other-weights": _other,
+    "blind": _blind,
 }

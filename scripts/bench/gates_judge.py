@@ -16,5 +16,6 @@ def faults(case: Case, seen: Outcome) -> list[str]:
         wrong.append(f"root cause {seen.root}, where the log has none")
     if case.why and case.why not in seen.summary:
         wrong.append(f"it says {seen.summary[:100]!r}, expected {case.why!r}")
+    wrong += [f"check {one} did not pass" for one in case.passed if one not in seen.passed]
     wrong += [f"left running: {one}" for one in seen.left]
     return wrong + [f"evidence: {one}" for one in seen.evidence]

@@ -32,7 +32,7 @@ from npu_upgrade.paths import WORKSPACE_DIR
 _UPGRADE = Path(__file__).resolve().parents[1] / "upgrade.py"
 _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
-_TINY = ("successor", "looker", "silent", "stutter", "dense")
+_TINY = ("successor", "looker", "vision", "silent", "stutter", "dense")
 _CODES = {0: "PASS", 1: "FAIL", 2: "BAD INPUT", 3: "BLOCKED", 4: "INCONCLUSIVE", 130: "INTERRUPTED"}
 _OTHERS = 120.0  # seconds that what another gate left may take to go
 _GRACE = 3.0  # seconds that the kernel gets to end what was killed
@@ -44,6 +44,7 @@ class Outcome:
 
     ``evidence``: what is wrong with it; ``observers``: name -> what it said.
     ``tail``: the end of the traceback of a root cause that no signature describes.
+    ``passed``: names of the checks that passed.
     """
 
     verdicts: list[str]
@@ -55,6 +56,7 @@ class Outcome:
     lines: int
     observers: dict[str, str] = field(default_factory=dict)
     tail: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,6 +108,7 @@ def play(case: Case, stale_port: int | None) -> Outcome:
             len(records),
             said,
             (records[0].get("root") or {}).get("traceback_tail", []) if records else [],
+            _passed(records),
         )
 
 
@@ -259,3 +262,7 @@ def _summary(text: str, records: list[dict[str, Any]]) -> str:
 
 def _root(records: list[dict[str, Any]]) -> str | None:
     return (records[0].get("root") or {}).get("id") if records else None
+
+
+def _passed(records: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for record in records for one in record.get("checks", ()) if one["state"] == "PASS"]

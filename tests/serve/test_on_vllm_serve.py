@@ -1,4 +1,4 @@
-"""The serve gate on real vLLM on this CPU: a part of ``make bench-gates``, four servers in all.
+"""The serve gate on real vLLM on this CPU: a part of ``make bench-gates``, five servers in all.
 
 The budget of the whole test command is twelve servers; everything else is the bench.
 """
@@ -18,6 +18,7 @@ from bench.gates_run import play
 NAMES = (
     "sound, dummy weights",
     "sound, real weights",
+    "sound, with images",
     "engine killed after ready",
     "corrupt shard",
 )

@@ -53,7 +53,8 @@ def sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """A sound checkpoint in place of the one that torch makes; its tensors."""
     folder = tmp_path / "sound"
     folder.mkdir()
-    tensors = {name: os.urandom(128) for name in ("a", "b", "c")} | {"lm_head.weight": bytes(range(128))}
+    tensors = {name: os.urandom(128) for name in ("a", "b", "c", "language_projection.weight")}
+    tensors["lm_head.weight"] = bytes(range(128))
     safetensors(folder / gates_damage.WEIGHTS, tensors)
     (folder / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
     monkeypatch.setattr(gates_damage, "tiny", lambda name: folder)
@@ -85,6 +86,8 @@ def test_every_damage_does_what_it_says(sound, tmp_path: Path) -> None:
     other = tensors_of(damaged("other-weights", tmp_path) / gates_damage.WEIGHTS)
     assert {name for name in sound if other[name] != sound[name]} == {"lm_head.weight"}
     assert sorted(other["lm_head.weight"]) == sorted(sound["lm_head.weight"])
+    blind = tensors_of(damaged("blind", tmp_path) / gates_damage.WEIGHTS)
+    assert blind == sound | {"language_projection.weight": bytes(128)}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +107,12 @@ def test_every_damage_does_what_it_says(sound, tmp_path: Path) -> None:
 def test_only_what_is_all_right_is_judged_right(changed: dict, why: str) -> None:
     found = faults(CASE, replace(RIGHT, **changed))
     assert (why in found[0]) if why else found == []
+
+
+def test_a_check_that_was_skipped_is_not_one_that_passed() -> None:
+    case = replace(CASE, passed=("image",))
+    assert faults(case, replace(RIGHT, passed=["generation", "image"])) == []
+    assert faults(case, replace(RIGHT, passed=["generation"])) == ["check image did not pass"]
 
 
 def test_a_root_cause_where_the_log_has_none_is_wrong() -> None:
