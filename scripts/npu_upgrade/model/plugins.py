@@ -10,14 +10,17 @@ from npu_upgrade.model.registry import registered_by_calls
 from npu_upgrade.sources import open_source
 
 _PROBE = """
-import importlib.metadata as metadata, json, sys
+import importlib.metadata as metadata, importlib.util, json, os, sys
 found = {}
 for point in metadata.entry_points(group="vllm.general_plugins"):
-    files = getattr(point.dist, "files", None) or []
-    tops = sorted({file.parts[0] for file in files if file.suffix == ".py" and len(file.parts) > 1})
     module = point.value.partition(":")[0].partition(".")[0]
-    folder = str(point.dist.locate_file("")) if point.dist else ""
-    found[point.name] = {"module": module, "folder": folder, "tops": tops}
+    try:
+        spec = importlib.util.find_spec(module)  # of a package installed as one edits it, too
+    except (ImportError, ValueError):
+        spec = None
+    if spec and spec.submodule_search_locations:
+        package = list(spec.submodule_search_locations)[0]
+        found[point.name] = {"module": module, "folder": os.path.dirname(package)}
 json.dump(found, sys.stdout)
 """
 

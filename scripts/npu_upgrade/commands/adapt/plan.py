@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> Result:
     verdict = verdict_of(value, ignored=("name-unmapped",))
     roots = {name: _root(getattr(args, name), default) for name, default in ROOTS.items()}
     roots["delivery"] = args.delivery
-    near = nearest(found, sources.vllm) if value["strategy"]["name"] == "native adapter" else {}
+    adapter = value["strategy"]["name"] == "native adapter"
+    near = nearest(found, sources.vllm) if adapter else {}
     work = steps(found, roots, args.model)
     plan: dict[str, Any] = {
         "schema": "npu-upgrade/adapt-plan/1",
@@ -74,8 +75,8 @@ def run(args: argparse.Namespace) -> Result:
         "strategy": value["strategy"],
         "trees": {name: _tree(root) for name, root in roots.items()},
         "nearest": {key: near[key] for key in near if key != "places"},
-        "decisions": decisions(found) if value["strategy"]["name"] == "native adapter" else [],
-        "open_weights": [one["pattern"] for one in patterns(found)] if near else [],
+        "decisions": decisions(found) if adapter else [],
+        "open_weights": [one["pattern"] for one in patterns(found)] if adapter else [],
         "registry_entry": registry_entry(found).strip(),
         "steps": [step.as_json() for step in work],
         "findings": value["findings"],
@@ -137,7 +138,6 @@ def _text(plan: dict[str, Any], work: list[Step]) -> str:
 def _near_text(near: dict[str, Any]) -> str:
     if not near:
         return ""
-    count = f"{near['patterns']} of {near['of']} patterns of tensors"
     count = f"{near['patterns']} of {near['of']} patterns of tensors"
     return f"nearest: {near['architecture']} has {count} ({near['module']})"
 

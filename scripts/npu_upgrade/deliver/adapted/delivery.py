@@ -13,6 +13,7 @@ from npu_upgrade.deliver.adapted.backport import Content, backport
 from npu_upgrade.deliver.adapted.export import Patch, export
 from npu_upgrade.deliver.adapted.named import Named
 from npu_upgrade.deliver.adapted.place import check_free, in_place
+from npu_upgrade.deliver.adapted.plugins import check_plugins
 from npu_upgrade.deliver.adapted.proof import Proof
 from npu_upgrade.deliver.adapted.roots import PACKAGES, Root
 from npu_upgrade.deliver.checkout import Checkout, open_checkout
@@ -97,6 +98,7 @@ def prepare(facts: Facts, proof: Proof, order: Order) -> Delivery:
             try_="adapt.py artifacts MODEL --tree REPO; --ascend-base REF for work that is committed already",
         )
     refusals.check_contents(checkout.root, [path for path in chosen.changed if path in chosen.local])
+    check_plugins(checkout.root, chosen.local, proof.standing)
     rule = rule_for(checkout.root)
     default = message.default_title(rule, facts.name)
     wanted = order.title if order.title is not None else earlier.title if earlier else default

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_upgrade.errors import Blocked
@@ -26,24 +26,37 @@ for name in names:
         spec = None
     if spec and (spec.origin or spec.submodule_search_locations):
         imports[name.replace("-", "_")] = spec.origin or list(spec.submodule_search_locations)[0]
+adapters = {}
+for one in importlib.metadata.entry_points(group="vllm.general_plugins"):
+    top = one.value.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top) if top not in imports else None
+    except (ImportError, ValueError):
+        spec = None
+    if spec and spec.submodule_search_locations:
+        adapters[top] = list(spec.submodule_search_locations)[0]
 plugins = sorted(
     f"{one.name} = {one.value}"
     for group in ("vllm.platform_plugins", "vllm.general_plugins")
     for one in importlib.metadata.entry_points(group=group)
 )
-found = {"python": sys.version.split()[0], "versions": versions, "imports": imports, "plugins": plugins}
-print(json.dumps(found))
+found = {"python": sys.version.split()[0], "versions": versions, "imports": imports}
+print(json.dumps(found | {"plugins": plugins, "adapters": adapters}))
 """
 
 
 @dataclass(frozen=True)
 class Installed:
-    """``versions``: distribution -> version; ``imports``: package -> the file or folder it comes from."""
+    """``versions``: distribution -> version; ``imports``: package -> the file or folder it comes from.
+
+    ``adapters``: package -> folder of the plugins that others than vLLM's own projects registered.
+    """
 
     python: str
     versions: dict[str, str]
     imports: dict[str, str]
     plugins: list[str]
+    adapters: dict[str, str] = field(default_factory=dict)
 
     def folder(self, package: str) -> Path | None:
         """The folder of an importable package."""

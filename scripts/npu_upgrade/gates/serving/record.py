@@ -48,7 +48,8 @@ def record(
     last = runs[-1]
     environment = last.launch.variables()
     folder = store.begin(gate, Redactor(environment, last.launch.command()))
-    subject, files = judged({name: path for name in _JUDGED if (path := installed.folder(name))})
+    packages = {name: path for name in _JUDGED if (path := installed.folder(name))}
+    subject, files = judged(packages | {name: Path(path) for name, path in installed.adapters.items()})
     result = describe(gate, runs, installed, verdict, summary) | dict(more or {})
     places = [f"start-{at}/" if numbered or len(runs) > 1 else "" for at in range(1, len(runs) + 1)]
     places += [f"ladder-{at}/" for at in range(1, len(further) + 1)]
