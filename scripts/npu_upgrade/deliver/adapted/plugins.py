@@ -30,7 +30,9 @@ def check_plugins(repo: Path, paths: Iterable[str], standing: Sequence[Run]) -> 
 
 
 def _package(path: str, packages: set[str]) -> str | None:
-    """The folder of the outermost of ``packages`` that a file lies in."""
+    """The folder of the outermost of ``packages`` that a file of code lies in."""
     parts = PurePosixPath(path).parts[:-1]
+    if not path.endswith(".py") or {"docs", "tests"}.intersection(parts):
+        return None
     at = next((number for number, part in enumerate(parts, 1) if part in packages), None)
     return "/".join(parts[:at]) if at else None
