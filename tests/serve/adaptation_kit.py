@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.envs.heavy import find_uv, uv_variables
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.vllm_cpu import cpu_python
 from npu_upgrade.model.safetensors import BITS
@@ -141,10 +142,8 @@ def set_mapping(project: Path, wrong: bool) -> None:
 
 def private_python(folder: Path, project: Path) -> Path:
     """An environment of its own over that of the CPU's vLLM, with ``project`` installed as one edits it."""
-    shared = cpu_python()
-    uv = Path(sys.executable).with_name("uv")
-    uv = uv if uv.exists() else Path(shutil.which("uv") or "uv")
-    subprocess.run([uv, "venv", "-q", "--python", shared, folder], check=True)
+    shared, uv = cpu_python(), find_uv()
+    subprocess.run([uv, "venv", "-q", "--python", shared, folder], check=True, env=uv_variables())
     python = folder / "bin/python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     theirs, own = (
@@ -152,7 +151,8 @@ def private_python(folder: Path, project: Path) -> Path:
         for one in (shared, python)
     )
     (Path(own) / "shared.pth").write_text(f"{theirs}\n", "utf-8")
-    subprocess.run([uv, "pip", "install", "-q", "--python", python, "--no-deps", "-e", project], check=True)
+    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "-e", project]
+    subprocess.run(install, check=True, env=uv_variables())
     return python
 
 
