@@ -173,7 +173,7 @@ def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.C
     assert code == 4
     last = result["capacity"][-1]
     assert (last["theoretical_max_model_len"], last["practical_max_model_len"]) == (7000, 6912)
-    assert "5 requests at once, 40 tokens, 5 running together" in last["why"]
+    assert "5 requests at once, 40 tokens, 5 seen running together" in last["why"]
     assert result["capacity"][0]["root"]["id"] != "UNKNOWN"
 
 

@@ -60,6 +60,8 @@ def resolved(config: dict[str, Any]) -> dict[str, Any]:
             found[name] = value
     if "multimodal_config" in found:
         found["is_multimodal"] = found.pop("multimodal_config") is not None
+    if "architecture" not in found and found.get("architectures"):
+        found["architecture"] = found["architectures"][0]
     if isinstance(found.get("dtype"), str):
         found["dtype"] = found["dtype"].removeprefix("torch.")
     return found
