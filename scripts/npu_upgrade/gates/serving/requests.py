@@ -38,7 +38,8 @@ class Exchange:
             return ""
         said = self.answer.get("error", self.answer) if isinstance(self.answer, dict) else self.answer
         said = said.get("message", said) if isinstance(said, dict) else said
-        return f"HTTP {self.status}: {' '.join(str(said).split())[:300]}" if self.status else self.error
+        text = f"HTTP {self.status}: {' '.join(str(said).split())[:300]}" if self.status else ""
+        return "; ".join(part for part in (self.error, text) if part)
 
 
 @dataclass
@@ -111,10 +112,9 @@ class Client:
         if why:
             thread.join(_GRACE)
         status, answer, error = answered[0] if answered else (0, None, why)
-        if status == 0 and method == "POST":
-            error = (
-                settled(self.broken) or error
-            )  # that the server is gone says more than that nobody answers
+        if method == "POST" and (status == 0 or status >= 500):
+            # that an engine is gone says more than what is left of the server answers
+            error = settled(self.broken) or error
         exchange = Exchange(method, path, body, status, answer, error, round(time.monotonic() - started, 3))
         if keep or status > 200:  # while it starts, nobody answers
             self.exchanges.append(exchange)
