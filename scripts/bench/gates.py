@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Mapping
@@ -42,6 +43,8 @@ def main() -> int:
         "--keep", type=Path, metavar="FOLDER", help="outcomes go there, and what is there already is not run"
     )
     given = parser.parse_args()
+    # a shell starts what runs in the background with interrupts ignored, and a gate would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [one for one in CASES if not given.case or any(word in one.name for word in given.case)]
     try:
         found = _all(chosen, given.keep)

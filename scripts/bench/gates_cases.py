@@ -53,7 +53,7 @@ CASES = (
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case("ended with exit code 0", FAIL, why="the server ended (exit code 0)", inject="end-server@up"),
+    Case("ended with exit code 0", FAIL, why=" ended", inject="end-server@up"),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(
@@ -98,7 +98,7 @@ CASES = (
         options=("--budget", "start=2"),
         fit=OPEN,
     ),
-    Case("log flood", FAIL, why="it floods its log", fault="flood", options=("--longest-log", "64")),
+    Case("log flood", FAIL, why="floods its log", fault="flood", options=("--longest-log", "64")),
     Case("disk full before", ("BLOCKED",), disk="64m", lines=0, fit=OPEN),
     Case("disk full while it serves", ("BLOCKED",), disk="700m", inject="fill-disk@up", lines=0, fit=OPEN),
     Case("Ctrl-C while it starts", ("INTERRUPTED",), inject="interrupt@started", fit=OPEN),
