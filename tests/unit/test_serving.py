@@ -141,10 +141,15 @@ def test_a_process_that_left_the_group_is_found_by_its_token(tmp_path: Path) -> 
 
 
 def test_an_interruption_ends_the_server_and_is_said(tmp_path: Path) -> None:
+    # what a shell starts in the background ignores interrupts
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    served = kit.serve(tmp_path, "hang")
-    timer.join()
+    try:
+        timer.start()
+        served = kit.serve(tmp_path, "hang")
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert served.interrupted
     assert served.verdict is Verdict.INCONCLUSIVE
     assert processes_of(tmp_path) == []
