@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> Result:
         fill_in(args.config, by_name(tasks))
         say(f"wrote the measured values into {args.config}")
     text = _as_text(tasks, served.checks, result["folder"])
-    folder_of = str(Path(wanted.store.folder).parents[1])
+    folder_of = str(wanted.store.workspace)
     following = ["upgrade.py", "evidence", "show", result["run"], "--workspace", folder_of]
     return Result(
         verdict, f"{line.label}: {_summary(served.summary, tasks)}", result, text, shlex.join(following)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.features import stopping
@@ -112,7 +111,7 @@ def _finish(
         for one in capacity.steps
     ]
     text = table(("context", "sequences", "state", "KV cache tokens", ""), rows)
-    workspace = str(Path(wanted.store.folder).parents[1])
+    workspace = str(wanted.store.workspace)
     following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
     return Result(
         verdict, f"{line.label}: {summary}", result, f"{text}\n\nevidence: {result['folder']}", following

@@ -200,7 +200,7 @@ def _finish(
     text = matrix.as_text()
     if ladder.rungs:
         text += f"\n\n{ladder_text(ladder.rungs)}"
-    workspace = str(Path(wanted.store.folder).parents[1])
+    workspace = str(wanted.store.workspace)
     following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
     return Result(
         verdict, f"{line.label}: {summary}", result, f"{text}\n\nevidence: {result['folder']}", following

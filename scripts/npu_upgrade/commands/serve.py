@@ -118,8 +118,6 @@ def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
         command[command.index(DUMMY)] = REAL
         return shlex.join(command)
     action = "check" if served.verdict is Verdict.PASS else "show"
-    return shlex.join([command[0], "evidence", action, result["run"], "--workspace", _workspace(wanted)])
-
-
-def _workspace(wanted: Asked) -> str:
-    return str(Path(wanted.store.folder).parents[1])
+    return shlex.join(
+        [command[0], "evidence", action, result["run"], "--workspace", str(wanted.store.workspace)]
+    )

@@ -30,6 +30,11 @@ class Store:
     folder: Path
 
     @property
+    def workspace(self) -> Path:
+        """The folder whose ``.npu-upgrade`` holds this store."""
+        return self.folder.parents[1]
+
+    @property
     def runs(self) -> Path:
         return self.folder / "runs"
 

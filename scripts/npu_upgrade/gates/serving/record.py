@@ -10,6 +10,7 @@ from typing import Any
 
 from npu_upgrade import invocation
 from npu_upgrade.deliver.chain import Record
+from npu_upgrade.deliver.surroundings import environment as this_environment
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store
@@ -134,9 +135,7 @@ def model_digest(folder: Path) -> str | None:
 
 def environment_of(installed: Installed) -> dict[str, Any]:
     """The environment of the ledger line: the serving interpreter's, not this one's."""
-    from npu_upgrade.deliver.surroundings import environment
-
-    return environment() | {"python": installed.python, "packages": installed.versions}
+    return this_environment() | {"python": installed.python, "packages": installed.versions}
 
 
 def _pinned(installed: Installed) -> dict[str, str]:
