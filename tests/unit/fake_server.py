@@ -118,7 +118,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def said(body: dict) -> tuple[list[int], str]:
     """Token ids and text of an answer: a function of what was asked, unless the fault says otherwise."""
-    if fault == "empty":
+    if fault in ("empty", "loud-end"):
         return [2] * 2, ""
     if fault == "one-token":
         return [7] * 8, "aaaaaaaa"
@@ -174,6 +174,10 @@ engine = subprocess.Popen(
 def leave(*unused: object) -> None:
     if fault not in ("stubborn", "escaped"):
         engine.kill()
+    if fault == "loud-end":
+        print(
+            'Traceback (most recent call last):\n  File "x.py", line 1, in x\nLookupError: gone', flush=True
+        )
     os._exit(0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.errors import BadInput
-from npu_upgrade.gates.serving.log_lines import LONGEST, parse, read
+from npu_upgrade.gates.serving.log_lines import LONGEST, lines_until, parse, read
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.signatures import Matcher, signatures
 from npu_upgrade.gates.serving.troubleshooting import NAME, render
@@ -133,6 +133,21 @@ def test_an_unknown_error_is_reported_with_its_traceback() -> None:
     said = found.as_json()["root"]
     assert (said["id"], said["line"], said["text"]) == ("UNKNOWN", 7, "ZeroDivisionError: division by zero")
     assert any("inner.py" in line for line in said["traceback_tail"])
+
+
+def test_after_the_server_was_ended_only_known_errors_count() -> None:
+    late = ["INFO 11-03 08:15:02 [x.py:1] up", "Traceback (most recent call last):", '  File "x.py", line 1']
+    unknown, known = [*late, "LookupError: gone"], [*late, "OSError: [Errno 28] No space left on device"]
+    assert name(explain(parse(unknown))) == "UNKNOWN"
+    assert name(explain(parse(unknown), ended_after=1)) is None
+    assert name(explain(parse(unknown), ended_after=4)) == "UNKNOWN"
+    assert name(explain(parse(known), ended_after=1)) == name(explain(parse(known))) != "UNKNOWN"
+
+
+def test_lines_of_a_part_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"one\ntwo\nthree")
+    assert [lines_until(log, size) for size in (0, 3, 4, 8, 99)] == [0, 0, 1, 2, 2]
 
 
 def test_an_unknown_error_before_a_known_one_stays_first() -> None:

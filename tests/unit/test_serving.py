@@ -18,7 +18,7 @@ import serving_kit as kit
 from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.preflight import TOKEN, check_leftovers, check_port, end_leftovers, leftovers
-from npu_upgrade.gates.serving.server import HOST, members, start, stop
+from npu_upgrade.gates.serving.server import HOST, members, sockets, start, stop
 from npu_upgrade.verdict import Verdict
 
 
@@ -123,6 +123,13 @@ def test_a_log_without_end_is_a_fault(tmp_path: Path) -> None:
     served.log.unlink()
 
 
+def test_what_a_server_says_while_it_is_ended_is_no_root_cause(tmp_path: Path) -> None:
+    served = kit.serve(tmp_path, "loud-end")
+    assert "LookupError" in served.log.read_text()
+    assert served.verdict is Verdict.FAIL
+    assert served.root is None
+
+
 def test_what_ignores_the_end_is_ended_and_said(tmp_path: Path) -> None:
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
@@ -189,6 +196,20 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         return listener.getsockname()[1]
+
+
+def test_sockets_of_a_killed_engine_are_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sockets({"A": "b"}) as environment:
+        place = Path(environment["VLLM_RPC_BASE_PATH"])
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(place / "00d1f291-98a0-476b-ad12-c2c155f2cc7c"))
+    assert environment["A"] == "b"
+    assert not place.exists()
+    with sockets({"VLLM_RPC_BASE_PATH": "/mine"}) as environment:
+        assert environment == {"VLLM_RPC_BASE_PATH": "/mine"}
+    monkeypatch.setattr("tempfile.gettempdir", lambda: "/long" * 15)
+    with sockets({}) as environment:
+        assert not environment
 
 
 def test_a_port_that_is_taken_blocks_and_names_the_port(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
 from npu_upgrade.gates.serving.gate_file import Request
 from npu_upgrade.gates.serving.launch import REAL, Launch
 from npu_upgrade.gates.serving.lifeline import LONGEST_LOG, Lifeline
+from npu_upgrade.gates.serving.log_lines import lines_until
 from npu_upgrade.gates.serving.log_lines import read as read_log
 from npu_upgrade.gates.serving.preflight import choose_port
 from npu_upgrade.gates.serving.quality import read as read_answer
 from npu_upgrade.gates.serving.requests import Client, Exchange, counted
 from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
-from npu_upgrade.gates.serving.server import HOST, Server, start, stop
+from npu_upgrade.gates.serving.server import HOST, Server, sockets, start, stop
 from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
@@ -60,7 +61,10 @@ class Options:
 
 @dataclass
 class Served:
-    """What one start showed. ``log`` is the whole output; ``explanation`` is of a start that failed."""
+    """What one start showed. ``log`` is the whole output; ``explanation`` is of a start that failed.
+
+    ``ended_at``: bytes of the log when the gate ended a server that was alive; None when it had ended itself.
+    """
 
     launch: Launch
     device: Device
@@ -77,6 +81,7 @@ class Served:
     seconds: float = 0.0
     ready_seconds: float | None = None
     interrupted: bool = False
+    ended_at: int | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -117,11 +122,23 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
     began = time.monotonic()
     served = Served(launch, device, log, port, utc_now())
     served.memory["before"] = used_memory(device)
+    with sockets(launch.variables()) as environment:
+        _run(environment, options, served)
+    served.seconds = round(time.monotonic() - began, 1)
+    if served.verdict is not Verdict.PASS:
+        until = lines_until(log, served.ended_at) if served.ended_at is not None else None
+        served.explanation = explain(read_log(log), ended_after=until)
+    return served
+
+
+def _run(environment: Mapping[str, str], options: Options, served: Served) -> None:
+    launch = served.launch
     server: Server | None = None
     try:
         with _held():  # a server that nobody knows of would not be ended
-            server = start(launch.command(), launch.variables(), port=port, log=log, cwd=launch.cwd)
-        say(f"started {launch.model_name} ({launch.load_format}) on port {port}, process {server.group}")
+            server = start(launch.command(), environment, port=served.port, log=served.log, cwd=launch.cwd)
+        kind = f"{launch.model_name} ({launch.load_format})"
+        say(f"started {kind} on port {served.port}, process {server.group}")
         _ask_all(server, launch, options, served)
     except KeyboardInterrupt:
         served.interrupted = True
@@ -129,10 +146,6 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
     finally:
         if server is not None:
             _end(server, options, served)
-    served.seconds = round(time.monotonic() - began, 1)
-    if served.verdict is not Verdict.PASS:
-        served.explanation = explain(read_log(log))
-    return served
 
 
 @contextmanager
@@ -244,7 +257,9 @@ def _end(server: Server, options: Options, served: Served) -> None:
     before = {one: signal.signal(one, lambda *_: hurry.set()) for one in _ENDING} if main else {}
     try:
         asked = server.process.poll() is None
-        flood = served.log.stat().st_size > options.longest_log  # it would go on while it is waited for
+        size = served.log.stat().st_size
+        served.ended_at = size if asked else None
+        flood = size > options.longest_log  # it would go on while it is waited for
         stubborn = stop(server, 1.0 if flood else options.patience, hurry.is_set)
         back, used = memory_is_back(served.device, served.memory.get("before"), options.patience)
         served.memory["after"] = used

@@ -40,6 +40,16 @@ def read(path: Path) -> Iterator[LogLine]:
         yield from parse(_bounded(stream))
 
 
+def lines_until(path: Path, size: int) -> int:
+    """How many lines of a log are complete in its first ``size`` bytes."""
+    count = 0
+    with open(path, "rb") as stream:
+        while size > 0 and (part := stream.read(min(size, 1 << 20))):
+            count += part.count(b"\n")
+            size -= len(part)
+    return count
+
+
 def parse(raw: Iterable[str]) -> Iterator[LogLine]:
     """Lines of text as log lines. A progress bar and what was written behind it are lines of one number."""
     for number, line in enumerate(raw, start=1):

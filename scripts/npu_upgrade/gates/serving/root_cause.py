@@ -18,7 +18,8 @@ _MOST_PROCESSES = 512
 class Explanation:
     """What a log of ``lines`` lines says. ``root`` without a signature is an error nobody described yet.
 
-    ``later`` and ``wrappers``: signature id -> the line it is first seen at.
+    ``later`` and ``wrappers``: signature id -> the line it is first seen at. ``ended_after``: see
+    :func:`explain`.
     """
 
     lines: int = 0
@@ -26,6 +27,7 @@ class Explanation:
     later: dict[str, int] = field(default_factory=dict)
     wrappers: dict[str, int] = field(default_factory=dict)
     odd: Finding | None = None
+    ended_after: int | None = None
 
     @property
     def first(self) -> Finding | None:
@@ -42,9 +44,15 @@ class Explanation:
         }
 
 
-def explain(lines: Iterable[LogLine], known: Iterable[Signature] | None = None) -> Explanation:
-    """Read a log once, in order; memory does not grow with its length."""
-    result = Explanation()
+def explain(
+    lines: Iterable[LogLine], known: Iterable[Signature] | None = None, ended_after: int | None = None
+) -> Explanation:
+    """Read a log once, in order; memory does not grow with its length.
+
+    ``ended_after``: the number of the last line from before somebody ended the server on purpose. A server
+    that is ended complains of it: what no signature describes does not count any more after that line.
+    """
+    result = Explanation(ended_after=ended_after)
     matcher = Matcher(signatures() if known is None else known)
     processes: dict[str, Process] = {}
     for line in lines:
@@ -63,7 +71,13 @@ def explain(lines: Iterable[LogLine], known: Iterable[Signature] | None = None) 
 
 
 def _process(result: Explanation, matcher: Matcher) -> Process:
+    def _of_the_ending(finding: Finding) -> bool:
+        late = result.ended_after is not None and finding.line > result.ended_after
+        return late and finding.signature is None
+
     def found(finding: Finding) -> None:
+        if _of_the_ending(finding):
+            return
         _note(result.later, _name(finding), finding.line)
         if result.root is None or finding.line < result.root.line:
             result.root = finding
@@ -72,7 +86,8 @@ def _process(result: Explanation, matcher: Matcher) -> Process:
         _note(result.wrappers, _name(finding), finding.line)
 
     def odd(finding: Finding) -> None:
-        result.odd = result.odd or finding
+        if not _of_the_ending(finding):
+            result.odd = result.odd or finding
 
     return Process(matcher, found, wrapped, odd)
 

@@ -11,8 +11,9 @@ import os
 import secrets
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from npu_upgrade.gates.serving.preflight import TOKEN, check_port, token
 
 HOST = "127.0.0.1"
 _POLL = 0.1  # seconds
+_SOCKETS = "VLLM_RPC_BASE_PATH"
+_LONGEST_SOCKET = 107  # bytes that the kernel takes as the path of one
+_SOCKET_NAME = 40  # bytes of the random names that vLLM gives them
 _ORPHANS = 3.0  # seconds that processes get to end by themselves after their server
 
 
@@ -39,6 +43,21 @@ class Server:
     @property
     def group(self) -> int:
         return self.process.pid
+
+
+@contextlib.contextmanager
+def sockets(environment: Mapping[str, str]) -> Generator[dict[str, str]]:
+    """The environment with a folder for vLLM's sockets, which is gone afterwards.
+
+    Killed engines leave theirs, by default in the folder for temporary files. Nothing is changed where the
+    variable is set already, or where that folder's own path is too long for a socket.
+    """
+    folder = tempfile.gettempdir()
+    if _SOCKETS in environment or len(folder) > _LONGEST_SOCKET - 2 * _SOCKET_NAME:
+        yield dict(environment)
+        return
+    with tempfile.TemporaryDirectory(prefix="npu-serve-", ignore_cleanup_errors=True) as place:
+        yield {**environment, _SOCKETS: place}
 
 
 def start(argv: Sequence[str], environment: Mapping[str, str], *, port: int, log: Path, cwd: Path) -> Server:
