@@ -16,6 +16,7 @@ from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.version_guards import evaluate
 
 FILE = f"{NPU}/tools.py"
+PLACE = FILE.removesuffix(".py").replace("/", ".")
 VLLM = {
     "vllm/__init__.py": "",
     "vllm/shapes.py": "class Circle:\n    RADIUS = 1\n\n\ndef area(shape):\n    return 1\n",
@@ -134,6 +135,24 @@ def test_a_class_whose_bases_are_unknown_may_have_anything(tmp_path: Path) -> No
     net = "import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\nclass Plain:\n    pass\n"
     text = "from vllm.net import Net, Plain\n\nNet.depth, Plain.depth\n"
     assert kinds(tmp_path, text, vllm__net=net) == [("missing-attribute", "", "vllm.net.Plain.depth")]
+
+
+def test_a_helper_that_a_class_of_the_file_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    text = """
+        from vllm.shapes import Circle
+
+        class Ring(Circle):
+            width = 1
+
+            @staticmethod
+            def _half(value):
+                return Ring._third(Ring._half(value)) + Ring.RADIUS + Ring.width
+
+            def run(self, other):
+                Ring.seen = other
+                return Ring.seen, Ring._abc_impl, Ring.__name__
+    """
+    assert kinds(tmp_path, text) == [("missing-attribute", "Ring._half", f"{PLACE}.Ring._third")]
 
 
 def test_a_class_counts_more_than_an_assignment_of_its_name(tmp_path: Path) -> None:

@@ -69,6 +69,22 @@ def test_a_hunk_comes_with_what_it_needs_and_its_imports(world: PortWorld) -> No
     assert len(data["taken"]) == 3
 
 
+@pytest.mark.parametrize("owner", ["self", "GPUARModelRunner", "cls"])
+def test_a_helper_comes_along_however_its_class_is_named(tmp_path: Path, owner: str) -> None:
+    helper = "\n    @staticmethod\n    def _is_marked(key):\n        return bool(key)\n"
+    decorator = (
+        "    @classmethod\n    def needs_payload(cls" if owner == "cls" else "    def needs_payload(self"
+    )
+    new = GPU_AR_NEW.replace("    def needs_payload(self", decorator) + helper
+    new = new.replace("self.downstream_cache.get(key, True)", f"{owner}._is_marked(key)")
+    world = PortWorld(tmp_path, files=omni_files(new))
+    hunks = world.hunks()
+    assert hunks["ar._is_marked"]["tier"] == 1
+    code, data, _ = world.port("--apply", hunks["ar.run"]["id"])
+    assert code == 0, data
+    assert "def _is_marked(key):" in world.ar.read_text()
+
+
 def test_in_the_checkout_of_a_job_the_plan_comes_next(world: PortWorld) -> None:
     identity = {"version": "1.0"}
     source = {"spec": "pypi:vllm-omni==1.0", "identity": identity}

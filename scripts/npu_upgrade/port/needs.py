@@ -22,7 +22,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Uses:
-    """Attributes of ``self`` and local names that a hunk reads and binds."""
+    """Attributes of ``self`` (or of the runner's class, by its name) and local names that a hunk uses."""
 
     reads: frozenset[str]
     binds: frozenset[str]
@@ -76,10 +76,11 @@ def uses(hunk: Hunk) -> Uses:
         return Uses(frozenset(), frozenset(), bases, frozenset())
     new = [s for s in hunk.new if s.key in hunk.added]
     nodes = [node for statement in new for node in _nodes(statement.key)]
+    holders = {"self", "cls", hunk.runner.class_name, hunk.runner.gpu_class}
     on_self = [
         n
         for n in nodes
-        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id in holders
     ]
     keys = [statement.key for statement in new]
     binds = {n.attr for n in on_self if isinstance(n.ctx, ast.Store)}

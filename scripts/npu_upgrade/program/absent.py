@@ -13,6 +13,8 @@ from npu_upgrade.pycode.names import Import
 
 _PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
 
+_BROUGHT = {"_abc_impl", "_is_protocol", "mro"}  # by the metaclasses of the plain bases
+
 
 def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
     """The module and name (empty: the module itself) that an import asks for in vain."""
@@ -68,7 +70,7 @@ def class_lacks(cls: ClassSymbol, name: str) -> bool:
         for one in cls.mro
     )
     inner = {node.name for one in cls.mro for node in one.node.body if isinstance(node, ast.ClassDef)}
-    if open_to_more or name in inner or name.startswith("_"):
+    if open_to_more or name in inner or name in _BROUGHT or (name.startswith("_") and name.endswith("_")):
         return False
     has = any(name in one.methods or name in one.fields or "__getattr__" in one.methods for one in cls.mro)
     return not has and not any(name in one.assigned for one in cls.mro)

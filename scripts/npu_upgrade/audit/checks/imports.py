@@ -90,6 +90,12 @@ class _File:
     def asked(self) -> set[str]:
         return asked_for(self.file)
 
+    @cached_property
+    def attributes_set(self) -> set[str]:
+        """Attributes that something in this file assigns, of whatever object."""
+        stored = (n for n in self.file.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+        return {node.attr for node in stored}
+
     def imports(self) -> Iterator[Finding]:
         for live in self.live:
             if isinstance(live.node, (ast.Import, ast.ImportFrom)):
@@ -140,7 +146,7 @@ class _File:
 
     def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
         """The module or class, and the name, when ``node`` reads a name that one of the trees lacks."""
-        owners = self._owners(node.value, node.attr)
+        owners = self._owners(node.value, node.attr) or self._own_class(node.value, node.attr)
         if not owners or not all(lacks(self.program, owner, node.attr) for owner in owners):
             return None
         return owners[0], node.attr
@@ -156,6 +162,13 @@ class _File:
         if len(known) < len(owners) or not known:
             return []
         return [] if parts[0] in self.bound or name in self.asked else known
+
+    def _own_class(self, expr: ast.expr, name: str) -> list[str]:
+        """The class of this very file that ``expr`` names, unless something here sets ``name``."""
+        known = isinstance(expr, ast.Name) and expr.id in self.file.classes and expr.id not in self.bound
+        if not known or name.startswith("__") or name in self.asked | self.attributes_set:
+            return []
+        return [f"{self.file.module}.{ast.unparse(expr)}"]
 
     def _owner(self, item: Import, rest: list[str]) -> str | None:
         """The module or class of the trees that a dotted name stands for, whose root ``item`` binds."""
