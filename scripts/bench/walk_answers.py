@@ -123,7 +123,7 @@ class NextRelease:
             if name in ours and ours[name].source == theirs[name].source:
                 continue
             taken[name] = theirs[name].source
-            mentioned = re.findall(r"self\.(\w+)", theirs[name].source)
+            mentioned = re.findall(rf"\b(?:self|cls|{owner})\.(\w+)", theirs[name].source)
             waiting += [one for one in mentioned if one in theirs and one not in ours]
         return "\n\n".join(taken.values())
 
