@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 from bench import runners_cells as cells
-from bench.runners_run import CHECKPOINT_LARGE, Decoding, Throughput, make_checkpoints, measure, play
+from bench.runners_run import CHECKPOINT_LARGE, Decoding, Result, Throughput, make_checkpoints, measure
+from bench.runners_table import play_all
 from npu_upgrade.errors import UpgradeError, report
-from npu_upgrade.progress import say
 from npu_upgrade.tables import table
 
 OFF, ON, COSINE, STEP_MS = 0.99, 0.97, 0.9999, 10.0
@@ -29,6 +29,15 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=8, help="batches that are decoded to the end")
     parser.add_argument("--only", choices=("speed", "table"), help="half of it")
     parser.add_argument("--cell", action="append", help="words that a row of the table must have; repeatable")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="results of rows go there; one there of the same runners and emulator is not run again",
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=2, metavar="N", help="engines that run at a time, each on one core"
+    )
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-runners-") as folder:
@@ -44,7 +53,7 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
         missed, summary = _speed(measure(folder / CHECKPOINT_LARGE, BATCHES, TOKENS, given.repetitions))
     if given.only != "speed":
         chosen = [one for one in cells.CELLS if all(word in one.label.split() for word in given.cell or ())]
-        failed, counts = _table(chosen, folder)
+        failed, counts = _table(chosen, play_all(chosen, folder, given.keep, given.at_once))
         missed, summary = missed + failed, summary | counts
     for one in missed:
         print(f"missed: {one}")
@@ -93,18 +102,12 @@ def _ratio(decoding: Decoding, batch: int, clock: str, variant: str) -> float:
     )
 
 
-def _table(chosen: list[cells.Cell], folder: Path) -> tuple[list[str], dict[str, str]]:
-    rows, failed = [], []
-    for cell in chosen:
-        say(cell.label)
-        result = play(cell, folder)
-        rows.append((*cell.columns, result.state))
-        print("  ".join(rows[-1]), file=sys.stderr, flush=True)
-        if result.why:
-            failed.append(f"{cell.label}: {result.why}")
-    print(table((*cells.HEAD, "result"), rows), end="\n\n")
-    passed = sum(row[-1].startswith("pass") for row in rows)
-    return failed, {"cells": str(len(rows)), "passed": str(passed)}
+def _table(chosen: list[cells.Cell], results: list[Result]) -> tuple[list[str], dict[str, str]]:
+    pairs = list(zip(chosen, results, strict=True))
+    print(table((*cells.HEAD, "result"), [(*cell.columns, one.state) for cell, one in pairs]), end="\n\n")
+    failed = [f"{cell.label}: {one.why}" for cell, one in pairs if one.why]
+    passed = sum(one.state.startswith("pass") for one in results)
+    return failed, {"cells": str(len(results)), "passed": str(passed)}
 
 
 if __name__ == "__main__":

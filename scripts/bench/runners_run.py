@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / name) for name in ("runners", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
+BLOCKED = "blocked"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def play(cell: Cell, folder: Path) -> Result:
         python, variables = _environment(cell)
         found = _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
     except UpgradeError as error:
-        return Result("blocked", error.what)
+        return Result(BLOCKED, error.what)
     except RuntimeError as error:
         return Result("fail: the engine", str(error)[-1500:])
     failed = {name: why for name, why in found["checks"].items() if why}

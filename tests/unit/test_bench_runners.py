@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench import runners
+from bench import runners, runners_table
 from bench.runners_cells import ASCEND_RELEASES, CELLS, CPU_RELEASES, MODELS
-from bench.runners_run import Decoding, Throughput
+from bench.runners_run import BLOCKED, Decoding, Result, Throughput
 
 
 def measured(off=1.0, on=1.0, step=0.02, cosine=1.0, delivery=0.0):
@@ -57,3 +57,23 @@ def test_the_table_covers_the_releases_and_says_how():
         for cell in CELLS
         if cell.project == "vllm-ascend"
     )
+
+
+def test_rows_that_ran_before_with_the_same_sources_are_kept(tmp_path, monkeypatch):
+    asked = []
+    states = {cell.label: Result("pass 1 checks") for cell in CELLS[:3]} | {CELLS[3].label: Result(BLOCKED)}
+
+    def play(cell, folder):
+        asked.append(cell.label)
+        return states[cell.label]
+
+    monkeypatch.setattr(runners_table, "play", play)
+    for _ in range(2):
+        found = runners_table.play_all(CELLS[:4], tmp_path, tmp_path / "kept", 2)
+        assert [one.state for one in found] == [*["pass 1 checks"] * 3, BLOCKED]
+    assert sorted(asked) == sorted([*states, CELLS[3].label])
+    monkeypatch.setattr(runners_table, "digest", lambda folder: "changed")
+    runners_table.play_all(CELLS[:1], tmp_path, tmp_path / "kept", 1)
+    assert asked.count(CELLS[0].label) == 2
+    failed, counts = runners._table(CELLS[:2], [Result("pass"), Result("fail: x", "why")])
+    assert (failed, counts) == ([f"{CELLS[1].label}: why"], {"cells": "2", "passed": "1"})

@@ -1,0 +1,38 @@
+"""All rows of the table: several engines at once, and what ran before with the same sources is kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.runners_cells import Cell
+from bench.runners_run import BLOCKED, ROOT, Result, play
+from npu_upgrade.files import sha256, write_json
+from npu_upgrade.gates.emulation.catalogue import digest
+from npu_upgrade.progress import say
+
+JUDGING = ("runners", "emulator")
+
+
+def play_all(cells: Sequence[Cell], folder: Path, keep: Path | None, at_once: int) -> list[Result]:
+    """The results in the order of the cells. ``folder`` holds the checkpoints, ``keep`` earlier results."""
+    sources = sha256("".join(digest(ROOT / name) for name in JUDGING))[:16]
+
+    def one(cell: Cell) -> Result:
+        place = keep / f"{cell.label.replace(' ', '-')}-{sources}.json" if keep else None
+        if place and place.exists():
+            return Result(**json.loads(place.read_text("utf-8")))
+        say(cell.label)
+        result = play(cell, folder)
+        print(f"{cell.label}: {result.state}", file=sys.stderr, flush=True)
+        if place and result.state != BLOCKED:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(place, asdict(result))
+        return result
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, cells))
