@@ -8,7 +8,7 @@ from itertools import product
 CPU, EMULATED = "CPU", "emulated dry-run"
 HEAD = ("base", "runner", "mode", "stage", "how")
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
-MODELS["ranks"] = "plain"
+MODELS |= {"ranks": "plain", "lora": "plain"}
 CPU_RELEASES = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 ASCEND_RELEASES = (
     *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
@@ -75,7 +75,11 @@ CELLS: list[Cell] = [
     for runner, mode, kind in product(("V1", "V2"), ("sync", "async"), ("ar", "sampler", "generation"))
     if mode == "async" or kind != "generation"
 ]
-CELLS += [Cell("vllm", version, "V1", "sync tp2", "ranks") for version in CPU_RELEASES]
+CELLS += [
+    Cell("vllm", version, "V1", mode, kind)
+    for version in CPU_RELEASES
+    for mode, kind in (("sync tp2", "ranks"), ("sync", "lora"), ("sync", "talker"))
+]
 CELLS += [
     Cell("vllm-ascend", version, "V1", mode, kind)
     for version in ASCEND_RELEASES

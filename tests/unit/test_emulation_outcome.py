@@ -55,6 +55,46 @@ def test_a_fault_of_the_emulator_never_reads_as_a_failure(error, events):
     assert judged({"error": error}, events)[0] == "INCONCLUSIVE"
 
 
+NOT_SERVING = {
+    "type": "NotServing",
+    "text": "the server ended with status 1 before it served",
+    "inside": True,
+}
+TRACEBACK = """INFO 11-22 05:05:57 [__init__.py:238] Platform plugin ascend is activated
+Traceback (most recent call last):
+  File "<frozen runpy>", line 189, in _run_module_as_main
+  File "/cache/{place}", line 20, in <module>
+    {source}
+{error}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "state"),
+    [
+        ("vllm_omni-1/vllm_omni/entrypoints/x.py", "ImportError: cannot import name 'a' from 'b'", "FAIL"),
+        ("vllm_omni-1/vllm_omni/entrypoints/x.py", "TypeError: f() got an unexpected keyword 'x'", "FAIL"),
+        ("site-packages/npu_emulator/x.py", "ImportError: cannot import name 'a' from 'b'", "INCONCLUSIVE"),
+        ("vllm_omni-1/vllm_omni/entrypoints/x.py", "RuntimeError: device is gone", "INCONCLUSIVE"),
+    ],
+)
+def test_a_server_that_ended_is_judged_by_its_own_error(tmp_path, place, error, state):
+    (tmp_path / "serve-x.json").write_text(json.dumps({"error": NOT_SERVING}))
+    (tmp_path / "serve-x.log").write_text(
+        TRACEBACK.format(place=place, source="from b import a", error=error)
+    )
+    found = read_outcome(tmp_path, "serve", "x")
+    assert found.state == state
+    if state == "FAIL":
+        assert found.why.startswith(error)
+        assert found.where == f"/cache/{place}:20 in <module>"
+
+
+def test_a_server_that_ended_without_a_word_is_not_judged(tmp_path):
+    (tmp_path / "serve-x.json").write_text(json.dumps({"error": NOT_SERVING}))
+    assert read_outcome(tmp_path, "serve", "x").state == "INCONCLUSIVE"
+
+
 def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it():
     limit = {"event": "limit", "name": "npu::x", "text": "x: gamma must have 4 columns"}
     state, why = judged({"error": ERROR | {"type": "OperatorLimit", "inside": True}}, [limit])

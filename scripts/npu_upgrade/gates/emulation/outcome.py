@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.gates.emulation.server_log import own_error
+
 PASS, FAIL, INCONCLUSIVE, ABSENT, NOT_REACHED = "PASS", "FAIL", "INCONCLUSIVE", "ABSENT", "NOT REACHED"
 _OUR_ERRORS = ("EmulatorFault", "MissingReference")
 _VIOLATION = "OperatorLimit"
@@ -60,8 +62,9 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
     if not path.exists():
         return Outcome(tier, scenario, NOT_REACHED, "the import tier did not pass")
     result = json.loads(path.read_text(encoding="utf-8"))
-    state, why = judged(result, _events(out / f"{name}.record"))
-    error = result.get("error") or {}
+    if error := result.get("error") or {}:
+        error = own_error(error, Path(log))
+    state, why = judged(result | {"error": error}, _events(out / f"{name}.record"))
     return Outcome(
         tier,
         scenario,
