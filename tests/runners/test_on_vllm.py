@@ -68,6 +68,7 @@ def test_the_parts_behave_where_vllm_is():
     [
         ("ar", "Multimodal", []),
         ("ar", "Multimodal", ["v2", "asynchronous"]),
+        ("lora", "plain", []),
         ("sampler", "Thinker", []),
         ("sampler", "Thinker", ["asynchronous"]),
         ("sampler", "Thinker", ["v2"]),
