@@ -1,6 +1,7 @@
-"""``python -m runner_checks.served FOLDER SCRATCH``: vllm serve with an AR runner of ours, asked over HTTP.
+"""``python -m runner_checks.served FOLDER SCRATCH [RANKS]``: vllm serve with an AR runner, asked over HTTP.
 
-The checkpoint in FOLDER is that of the model Thinker. Prints a JSON object: each check and why it failed.
+The checkpoint in FOLDER is that of the model Thinker; RANKS is the data-parallel size, 1 by default. Prints a
+JSON object: each check and why it failed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from omni_runners import client
@@ -29,8 +31,9 @@ PLUGIN = "[vllm.general_plugins]\nrunner_models = runner_checks.models:register\
 class Server:
     """``vllm serve`` in a process group of its own, its models registered by a plugin."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+    def __init__(self, folder: Path, scratch: Path, ranks: int = 1) -> None:
         self.scratch, self.payloads, self._port = scratch, scratch / "payloads", _free_port()
+        self.ranks = ranks
         about = scratch / "plugin" / "runner_models-1.dist-info"
         about.mkdir(parents=True, exist_ok=True)
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: runner-models\nVersion: 1\n")
@@ -45,6 +48,7 @@ class Server:
                 *("--max-model-len", "256", "--max-num-seqs", "8", "--enforce-eager"),
                 *("--worker-cls", "omni_runners.cpu.CPUARWorker"),
                 *("--scheduler-cls", "omni_runners.schedulers.ARScheduler"),
+                *(("--data-parallel-size", str(ranks)) if ranks > 1 else ()),
             ],
             env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"} | variables,
             stdout=self.log,
@@ -76,6 +80,17 @@ class Server:
                 return json.load(answer)
             lines = (line.decode().strip().removeprefix("data: ") for line in answer)
             return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def finished(self) -> dict[str, float]:
+        """Engine -> requests that it brought to an end."""
+        with urllib.request.urlopen(self._url("/metrics"), timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found: dict[str, float] = {}
+        for line in lines:
+            if line.startswith("vllm:request_success_total"):
+                engine = line.partition('engine="')[2].partition('"')[0]
+                found[engine] = found.get(engine, 0.0) + float(line.rpartition(" ")[2])
+        return found
 
     def kill_engine(self) -> None:
         """As the kernel's out-of-memory killer does: the engine core, with no chance to clean up."""
@@ -136,6 +151,17 @@ def a_request_may_opt_out(server):
     return f"got {response['kv_transfer_params']}" if response.get("kv_transfer_params") else ""
 
 
+def every_engine_hands_over(server):
+    """Requests at once are spread over the data-parallel ranks, and each has its own payload."""
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda number: server.complete(prompt=[7, 9, 11 + number]), range(8)))
+    for response in responses:
+        if why := _rows(client.take(response), 8):
+            return why
+    idle = [engine for engine, count in server.finished().items() if not count]
+    return f"engine {', '.join(idle)} answered nothing" if idle else ""
+
+
 def a_disk_that_takes_nothing(server):
     """The client is told, its tokens are complete, and the engine goes on."""
     engine = next(server.payloads.glob("engine-*/"))
@@ -177,6 +203,7 @@ CHECKS = (
     a_disk_that_takes_nothing,
     a_killed_engine_leaves_nothing,
 )
+RANKS_CHECKS = (the_forced_token_follows, several_choices, a_request_may_opt_out, every_engine_hands_over)
 
 
 def _free_port() -> int:
@@ -185,12 +212,12 @@ def _free_port() -> int:
         return listener.getsockname()[1]
 
 
-def main(folder: Path, scratch: Path) -> dict[str, str]:
+def main(folder: Path, scratch: Path, ranks: int = 1) -> dict[str, str]:
     """Start the server, ask, and stop it whatever happens."""
-    server, found = Server(folder, scratch), {}
+    server, found = Server(folder, scratch, ranks), {}
     try:
         server.wait_until_ready()
-        for check in CHECKS:
+        for check in CHECKS if ranks == 1 else RANKS_CHECKS:
             found[check.__name__] = check(server)
     finally:
         server.stop()
@@ -198,4 +225,4 @@ def main(folder: Path, scratch: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]))), flush=True)
+    print("\n" + json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:4]))), flush=True)

@@ -8,7 +8,8 @@ from itertools import product
 CPU, EMULATED = "CPU", "emulated dry-run"
 HEAD = ("base", "runner", "mode", "stage", "how")
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
-MODELS |= {"ranks": "plain", "lora": "plain"}
+SERVED = "served"  # over HTTP, a process of its own
+MODELS |= {"ranks": "plain", "lora": "plain", SERVED: "Thinker"}
 CPU_RELEASES = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 ASCEND_RELEASES = (
     *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
@@ -78,7 +79,7 @@ CELLS: list[Cell] = [
 CELLS += [
     Cell("vllm", version, "V1", mode, kind)
     for version in CPU_RELEASES
-    for mode, kind in (("sync tp2", "ranks"), ("sync", "lora"), ("sync", "talker"))
+    for mode, kind in (("sync tp2", "ranks"), ("sync", "lora"), ("sync", "talker"), ("sync dp2", SERVED))
 ]
 CELLS += [
     Cell("vllm-ascend", version, "V1", mode, kind)

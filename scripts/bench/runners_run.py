@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.runners_cells import Cell
+from bench.runners_cells import MODELS, SERVED, Cell
 from npu_upgrade.audit.triples import open_triple
 from npu_upgrade.errors import UpgradeError
 from npu_upgrade.gates.emulation.environment import prepare
@@ -64,7 +65,9 @@ def play(cell: Cell, folder: Path) -> Result:
     """One engine and its checks."""
     try:
         python, variables = _environment(cell)
-        found = _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
+        found = (
+            _served(cell, python, folder) if cell.kind == SERVED else _probed(cell, python, folder, variables)
+        )
     except UpgradeError as error:
         return Result(BLOCKED, error.what)
     except RuntimeError as error:
@@ -76,6 +79,17 @@ def play(cell: Cell, folder: Path) -> Result:
     if "graph" in cell.mode and not graphs:
         return Result("fail: no graph was replayed", "no graph was replayed")
     return Result(f"pass {len(found['checks'])} checks" + (f", {graphs} replays" if graphs else ""))
+
+
+def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
+    return _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
+
+
+def _served(cell: Cell, python: Path, folder: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-runners-") as scratch:
+        place, ranks = folder / MODELS[SERVED], "2" if "dp2" in cell.mode else "1"
+        checks = _json(python, ["-m", "runner_checks.served", str(place), scratch, ranks], {})
+    return {"checks": checks, "graphs": {}}
 
 
 def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
