@@ -60,12 +60,20 @@ CASES = (
         "another vLLM answers", FAIL, why="another server answers on its port", inject="forward-port@started",
         stale=True,
     ),
-    Case(  # stock vLLM 0.30.0: an assertion without a word, which no signature can tell from others
+    Case(
         "crash on the first request",
         FAIL,
-        "UNKNOWN",
+        "pipeline-rank-without-buffers",
         arguments=("--pipeline-parallel-size", "2"),
         environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+    ),
+    Case(
+        "the same crash of vLLM 0.32.0",
+        FAIL,
+        "pipeline-rank-without-buffers",
+        arguments=("--pipeline-parallel-size", "2"),
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+        python="cpu:0.32.0",
     ),
     Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request"),
     Case("empty answers", FAIL, why="the answer is empty", model="silent"),

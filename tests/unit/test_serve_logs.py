@@ -135,6 +135,21 @@ def test_an_unknown_error_is_reported_with_its_traceback() -> None:
     assert any("inner.py" in line for line in said["traceback_tail"])
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (["    assert rows > 0, \\", "           ^^^^^^^^"], "AssertionError at assert rows > 0, \\"),
+        (["    assert rows > 0"], "AssertionError at assert rows > 0"),
+        ([], "AssertionError"),
+    ],
+)
+def test_an_assertion_without_a_word_is_told_by_its_source(source: list[str], expected: str) -> None:
+    lines = ["Traceback (most recent call last):", '  File "x.py", line 1, in x', *source, "AssertionError"]
+    first = explain(parse(lines)).first
+    assert first is not None
+    assert first.text == expected
+
+
 def test_after_the_server_was_ended_only_known_errors_count() -> None:
     late = ["INFO 11-03 08:15:02 [x.py:1] up", "Traceback (most recent call last):", '  File "x.py", line 1']
     unknown, known = [*late, "LookupError: gone"], [*late, "OSError: [Errno 28] No space left on device"]

@@ -21,6 +21,7 @@ _UNHEEDED = ("Exception ignored in", "Exception in thread", "Task exception was 
 _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Unsupported|Timeout|Failed)\b(?:: |$)"
 )
+_BARE = re.compile(r"[A-Za-z_][\w.]*:?\s*$")
 _MARKS = re.compile(r"[\s^~]*$")
 _MESSAGE_LINES = 40  # further lines that may belong to one message
 _TAIL_LINES = 16
@@ -109,6 +110,7 @@ class Process:
         self.tail.append(text)
 
     def _exception(self, line: LogLine, text: str) -> None:
+        text = self._with_source(text)
         signature = self.matcher.find(text)
         finding = Finding(line.number, line.who, text, signature, () if signature else tuple(self.tail))
         if signature is None:
@@ -121,6 +123,13 @@ class Process:
             self.chain.known = finding
         self._expect_more(line)
         self.unheeded = False
+
+    def _with_source(self, text: str) -> str:
+        """An exception that says nothing, with the source line that raised it."""
+        if not _BARE.match(text):
+            return text
+        source = next((one.strip() for one in reversed(self.tail) if not _MARKS.match(one)), "")
+        return f"{text.strip(' :')} at {source}" if source and not source.startswith('File "') else text
 
     def _expect_more(self, line: LogLine) -> None:
         self.state, self.place, self.left = _State.MESSAGE, line.place, _MESSAGE_LINES
