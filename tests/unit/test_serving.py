@@ -16,6 +16,8 @@ import pytest
 import serving_kit as kit
 
 from npu_upgrade.errors import Blocked
+from npu_upgrade.gates.serving import gate
+from npu_upgrade.gates.serving.device import CPU, Device
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.preflight import TOKEN, check_leftovers, check_port, end_leftovers, leftovers
 from npu_upgrade.gates.serving.server import HOST, members, sockets, start, stop
@@ -160,6 +162,17 @@ def test_an_interruption_ends_the_server_and_is_said(tmp_path: Path) -> None:
     assert served.interrupted
     assert served.verdict is Verdict.INCONCLUSIVE
     assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "ready", "expected"), [(True, None, 5.0), (True, 9.0, 30.0), (False, None, 30.0)]
+)
+def test_somebody_who_interrupts_a_start_does_not_wait_long(
+    interrupted: bool, ready: float | None, expected: float, tmp_path: Path
+) -> None:
+    served = gate.Served(kit.launch(tmp_path, "none"), Device(CPU), tmp_path / "log", 1, "")
+    served.interrupted, served.ready_seconds = interrupted, ready
+    assert gate._patience(gate.Options(), served) == expected
 
 
 def test_what_an_earlier_gate_left_is_found_and_ended_on_request(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end
 Extra = Callable[[Client, str], list[Check]]
 
 
@@ -260,13 +261,19 @@ def _end(server: Server, options: Options, served: Served) -> None:
         size = served.log.stat().st_size
         served.ended_at = size if asked else None
         flood = size > options.longest_log  # it would go on while it is waited for
-        stubborn = stop(server, 1.0 if flood else options.patience, hurry.is_set)
+        stubborn = stop(server, 1.0 if flood else _patience(options, served), hurry.is_set)
         back, used = memory_is_back(served.device, served.memory.get("before"), options.patience)
         served.memory["after"] = used
         served.checks.append(_torn_down(asked, stubborn, back, served.memory))
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def _patience(options: Options, served: Served) -> float:
+    """Seconds that the server gets to end by itself; a vLLM that still loads does not heed SIGTERM."""
+    loading = served.interrupted and served.ready_seconds is None
+    return min(options.patience, _HASTE) if loading else options.patience
 
 
 def _torn_down(asked: bool, stubborn: list[str], back: bool, memory: Mapping[str, int | None]) -> Check:
