@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from npu_upgrade import cli
+from npu_upgrade import cli, invocation
 from npu_upgrade.commands.adapt.next import ROUNDS
 from npu_upgrade.deliver.subject import Subject
+from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.guide.onward import following, overview
 from npu_upgrade.verdict import Verdict
 
 MODEL = "/models/Tiny"
+SOME_CODE = Subject({"vllm": "a" * 64})
+GATES = (("serve", "dummy"), ("serve", "real"), ("features", "real"), ("capacity", "real"))
+ACCURACY = f"adapt.py accuracy {MODEL} --tasks gsm8k --num-fewshot 5"
 
 
 @pytest.fixture
@@ -39,20 +44,30 @@ def state(workspace: Path, file: str, value: dict[str, Any], name: str = "Tiny")
     path.write_text(json.dumps(value))
 
 
-def ran(workspace: Path, gate: str, load: str, verdict: Verdict, model: str = MODEL) -> None:
+def ran(
+    workspace: Path,
+    gate: str,
+    load: str,
+    verdict: Verdict = Verdict.PASS,
+    model: str = MODEL,
+    *,
+    code: Subject = SOME_CODE,
+    device: str = "CPU",
+    command: tuple[str, ...] = (),
+    versions: dict[str, str] | None = None,
+) -> None:
     store = workspace_store(workspace)
     run = store.begin(gate, Redactor())
     root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    run.json(
-        "result.json", {"model": model, "model_name": Path(model).name, "load_format": load, "root": root}
-    )
+    result = {"model": model, "model_name": Path(model).name, "load_format": load, "root": root}
+    run.json("result.json", result | {"versions": versions or {}})
     store.record(
         run,
-        label=f"CPU {load}",
+        label=f"{device} {load}",
         verdict=verdict,
-        subject=Subject({"vllm": "a" * 64}),
-        pins={},
-        command=["adapt.py", gate],
+        subject=code,
+        pins={name: {"version": version} for name, version in (versions or {}).items()},
+        command=["adapt.py", gate, *command],
         started="2026-11-03T08:14:02Z",
         seconds=1.0,
         summary=f"{gate} said so",
@@ -73,7 +88,9 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     ran(tmp_path, "features", "real", Verdict.PASS)
     assert ask()[1]["next"] == f"adapt.py capacity {MODEL}"
     ran(tmp_path, "capacity", "real", Verdict.PASS)
-    assert ask()[1].get("stage") in (None, "artifacts", "deliver")
+    assert ask()[1]["next"] == ACCURACY
+    ran(tmp_path, "accuracy", "real", Verdict.PASS)
+    assert ask()[1]["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
 
 
 def planned(workspace: Path, name: str = "Tiny", model: str = MODEL) -> None:
@@ -118,3 +135,159 @@ def test_an_edited_ledger_is_told(ask, tmp_path: Path) -> None:
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("FAIL", "PASS"))
     assert ask()[0] == 2
+
+
+def served(workspace: Path, **how: Any) -> None:
+    """Every gate up to capacity has passed."""
+    for gate, load in GATES:
+        ran(workspace, gate, load, **how)
+
+
+def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path, versions={"vllm": "0.30.0"})
+    data = ask()[1]
+    assert data["next"] == f"{ACCURACY} --lm-eval own"
+    assert "--skip accuracy --note" in data["why"]
+    ran(tmp_path, "serve", "real", versions={"vllm": "0.30.0", "lm-eval": "0.4.13"})
+    assert ask()[1]["next"] == ACCURACY
+
+
+def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    code, data = ask("--skip", "accuracy")
+    assert (code, "--note" in data["try"]) == (2, True)
+    assert ask()[1]["stage"] == "accuracy"
+    code, data = ask("--skip", "accuracy", "--note", "no questions here")
+    assert (code, data["stage"], "no questions here" in data["left_out"]["accuracy"]) == (
+        0,
+        "artifacts",
+        True,
+    )
+    states = {one["name"]: one for one in data["stages"]}
+    assert states["accuracy"]["state"] == "skipped"
+    assert states["deliver"]["command"] == f"adapt.py deliver {MODEL} --repo DIR --open accuracy"
+    ran(tmp_path, "accuracy", "real")
+    assert {one["name"]: one["state"] for one in ask()[1]["stages"]}["accuracy"] == "done"
+
+
+def test_what_ran_and_was_left_out_leaves_no_gap(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    ran(tmp_path, "features", "real", Verdict.INCONCLUSIVE)
+    data = ask()[1]
+    assert (data["stage"], "--skip features --note" in data["why"]) == ("features", True)
+    data = ask("--skip", "features", "--note", "no LoRA for it")[1]
+    assert data["stage"] == "accuracy"
+    assert "--open" not in data["stages"][-1]["command"]
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Path:
+    """A vLLM, a vllm-ascend and a plugin, and a plan for them."""
+    for package in ("vllm", "vllm_ascend", "out/tide"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "a.py").write_text("one = 1\n")
+    root = {"root": str(tmp_path), "there": True}
+    plugin = {"root": str(tmp_path / "out"), "there": True, "package": "tide"}
+    plan = {"model": MODEL, "name": "Tiny", "trees": {"vllm": root, "ascend": root, "plugin": plugin}}
+    state(tmp_path, "analysis.json", {"model": MODEL})
+    state(tmp_path, "plan.json", plan)
+    return tmp_path
+
+
+def code_of(folder: Path, *packages: str) -> Subject:
+    return judged({Path(name).name: folder / name for name in packages})[0]
+
+
+ALL = ("vllm", "vllm_ascend", "out/tide")
+
+
+def test_runs_of_the_planned_code_count(ask, trees: Path) -> None:
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    assert ask()[1]["stage"] == "serve real"
+    ran(trees, "serve", "real", code=code_of(trees, "vllm", "out/tide"))  # a CPU has no vllm-ascend
+    assert ask()[1]["stage"] == "features"
+
+
+@pytest.mark.parametrize("changed", ALL)
+def test_runs_of_other_code_than_the_plans_do_not_count(ask, trees: Path, changed: str) -> None:
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    (trees / changed / "a.py").write_text("two = 2\n")
+    data = ask()[1]
+    name = Path(changed).name
+    assert data["stage"] == "serve dummy"
+    assert f"1 runs do not count; the newest: it ran another {name} than" in data["why"]
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    assert ask()[1]["stage"] == "serve real"
+
+
+@pytest.mark.parametrize("left_out", ["vllm_ascend", "out/tide"])
+def test_a_run_without_a_part_of_the_planned_code_does_not_count(ask, trees: Path, left_out: str) -> None:
+    there = [name for name in ALL if name != left_out]
+    ran(trees, "serve", "dummy", code=code_of(trees, *there), device="NPU")
+    data = ask()[1]
+    assert (data["stage"], f"{Path(left_out).name} of " in data["why"]) == ("serve dummy", True)
+
+
+def test_a_plan_for_a_release_wants_runs_of_that_release(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    release = {"root": "/none", "there": False, "spec": "pypi:vllm==0.30.0", "version": "0.30.0"}
+    state(tmp_path, "plan.json", {"model": MODEL, "name": "Tiny", "trees": {"vllm": release}})
+    ran(tmp_path, "serve", "dummy", versions={"vllm": "0.29.0"})
+    assert "it ran vllm 0.29.0, the plan is for 0.30.0" in ask()[1]["why"]
+    ran(tmp_path, "serve", "dummy", versions={"vllm": "0.30.0+cpu"})
+    assert ask()[1]["stage"] == "serve real"
+
+
+def test_runs_of_two_installations_do_not_add_up(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    ran(tmp_path, "serve", "real", code=Subject({"vllm": "b" * 64}))
+    assert ask()[1]["stage"] == "features"
+    ran(tmp_path, "features", "real")
+    assert ask()[1]["stage"] == "serve real"
+
+
+def test_options_go_on_from_the_last_run_that_passed(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    given = ("--python", "cpu", "--gate", "g.yaml", "--env", "A=1", "--quiet=2", "--work-dir=/w")
+    served_by = ("--", "--max-model-len", "4096", "-tp", "2", "--max-num-seqs=3")
+    ran(tmp_path, "serve", "dummy", command=(MODEL, *given, *served_by))
+    where = "--python cpu --env A=1 --work-dir=/w"
+    passed_on = "-- --max-model-len 4096 -tp 2 --max-num-seqs=3"
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} {where} {passed_on}"
+    ran(tmp_path, "serve", "real", Verdict.FAIL, command=("--python", "other"))
+    assert where in ask()[1]["next"]
+    ran(tmp_path, "serve", "real", command=(MODEL, *given, *served_by))
+    ran(tmp_path, "features", "real", command=(MODEL, *given, *served_by))
+    assert ask()[1]["next"] == f"adapt.py capacity {MODEL} {where} -- -tp 2"
+
+
+def test_the_interpreter_of_the_plan_serves_first(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    state(tmp_path, "plan.json", {"model": MODEL, "name": "Tiny", "python": "/v/bin/python"})
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} --load-format dummy --python /v/bin/python"
+
+
+def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> None:
+    before = ["adapt.py", "features", MODEL, "--python", "cpu"]
+
+    def after(gate: str) -> str:
+        return following(tmp_path, MODEL, gate, "real", before).replace(f" --workspace {tmp_path}", "")
+
+    assert after("serve") == f"adapt.py features {MODEL} --python cpu"
+    assert after("capacity") == f"{ACCURACY} --python cpu"
+    assert after("accuracy") == f"adapt.py artifacts {MODEL} --tree DIR"
+    planned(tmp_path)
+    assert after("capacity") == f"adapt.py serve {MODEL} --load-format dummy"
+
+
+def test_after_several_runs_the_adaptation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocation, "_command", ["adapt.py", "validate"])
+    assert overview(tmp_path) == "upgrade.py evidence list"  # the command line names the script that runs
+    planned(tmp_path)
+    assert overview(tmp_path) == f"adapt.py next --workspace {tmp_path}"
+    monkeypatch.setattr(invocation, "_command", ["upgrade.py", "validate"])
+    assert overview(tmp_path) == "upgrade.py evidence list"

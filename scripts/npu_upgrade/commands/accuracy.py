@@ -10,12 +10,12 @@ weights have no accuracy. Options of vllm serve follow --.
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.accuracy import lm_eval
@@ -97,11 +97,8 @@ def run(args: argparse.Namespace) -> Result:
         fill_in(args.config, by_name(tasks))
         say(f"wrote the measured values into {args.config}")
     text = _as_text(tasks, served.checks, result["folder"])
-    folder_of = str(wanted.store.workspace)
-    following = ["upgrade.py", "evidence", "show", result["run"], "--workspace", folder_of]
-    return Result(
-        verdict, f"{line.label}: {_summary(served.summary, tasks)}", result, text, shlex.join(following)
-    )
+    summary = f"{line.label}: {_summary(served.summary, tasks)}"
+    return Result(verdict, summary, result, text, after(wanted, result, verdict))
 
 
 def _config(args: argparse.Namespace) -> Config:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade import invocation
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.features.checkpoint import read
@@ -112,12 +113,9 @@ def as_text(served: Served, result: dict[str, Any]) -> str:
 
 
 def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
-    """After a dummy pass the same with real weights; else the evidence of this run."""
+    """After a dummy pass the same with real weights."""
     command = invocation.current()
     if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in command:
         command[command.index(DUMMY)] = REAL
         return shlex.join(command)
-    action = "check" if served.verdict is Verdict.PASS else "show"
-    return shlex.join(
-        [command[0], "evidence", action, result["run"], "--workspace", str(wanted.store.workspace)]
-    )
+    return after(wanted, result, served.verdict)
