@@ -7,20 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade import cli, invocation
 from npu_upgrade.commands.adapt.next import ROUNDS
 from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.evidence.judged import judged
-from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.guide.onward import following, overview
 from npu_upgrade.verdict import Verdict
-
-MODEL = "/models/Tiny"
-SOME_CODE = Subject({"vllm": "a" * 64})
-GATES = (("serve", "dummy"), ("serve", "real"), ("features", "real"), ("capacity", "real"))
-ACCURACY = f"adapt.py accuracy {MODEL} --tasks gsm8k --num-fewshot 5"
 
 
 @pytest.fixture
@@ -36,42 +29,6 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path):
         return code, data | {"next": (data.get("next") or "").replace(named, "")}
 
     return call
-
-
-def state(workspace: Path, file: str, value: dict[str, Any], name: str = "Tiny") -> None:
-    path = workspace / ".npu-upgrade" / "adapt" / name / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
-def ran(
-    workspace: Path,
-    gate: str,
-    load: str,
-    verdict: Verdict = Verdict.PASS,
-    model: str = MODEL,
-    *,
-    code: Subject = SOME_CODE,
-    device: str = "CPU",
-    command: tuple[str, ...] = (),
-    versions: dict[str, str] | None = None,
-) -> None:
-    store = workspace_store(workspace)
-    run = store.begin(gate, Redactor())
-    root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    result = {"model": model, "model_name": Path(model).name, "load_format": load, "root": root}
-    run.json("result.json", result | {"versions": versions or {}})
-    store.record(
-        run,
-        label=f"{device} {load}",
-        verdict=verdict,
-        subject=code,
-        pins={name: {"version": version} for name, version in (versions or {}).items()},
-        command=["adapt.py", gate, *command],
-        started="2026-11-03T08:14:02Z",
-        seconds=1.0,
-        summary=f"{gate} said so",
-    )
 
 
 def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
@@ -91,11 +48,6 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     assert ask()[1]["next"] == ACCURACY
     ran(tmp_path, "accuracy", "real", Verdict.PASS)
     assert ask()[1]["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
-
-
-def planned(workspace: Path, name: str = "Tiny", model: str = MODEL) -> None:
-    state(workspace, "analysis.json", {"model": model}, name)
-    state(workspace, "plan.json", {"model": model, "name": name, "strategy": {"name": "x"}}, name)
 
 
 def test_dummy_weights_prove_no_real_ones(ask, tmp_path: Path) -> None:
@@ -135,12 +87,6 @@ def test_an_edited_ledger_is_told(ask, tmp_path: Path) -> None:
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("FAIL", "PASS"))
     assert ask()[0] == 2
-
-
-def served(workspace: Path, **how: Any) -> None:
-    """Every gate up to capacity has passed."""
-    for gate, load in GATES:
-        ran(workspace, gate, load, **how)
 
 
 def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:
@@ -195,10 +141,6 @@ def trees(tmp_path: Path) -> Path:
     state(tmp_path, "analysis.json", {"model": MODEL})
     state(tmp_path, "plan.json", plan)
     return tmp_path
-
-
-def code_of(folder: Path, *packages: str) -> Subject:
-    return judged({Path(name).name: folder / name for name in packages})[0]
 
 
 ALL = ("vllm", "vllm_ascend", "out/tide")

@@ -112,7 +112,8 @@ def stages(one: Adaptation) -> list[Stage]:
         Stage("plan", DONE if one.plan else TODO, _strategy(one.plan), _command("plan", one.where)),
     ]
     found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
-    delivery = read_object(one.folder / "artifacts.json").get("trees") or _delivery(one.plan)
+    written = read_object(one.folder / "artifacts.json").get("trees")
+    delivery = list(written) if written and isinstance(written, dict) else _delivery(one.plan)
     for name, (option, file) in _FILES.items():
         if _there(name):
             words = ["adapt.py", name, one.where, option, next(iter(delivery), "DIR")]
