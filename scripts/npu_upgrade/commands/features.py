@@ -153,7 +153,7 @@ def _play(
     make(capabilities, setting, servers, args.only, matrix)
     if matrix.serves is False and not args.no_ladder:
         say("nothing serves; starting with less and less, to find out what it is (this passes nothing)")
-        descend(servers, setting.model.modalities().value, setting.asked, ladder)
+        descend(servers, setting.model.inputs(), setting.asked, ladder)
 
 
 def stopping(play: Callable[[], object]) -> Blocked | KeyboardInterrupt | None:

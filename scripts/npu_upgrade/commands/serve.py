@@ -85,7 +85,7 @@ def _diagnosed(wanted: Asked, served: Served, folder: Path) -> tuple[list[Served
     if served.verdict is not Verdict.FAIL or served.interrupted or _left_behind(served):
         return [], ladder, False
     config = Path(wanted.launch.model) / "config.json"
-    modalities = read(config.parent).modalities().value if config.is_file() else ()
+    modalities = read(config.parent).inputs() if config.is_file() else ()
     say("it failed; starting it again with less and less, to find out what it is (this passes nothing)")
     try:
         descend(servers, modalities, wanted.launch.arguments, ladder)

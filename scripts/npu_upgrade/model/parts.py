@@ -71,8 +71,14 @@ def _beyond(name: str, count: int) -> bool:
     return bool(match and count and int(match[1]) >= count)
 
 
-def modalities(config: Config, patterns: Patterns) -> dict[str, dict[str, Any]]:
-    """The towers, by what configuration and weights have of each."""
+def modalities(
+    config: Config, patterns: Patterns, of_processor: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The towers, by what configuration and weights have of each.
+
+    A tower for images takes videos too where the configuration has a key about them, or the processor has,
+    whose keys are ``of_processor``.
+    """
     found: dict[str, dict[str, Any]] = {}
     places = [config, *filter(None, (config.part("thinker_config"),))]
     for kind, keys in _MODALITIES.items():
@@ -80,7 +86,14 @@ def modalities(config: Config, patterns: Patterns) -> dict[str, dict[str, Any]]:
         tensors = sum(len(names) for key, names in patterns.items() if _TOWER_NAMES[kind].search(key))
         if has or tensors:
             found[kind] = {"config": has, "tensors": tensors}
-    return found
+    about = [f"{place.path}{key}" for place in places for key in place.raw if _is_about_video(place, key)]
+    about += of_processor
+    return found | ({"video": {"config": about, "tensors": 0}} if about and "image" in found else {})
+
+
+def _is_about_video(place: Config, key: str) -> bool:
+    value = place.raw[key]
+    return "video" in key and value is not None and value is not False
 
 
 def ties(config: Config, names: Iterable[str]) -> dict[str, Any]:
