@@ -48,6 +48,11 @@ def test_videos_where_its_files_say_so(
     assert fact.evidence.endswith(evidence)
 
 
+def test_videos_where_the_class_fills_the_token_in(tmp_path: Path) -> None:
+    fact = checkpoint(tmp_path, VISION | {"model_type": "glm4v"}).modalities()
+    assert (fact.value, "video_token_id (of its class)" in fact.evidence) == (("image", "video"), True)
+
+
 @pytest.mark.parametrize(
     "config",
     [{"video_token_id": 7}, VISION | {"video_token_id": None}, VISION | {"use_video": False}],
