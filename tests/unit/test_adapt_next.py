@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade import cli, invocation
 from npu_upgrade.commands.adapt.next import ROUNDS
+from npu_upgrade.commands.gate_next import after as after_gate
 from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.guide.onward import following, overview
 from npu_upgrade.verdict import Verdict
@@ -233,3 +235,19 @@ def test_after_several_runs_the_adaptation_goes_on(tmp_path: Path, monkeypatch: 
     assert overview(tmp_path) == f"adapt.py next --workspace {tmp_path}"
     monkeypatch.setattr(invocation, "_command", ["upgrade.py", "validate"])
     assert overview(tmp_path) == "upgrade.py evidence list"
+
+
+def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invocation, "_command", ["adapt.py", "serve", MODEL])
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    launch = SimpleNamespace(model=MODEL, load_format="dummy")
+    wanted: Any = SimpleNamespace(store=SimpleNamespace(workspace=tmp_path), launch=launch)
+    result = {"gate": "serve", "run": "r1"}
+    said = after_gate(wanted, result, Verdict.PASS)
+    assert said == f"adapt.py serve {MODEL} --workspace {tmp_path}"
+    path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
+    path.write_text(path.read_text().replace("PASS", "FAIL"))
+    assert after_gate(wanted, result, Verdict.PASS).startswith("adapt.py evidence check r1")
