@@ -40,8 +40,11 @@ def adapt(tmp_path, capsys, monkeypatch):
 def test_a_sound_checkpoint_passes_and_is_kept(adapt, tmp_path):
     code, value = adapt("analyze", kit.checkpoint(tmp_path / "Tiny-1B"))
     assert (code, value["verdict"]) == (0, "PASS")
-    kept = json.loads(Path(".npu-upgrade/adapt/Tiny-1B/analysis.json").read_text())
+    place = Path(".npu-upgrade/adapt/Tiny-1B/analysis.json")
+    kept = json.loads(place.read_text())
     assert kept["properties"] == value["properties"]
+    assert adapt("plan", tmp_path / "Tiny-1B")[0] == 0
+    assert json.loads(place.read_text())["verdict"] == kept["verdict"] == "PASS"
     assert value["properties"]["architecture"] == "LlamaForCausalLM"
     assert value["serving"]["by"] == "native"
     assert value["next"].startswith("adapt.py plan")

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.scaffold and verdict is not Verdict.FAIL:
         plan["scaffold"] = [str(path) for path in scaffold(found, args.scaffold, args.form, near)]
     place = write_state(args, found.name, "plan.json", plan)
-    write_state(args, found.name, "analysis.json", value)
+    write_state(args, found.name, "analysis.json", value | {"verdict": verdict_of(value).value})
     text = _text(plan, work)
     data = plan | {"state": str(place)}
     return Result(

@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput(f"--out {path} is a folder", expected="a file", try_=f"--out {path / 'report.html'}")
     verdict, why, stage = advice(stages(one))
     stopped = {"tried": [stage.said]} if stage and verdict is Verdict.INCONCLUSIVE else None
-    page = render_adaptation(one, {"why": why, "command": stage.command if stage else "", "stop": stopped})
+    command = in_workspace(stage.command, args.workspace) if stage else ""
+    page = render_adaptation(one, {"why": why, "command": command, "stop": stopped})
     write_atomic(path, page)
     data = {"model": one.name, "page": str(path), "bytes": len(page.encode())}
     follow = in_workspace(shlex.join(["adapt.py", "next", one.name]), args.workspace)
