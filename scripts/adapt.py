@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 COMMANDS = [
     "adapt.analyze",
     "adapt.plan",
+    "adapt.status",
     "adapt.next",
     "serve",
     "accuracy",
@@ -17,6 +18,7 @@ COMMANDS = [
     "capacity",
     "adapt.artifacts",
     "adapt.deliver",
+    "adapt.report",
     "validate",
     "explain",
     "evidence",

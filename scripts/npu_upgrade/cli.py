@@ -55,7 +55,7 @@ def build_parser(prog: str, summary: str, commands: dict[str, ModuleType]) -> ar
         sub = subparsers.add_parser(
             name,
             help=module.HELP,
-            description=module.__doc__,
+            description=_for_program(module.__doc__ or "", prog),
             epilog=f"examples:\n{_for_program(module.EXAMPLES, prog)}\n\n{EXIT_CODES}",
             formatter_class=raw,
             allow_abbrev=False,
@@ -78,7 +78,7 @@ def build_parser(prog: str, summary: str, commands: dict[str, ModuleType]) -> ar
 
 
 def _for_program(examples: str, prog: str) -> str:
-    """The examples of a command that several programs have, for this one."""
+    """The description or examples of a command that several programs have, for this one."""
     return re.sub(r"\b(?:upgrade|adapt)\.py\b", prog, examples)
 
 
@@ -101,6 +101,7 @@ def main(prog: str, summary: str, names: list[str], argv: list[str] | None = Non
 def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
     as_text = sys.stdout.isatty()
     invocation.note(prog, argv)
+    shared = [name for name in names if "." not in name]
     try:
         # one command's start should not pay for what the others import
         modules = {name.rpartition(".")[2]: name for name in names}
@@ -112,10 +113,12 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
         result: Result = args.run(args)
         if result.next:
-            result.next = invocation.runnable(result.next, prog)
+            result.next = invocation.runnable(invocation.named(result.next, prog, shared), prog)
         if args.output:
             write_json(args.output, result.as_json())
     except UpgradeError as error:
+        error.expected = invocation.named(error.expected, prog, shared)
+        error.try_ = invocation.named(error.try_, prog, shared)
         return report(error, as_text=as_text)
     except KeyboardInterrupt:
         print("interrupted: nothing is half-written; repeat the command to go on", file=sys.stderr)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 _command: list[str] = []
@@ -17,6 +19,17 @@ def note(prog: str, argv: list[str]) -> None:
 def current() -> list[str]:
     """The command as argv, its program by its plain name."""
     return list(_command) or [Path(sys.argv[0]).name, *sys.argv[1:]]
+
+
+def program() -> str:
+    """The script that is being run, by its plain name."""
+    return current()[0]
+
+
+def named(text: str, prog: str, commands: Iterable[str]) -> str:
+    """``text`` with ``prog`` for ``upgrade.py`` in front of ``commands``, which both have."""
+    names = "|".join(map(re.escape, sorted(commands)))
+    return re.sub(rf"\bupgrade\.py(?= (?:{names})\b)", prog, text) if names else text
 
 
 def runnable(command: str, prog: str) -> str:

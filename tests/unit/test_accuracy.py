@@ -13,7 +13,9 @@ import yaml
 from npu_upgrade.cli import main
 from npu_upgrade.commands import serving_arguments
 from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.files import sha256
 from npu_upgrade.gates.accuracy import lm_eval
+from npu_upgrade.gates.accuracy.chat_template import template
 from npu_upgrade.gates.accuracy.compare import compare
 from npu_upgrade.gates.accuracy.config_file import Task, fill_in, load
 from npu_upgrade.gates.serving.installed import Installed
@@ -144,6 +146,41 @@ def test_a_measured_value_is_recorded(tmp_path, tool, monkeypatch, capsys) -> No
     assert said["gate"] == "accuracy"
     kept = {path.name for path in Path(said["folder"]).iterdir()}
     assert {lm_eval.LOG, lm_eval.RESULTS, "result.json"} <= kept
+
+
+def test_a_multimodal_run_records_the_template_it_was_asked_with(tmp_path, tool, monkeypatch, capsys) -> None:
+    text = "{% for message in messages %}{{ message }}{% endfor %}"
+    (kit.model(tmp_path) / "chat_template.json").write_text(json.dumps({"chat_template": text}))
+    path = config(tmp_path, CONFIG.replace("value: 0.5", "value: 0.75") + "model_type: vllm-vlm\n")
+    code, said = measured(tmp_path, monkeypatch, capsys, "--config", str(path), "--lm-eval", str(tool))
+    assert code == 0, said
+    kept = json.loads((Path(said["folder"]) / "result.json").read_text())["accuracy"]
+    assert kept["apply_chat_template"] is True
+    assert kept["chat_template"] == {"from": "chat_template.json", "sha256": sha256(text)}
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "told"),
+    [
+        ({"tokenizer_config.json": '{"chat_template": "t"}'}, [], ("tokenizer_config.json", sha256("t"))),
+        (
+            {"tokenizer_config.json": '{"chat_template": "t"}', "chat_template.jinja": "j"},
+            [],
+            ("chat_template.jinja", sha256("j")),
+        ),
+        ({"chat_template.jinja": "j"}, ["--chat-template", "{{ x }}"], ("as text", sha256("{{ x }}"))),
+        ({"chat_template.jinja": "j"}, ["--chat-template=own.jinja"], ("own.jinja", sha256("o"))),
+        ({}, ["--enforce-eager"], ("none in the checkpoint", None)),
+    ],
+)
+def test_where_the_template_comes_from(
+    files: dict[str, str], arguments: list[str], told: tuple[str, str | None], tmp_path
+) -> None:
+    for name, text in (files | {"own.jinja": "o"}).items():
+        (tmp_path / name).write_text(text)
+    found = template(tmp_path, arguments, tmp_path)
+    assert (told[0] in found["from"], found["sha256"]) == (True, told[1])
+    assert "by its id" in template(Path("Org/None"), [], tmp_path)["from"]
 
 
 @pytest.mark.parametrize(("value", "code"), [("0.75", 0), ("0.9", 1), ("null", 4)])

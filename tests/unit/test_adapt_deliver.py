@@ -12,7 +12,7 @@ from adapt_kit import MODEL_FILE, OPS, PATCH_FILE, REGISTRY, World, deliver, mak
 from artifacts_kit import HF_ID, NAME
 from deliver_support import add_hook, git, snapshot, write
 
-from npu_upgrade.guide.adaptation import stages
+from npu_upgrade.guide.adaptation import Stage, adaptation, stages
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
 DOCUMENTS = [
@@ -214,9 +214,12 @@ def objects(places) -> list[Path]:
 
 
 def test_the_guide_knows_what_was_written_and_delivered(proven: World, call) -> None:
-    found = {stage.name: stage for stage in stages(proven.workspace, NAME)}
+    def known() -> dict[str, Stage]:
+        return {stage.name: stage for stage in stages(adaptation(proven.workspace, NAME))}
+
+    found = known()
     assert (found["artifacts"].state, found["deliver"].state) == ("done", "todo")
     assert found["deliver"].command == f"adapt.py deliver {NAME} --repo {proven.repo}"
     commit = call()[1]["commit"]
-    delivered = next(one for one in stages(proven.workspace, NAME) if one.name == "deliver")
+    delivered = known()["deliver"]
     assert (delivered.state, delivered.said) == ("done", commit)

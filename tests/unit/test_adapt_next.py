@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
-from npu_upgrade import cli
+from npu_upgrade import cli, invocation
 from npu_upgrade.commands.adapt.next import ROUNDS
+from npu_upgrade.commands.gate_next import after as after_gate
 from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.guide.onward import following, overview
 from npu_upgrade.verdict import Verdict
-
-MODEL = "/models/Tiny"
 
 
 @pytest.fixture
@@ -33,32 +33,6 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     return call
 
 
-def state(workspace: Path, file: str, value: dict[str, Any], name: str = "Tiny") -> None:
-    path = workspace / ".npu-upgrade" / "adapt" / name / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
-def ran(workspace: Path, gate: str, load: str, verdict: Verdict, model: str = MODEL) -> None:
-    store = workspace_store(workspace)
-    run = store.begin(gate, Redactor())
-    root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    run.json(
-        "result.json", {"model": model, "model_name": Path(model).name, "load_format": load, "root": root}
-    )
-    store.record(
-        run,
-        label=f"CPU {load}",
-        verdict=verdict,
-        subject=Subject({"vllm": "a" * 64}),
-        pins={},
-        command=["adapt.py", gate],
-        started="2026-11-03T08:14:02Z",
-        seconds=1.0,
-        summary=f"{gate} said so",
-    )
-
-
 def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     code, data = ask()
     assert (code, "analyze" in data["try"]) == (2, True)
@@ -73,12 +47,9 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     ran(tmp_path, "features", "real", Verdict.PASS)
     assert ask()[1]["next"] == f"adapt.py capacity {MODEL}"
     ran(tmp_path, "capacity", "real", Verdict.PASS)
-    assert ask()[1].get("stage") in (None, "artifacts", "deliver")
-
-
-def planned(workspace: Path, name: str = "Tiny", model: str = MODEL) -> None:
-    state(workspace, "analysis.json", {"model": model}, name)
-    state(workspace, "plan.json", {"model": model, "name": name, "strategy": {"name": "x"}}, name)
+    assert ask()[1]["next"] == ACCURACY
+    ran(tmp_path, "accuracy", "real", Verdict.PASS)
+    assert ask()[1]["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
 
 
 def test_dummy_weights_prove_no_real_ones(ask, tmp_path: Path) -> None:
@@ -118,3 +89,165 @@ def test_an_edited_ledger_is_told(ask, tmp_path: Path) -> None:
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("FAIL", "PASS"))
     assert ask()[0] == 2
+
+
+def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path, versions={"vllm": "0.30.0"})
+    data = ask()[1]
+    assert data["next"] == f"{ACCURACY} --lm-eval own"
+    assert "--skip accuracy --note" in data["why"]
+    ran(tmp_path, "serve", "real", versions={"vllm": "0.30.0", "lm-eval": "0.4.13"})
+    assert ask()[1]["next"] == ACCURACY
+
+
+def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    code, data = ask("--skip", "accuracy")
+    assert (code, "--note" in data["try"]) == (2, True)
+    assert ask()[1]["stage"] == "accuracy"
+    code, data = ask("--skip", "accuracy", "--note", "no questions here")
+    assert (code, data["stage"], "no questions here" in data["left_out"]["accuracy"]) == (
+        0,
+        "artifacts",
+        True,
+    )
+    states = {one["name"]: one for one in data["stages"]}
+    assert states["accuracy"]["state"] == "skipped"
+    assert states["deliver"]["command"] == f"adapt.py deliver {MODEL} --repo DIR --open accuracy"
+    ran(tmp_path, "accuracy", "real")
+    assert {one["name"]: one["state"] for one in ask()[1]["stages"]}["accuracy"] == "done"
+
+
+def test_what_ran_and_was_left_out_leaves_no_gap(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    ran(tmp_path, "features", "real", Verdict.INCONCLUSIVE)
+    data = ask()[1]
+    assert (data["stage"], "--skip features --note" in data["why"]) == ("features", True)
+    data = ask("--skip", "features", "--note", "no LoRA for it")[1]
+    assert data["stage"] == "accuracy"
+    assert "--open" not in data["stages"][-1]["command"]
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Path:
+    """A vLLM, a vllm-ascend and a plugin, and a plan for them."""
+    for package in ("vllm", "vllm_ascend", "out/tide"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "a.py").write_text("one = 1\n")
+    root = {"root": str(tmp_path), "there": True}
+    plugin = {"root": str(tmp_path / "out"), "there": True, "package": "tide"}
+    plan = {"model": MODEL, "name": "Tiny", "trees": {"vllm": root, "ascend": root, "plugin": plugin}}
+    state(tmp_path, "analysis.json", {"model": MODEL})
+    state(tmp_path, "plan.json", plan)
+    return tmp_path
+
+
+ALL = ("vllm", "vllm_ascend", "out/tide")
+
+
+def test_runs_of_the_planned_code_count(ask, trees: Path) -> None:
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    assert ask()[1]["stage"] == "serve real"
+    ran(trees, "serve", "real", code=code_of(trees, "vllm", "out/tide"))  # a CPU has no vllm-ascend
+    assert ask()[1]["stage"] == "features"
+
+
+@pytest.mark.parametrize("changed", ALL)
+def test_runs_of_other_code_than_the_plans_do_not_count(ask, trees: Path, changed: str) -> None:
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    (trees / changed / "a.py").write_text("two = 2\n")
+    data = ask()[1]
+    name = Path(changed).name
+    assert data["stage"] == "serve dummy"
+    assert f"1 runs do not count; the newest: it ran another {name} than" in data["why"]
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU")
+    assert ask()[1]["stage"] == "serve real"
+
+
+@pytest.mark.parametrize("left_out", ["vllm_ascend", "out/tide"])
+def test_a_run_without_a_part_of_the_planned_code_does_not_count(ask, trees: Path, left_out: str) -> None:
+    there = [name for name in ALL if name != left_out]
+    ran(trees, "serve", "dummy", code=code_of(trees, *there), device="NPU")
+    data = ask()[1]
+    assert (data["stage"], f"{Path(left_out).name} of " in data["why"]) == ("serve dummy", True)
+
+
+def test_a_plan_for_a_release_wants_runs_of_that_release(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    release = {"root": "/none", "there": False, "spec": "pypi:vllm==0.30.0", "version": "0.30.0"}
+    state(tmp_path, "plan.json", {"model": MODEL, "name": "Tiny", "trees": {"vllm": release}})
+    ran(tmp_path, "serve", "dummy", versions={"vllm": "0.29.0"})
+    assert "it ran vllm 0.29.0, the plan is for 0.30.0" in ask()[1]["why"]
+    ran(tmp_path, "serve", "dummy", versions={"vllm": "0.30.0+cpu"})
+    assert ask()[1]["stage"] == "serve real"
+
+
+def test_runs_of_two_installations_do_not_add_up(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    ran(tmp_path, "serve", "real", code=Subject({"vllm": "b" * 64}))
+    assert ask()[1]["stage"] == "features"
+    ran(tmp_path, "features", "real")
+    assert ask()[1]["stage"] == "serve real"
+
+
+def test_options_go_on_from_the_last_run_that_passed(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    given = ("--python", "cpu", "--gate", "g.yaml", "--env", "A=1", "--quiet=2", "--work-dir=/w")
+    served_by = ("--", "--max-model-len", "4096", "-tp", "2", "--max-num-seqs=3")
+    ran(tmp_path, "serve", "dummy", command=(MODEL, *given, *served_by))
+    where = "--python cpu --env A=1 --work-dir=/w"
+    passed_on = "-- --max-model-len 4096 -tp 2 --max-num-seqs=3"
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} {where} {passed_on}"
+    ran(tmp_path, "serve", "real", Verdict.FAIL, command=("--python", "other"))
+    assert where in ask()[1]["next"]
+    ran(tmp_path, "serve", "real", command=(MODEL, *given, *served_by))
+    ran(tmp_path, "features", "real", command=(MODEL, *given, *served_by))
+    assert ask()[1]["next"] == f"adapt.py capacity {MODEL} {where} -- -tp 2"
+
+
+def test_the_interpreter_of_the_plan_serves_first(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    state(tmp_path, "plan.json", {"model": MODEL, "name": "Tiny", "python": "/v/bin/python"})
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} --load-format dummy --python /v/bin/python"
+
+
+def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> None:
+    before = ["adapt.py", "features", MODEL, "--python", "cpu"]
+
+    def after(gate: str) -> str:
+        return following(tmp_path, MODEL, gate, "real", before).replace(f" --workspace {tmp_path}", "")
+
+    assert after("serve") == f"adapt.py features {MODEL} --python cpu"
+    assert after("capacity") == f"{ACCURACY} --python cpu"
+    assert after("accuracy") == f"adapt.py artifacts {MODEL} --tree DIR"
+    planned(tmp_path)
+    assert after("capacity") == f"adapt.py serve {MODEL} --load-format dummy"
+
+
+def test_after_several_runs_the_adaptation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocation, "_command", ["adapt.py", "validate"])
+    assert overview(tmp_path) == "upgrade.py evidence list"  # the command line names the script that runs
+    planned(tmp_path)
+    assert overview(tmp_path) == f"adapt.py next --workspace {tmp_path}"
+    monkeypatch.setattr(invocation, "_command", ["upgrade.py", "validate"])
+    assert overview(tmp_path) == "upgrade.py evidence list"
+
+
+def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invocation, "_command", ["adapt.py", "serve", MODEL])
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    launch = SimpleNamespace(model=MODEL, load_format="dummy")
+    wanted: Any = SimpleNamespace(store=SimpleNamespace(workspace=tmp_path), launch=launch)
+    result = {"gate": "serve", "run": "r1"}
+    said = after_gate(wanted, result, Verdict.PASS)
+    assert said == f"adapt.py serve {MODEL} --workspace {tmp_path}"
+    path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
+    path.write_text(path.read_text().replace("PASS", "FAIL"))
+    assert after_gate(wanted, result, Verdict.PASS).startswith("adapt.py evidence check r1")

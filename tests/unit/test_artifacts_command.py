@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -144,6 +145,20 @@ def test_the_older_form(workspace: Path, tmp_path: Path, capsys) -> None:
     assert (config["model"], config["dtype"], config["enforce_eager"]) == ("vllm", "bfloat16", True)
     assert "serve" not in config
     assert "max_model_len" not in config  # this reader does not read it
+
+
+def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: Path, call) -> None:
+    add(workspace, "serve")
+    add(workspace, "features", features=FEATURES)
+    state = workspace / ".npu-upgrade/adapt" / NAME / "skipped.json"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text(json.dumps({"capacity": "no time"}))
+    assert call()[1]["next"].startswith("adapt.py accuracy ")
+    state.write_text(json.dumps({"capacity": "no time", "accuracy": "no questions"}))
+    for options in ((), ("--check",)):
+        result = call(*options)[1]
+        assert [gap["id"] for gap in result["gaps"]] == ["capacity", "accuracy"]
+        assert result["next"] == f"adapt.py next {NAME} --workspace {workspace}"
 
 
 @pytest.mark.parametrize("lacking", ["serve", "features", "capacity", "accuracy"])

@@ -49,7 +49,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(
-    folder: Path, capsys: pytest.CaptureFixture, *words: str, fault: str = "none"
+    folder: Path,
+    capsys: pytest.CaptureFixture,
+    *words: str,
+    fault: str = "none",
+    program: str = "upgrade.py",
 ) -> tuple[int, dict[str, Any]]:
     command, *rest = words
     at = rest.index("--") if "--" in rest else len(rest)
@@ -66,7 +70,7 @@ def run(
     argv = [command, str(folder / "Tiny"), *rest[:at], *options, *QUICK, *rest[at:]]
     output = folder / "result.json"
     output.unlink(missing_ok=True)
-    code = cli.main("upgrade.py", "", [command], [*argv[:1], "--output", str(output), *argv[1:]])
+    code = cli.main(program, "", [command], [*argv[:1], "--output", str(output), *argv[1:]])
     printed = json.loads(capsys.readouterr().out)
     return code, json.loads(output.read_text("utf-8")) if output.exists() else printed
 
@@ -238,3 +242,13 @@ def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:
         "base_model.model.layers.0.q_proj.lora_B.weight": (6, 8),
     }
     assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")
+
+
+def test_a_gate_of_an_adaptation_names_its_next_step(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "serve", *PARALLEL, program="adapt.py")
+    assert code == 0, result
+    model, where = served / "Tiny", f"--python {served / 'bin/python'} --env FAULT=none --keep-pythonpath"
+    passed_on = "-- --tensor-parallel-size 2"
+    assert result["next"] == f"adapt.py features {model} {where} --workspace {served} {passed_on}"
+    code, result = run(served, capsys, "features", "--only", "mtp", fault="root-cause", program="adapt.py")
+    assert result["next"] == f"adapt.py evidence show {result['run']} --workspace {served}"

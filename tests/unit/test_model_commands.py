@@ -11,6 +11,7 @@ import model_kit as kit
 import pytest
 
 from npu_upgrade import cli
+from npu_upgrade.deliver.adapted.named import planned_files
 
 COMMANDS = ["adapt.analyze", "adapt.plan"]
 NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}
@@ -39,8 +40,11 @@ def adapt(tmp_path, capsys, monkeypatch):
 def test_a_sound_checkpoint_passes_and_is_kept(adapt, tmp_path):
     code, value = adapt("analyze", kit.checkpoint(tmp_path / "Tiny-1B"))
     assert (code, value["verdict"]) == (0, "PASS")
-    kept = json.loads(Path(".npu-upgrade/adapt/Tiny-1B/analysis.json").read_text())
+    place = Path(".npu-upgrade/adapt/Tiny-1B/analysis.json")
+    kept = json.loads(place.read_text())
     assert kept["properties"] == value["properties"]
+    assert adapt("plan", tmp_path / "Tiny-1B")[0] == 0
+    assert json.loads(place.read_text())["verdict"] == kept["verdict"] == "PASS"
     assert value["properties"]["architecture"] == "LlamaForCausalLM"
     assert value["serving"]["by"] == "native"
     assert value["next"].startswith("adapt.py plan")
@@ -130,7 +134,7 @@ def test_names_that_would_break_a_scaffold(adapt, tmp_path):
 
 
 def test_the_plan_names_files_and_order(adapt, tmp_path):
-    code, value = adapt("plan", kit.checkpoint(tmp_path / "m", NEW, SHAPES))
+    code, value = adapt("plan", kit.checkpoint(tmp_path / "m", NEW, SHAPES), "--form", "tree")
     assert code == 0
     assert [step["name"] for step in value["steps"]] == [
         "adapter",
@@ -138,6 +142,7 @@ def test_the_plan_names_files_and_order(adapt, tmp_path):
         "real",
         "features",
         "capacity",
+        "accuracy",
         "artifacts",
         "deliver",
     ]
@@ -146,6 +151,21 @@ def test_the_plan_names_files_and_order(adapt, tmp_path):
     assert "tests/e2e/models/configs/m.yaml" in paths
     reuse = adapt("plan", kit.checkpoint(tmp_path / "known"))[1]
     assert reuse["steps"][0]["name"] == "dummy"
+
+
+def test_the_plan_of_a_plugin_names_no_file_of_the_trees(adapt, tmp_path):
+    out = tmp_path / "out"
+    folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
+    code, value = adapt("plan", folder, "--form", "plugin", "--scaffold", out)
+    assert code == 0
+    files = [(file["root"], file["path"]) for step in value["steps"] for file in step["files"]]
+    assert {root for root, _ in files} == {"plugin", "delivery"}
+    assert sorted(str(out / path) for root, path in files if root == "plugin") == value["scaffold"]
+    assert value["trees"]["plugin"] == {"root": str(out), "there": True, "package": "novel_lm_plugin"}
+    again = adapt("plan", folder)[1]
+    assert again["trees"]["plugin"] == value["trees"]["plugin"]
+    assert "plugin" not in adapt("plan", folder, "--form", "tree")[1]["trees"]
+    assert "pyproject.toml" not in planned_files(Path(again["state"]))
 
 
 def test_a_hub_id(adapt, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 # what a gate cannot do without, where nobody said it
-_ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5")}
+ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5")}
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,5 @@ class Gap:
 def gate_command(gate: str, model: str) -> str:
     """The command that runs a gate on a model; of a gate that is not here, what imports its evidence."""
     there = importlib.util.find_spec(f"npu_upgrade.commands.{gate}")
-    asked = _ASKED.get(gate, ())
+    asked = ASKED.get(gate, ())
     return shlex.join(["adapt.py", *([gate, model, *asked] if there else ["evidence", "import", "PACK"])])

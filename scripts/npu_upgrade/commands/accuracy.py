@@ -10,22 +10,23 @@ weights have no accuracy. Options of vllm serve follow --.
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.accuracy import lm_eval
+from npu_upgrade.gates.accuracy.chat_template import template
 from npu_upgrade.gates.accuracy.compare import by_name, compare
 from npu_upgrade.gates.accuracy.config_file import Config, Task, fill_in, load
 from npu_upgrade.gates.accuracy.lm_eval import Evaluation
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.gate import judge
 from npu_upgrade.gates.serving.job_record import into_job
-from npu_upgrade.gates.serving.launch import DUMMY
+from npu_upgrade.gates.serving.launch import DUMMY, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.requests import Client
 from npu_upgrade.progress import say
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> Result:
         served = judge(
             wanted.launch, wanted.device, replace(wanted.options, extra=extra), folder / "server.log"
         )
-        accuracy = _as_json(evaluation, config, tasks) if tasks else None
+        accuracy = _as_json(evaluation, config, tasks, wanted.launch) if tasks else None
         verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
         line, result = record(
             wanted.store,
@@ -97,11 +98,8 @@ def run(args: argparse.Namespace) -> Result:
         fill_in(args.config, by_name(tasks))
         say(f"wrote the measured values into {args.config}")
     text = _as_text(tasks, served.checks, result["folder"])
-    folder_of = str(wanted.store.workspace)
-    following = ["upgrade.py", "evidence", "show", result["run"], "--workspace", folder_of]
-    return Result(
-        verdict, f"{line.label}: {_summary(served.summary, tasks)}", result, text, shlex.join(following)
-    )
+    summary = f"{line.label}: {_summary(served.summary, tasks)}"
+    return Result(verdict, summary, result, text, after(wanted, result, verdict))
 
 
 def _config(args: argparse.Namespace) -> Config:
@@ -178,8 +176,13 @@ def _measuring(
     return measure
 
 
-def _as_json(evaluation: Evaluation, config: Config, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(
+    evaluation: Evaluation, config: Config, tasks: list[dict[str, Any]], launch: Launch
+) -> dict[str, Any]:
     run = {key: value for key, value in config.run.items() if key not in ("num_fewshot", "limit")}
+    if evaluation.asks_chats:
+        used = template(Path(launch.model), launch.arguments, launch.cwd)
+        run |= {"apply_chat_template": True, "chat_template": used}
     return {"tool": f"lm_eval {evaluation.version}", "tasks": tasks, **run}
 
 

@@ -8,10 +8,10 @@ would. Each step says what it was that did not serve. Options of vllm serve foll
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import Any
 
 from npu_upgrade.commands.features import stopping
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.capacity.steps import LENGTH, SEQUENCES, Capacity, climb
@@ -111,11 +111,8 @@ def _finish(
         for one in capacity.steps
     ]
     text = table(("context", "sequences", "state", "KV cache tokens", ""), rows)
-    workspace = str(wanted.store.workspace)
-    following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
-    return Result(
-        verdict, f"{line.label}: {summary}", result, f"{text}\n\nevidence: {result['folder']}", following
-    )
+    text += f"\n\nevidence: {result['folder']}"
+    return Result(verdict, f"{line.label}: {summary}", result, text, after(wanted, result, verdict))
 
 
 def judged(

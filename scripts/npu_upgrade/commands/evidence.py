@@ -22,6 +22,7 @@ from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.store import Store, present_store, workspace_store
 from npu_upgrade.evidence.unpack import take
+from npu_upgrade.guide.onward import overview
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
 
@@ -132,5 +133,5 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
         Verdict.PASS,
         f"{len(added)} runs added, {len(known)} were here already",
         {"added": added, "known": known},
-        next="upgrade.py evidence list",
+        next=overview(store.workspace),
     )

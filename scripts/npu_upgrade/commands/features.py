@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import (
     Asked,
     add_serving_arguments,
@@ -153,7 +153,7 @@ def _play(
     make(capabilities, setting, servers, args.only, matrix)
     if matrix.serves is False and not args.no_ladder:
         say("nothing serves; starting with less and less, to find out what it is (this passes nothing)")
-        descend(servers, setting.model.modalities().value, setting.asked, ladder)
+        descend(servers, setting.model.inputs(), setting.asked, ladder)
 
 
 def stopping(play: Callable[[], object]) -> Blocked | KeyboardInterrupt | None:
@@ -200,11 +200,8 @@ def _finish(
     text = matrix.as_text()
     if ladder.rungs:
         text += f"\n\n{ladder_text(ladder.rungs)}"
-    workspace = str(wanted.store.workspace)
-    following = shlex.join(["upgrade.py", "evidence", "show", result["run"], "--workspace", workspace])
-    return Result(
-        verdict, f"{line.label}: {summary}", result, f"{text}\n\nevidence: {result['folder']}", following
-    )
+    text += f"\n\nevidence: {result['folder']}"
+    return Result(verdict, f"{line.label}: {summary}", result, text, after(wanted, result, verdict))
 
 
 def judged(matrix: Matrix, stopped: BaseException | None) -> tuple[Verdict, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade import invocation
+from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.features.checkpoint import read
@@ -84,7 +85,7 @@ def _diagnosed(wanted: Asked, served: Served, folder: Path) -> tuple[list[Served
     if served.verdict is not Verdict.FAIL or served.interrupted or _left_behind(served):
         return [], ladder, False
     config = Path(wanted.launch.model) / "config.json"
-    modalities = read(config.parent).modalities().value if config.is_file() else ()
+    modalities = read(config.parent).inputs() if config.is_file() else ()
     say("it failed; starting it again with less and less, to find out what it is (this passes nothing)")
     try:
         descend(servers, modalities, wanted.launch.arguments, ladder)
@@ -112,12 +113,9 @@ def as_text(served: Served, result: dict[str, Any]) -> str:
 
 
 def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
-    """After a dummy pass the same with real weights; else the evidence of this run."""
+    """After a dummy pass the same with real weights."""
     command = invocation.current()
     if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in command:
         command[command.index(DUMMY)] = REAL
         return shlex.join(command)
-    action = "check" if served.verdict is Verdict.PASS else "show"
-    return shlex.join(
-        [command[0], "evidence", action, result["run"], "--workspace", str(wanted.store.workspace)]
-    )
+    return after(wanted, result, served.verdict)

@@ -25,6 +25,7 @@ from npu_upgrade.gates.validation import matrix, on_ray
 from npu_upgrade.gates.validation.ladder import NAMES, Subject, rungs
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import Outcome, cell_rung, climb, together
+from npu_upgrade.guide.onward import overview
 from npu_upgrade.paths import WORKSPACE_DIR
 from npu_upgrade.tables import table
 from npu_upgrade.verdict import Result, Verdict
@@ -87,7 +88,8 @@ def run(args: argparse.Namespace) -> Result:
         )
     subject = _subject(args, names)
     note = f"no upgrade is here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
-    return _result(climb(rungs(subject, tuple(names))), f"{note}on hardware: make validate-npu")
+    note += "on hardware: make validate-npu"
+    return _result(climb(rungs(subject, tuple(names))), subject.workspace, note)
 
 
 def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
@@ -114,11 +116,8 @@ def _on_npus(args: argparse.Namespace) -> Result:
     python = _interpreter(args.python or "auto", needed=bool(args.ray))
     if args.ray:
         planned = [cell_rung(cell, str(python), str(workspace)) for cell in cells]
-        return _result(
-            on_ray.run(
-                planned, [cell.tp for cell in cells], args.ray, str(python), workspace_store(workspace)
-            )
-        )
+        sizes, store = [cell.tp for cell in cells], workspace_store(workspace)
+        return _result(on_ray.run(planned, sizes, args.ray, str(python), store), workspace)
     if lacks := missing_for_npu(_installed(python)):
         raise Blocked(
             "this machine cannot run the gates on hardware: " + "; ".join(lacks),
@@ -126,7 +125,7 @@ def _on_npus(args: argparse.Namespace) -> Result:
             try_="run it there and bring the evidence back: upgrade.py evidence pack, then evidence import",
         )
     planned = [cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells]
-    return _result(climb(planned))
+    return _result(climb(planned), workspace)
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:
@@ -159,7 +158,7 @@ def _installed(python: Path | None) -> Installed | None:
         return None
 
 
-def _result(outcomes: Sequence[Outcome], note: str = "") -> Result:
+def _result(outcomes: Sequence[Outcome], workspace: Path, note: str = "") -> Result:
     verdict = together(outcomes)
     rows = [
         (
@@ -174,7 +173,7 @@ def _result(outcomes: Sequence[Outcome], note: str = "") -> Result:
     text = table(("rung", "label", "verdict", "s", ""), rows)
     said = ", ".join(f"{one.rung.name} {one.verdict.value if one.ran else 'not tried'}" for one in outcomes)
     data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": _signed_off(outcomes)}
-    return Result(verdict, said, data, f"{text}\n\n{note}".strip(), next="upgrade.py evidence list")
+    return Result(verdict, said, data, f"{text}\n\n{note}".strip(), next=overview(workspace))
 
 
 def _signed_off(outcomes: Sequence[Outcome]) -> bool:

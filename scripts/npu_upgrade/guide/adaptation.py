@@ -1,39 +1,48 @@
 """How far the adaptation of a model is, from its state and the evidence of its runs, and what comes next.
 
 The state is ``.npu-upgrade/adapt/<model>/``, written by ``adapt.py analyze`` and ``adapt.py plan``; the
-runs are those of the workspace's evidence whose model is this one. Decides nothing and writes nothing.
+runs are those of the workspace's evidence whose model is this one, and whose code is the plan's.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver.chain import Record
+from npu_upgrade.artifacts.gaps import ASKED
+from npu_upgrade.deliver.surroundings import utc_now
 from npu_upgrade.errors import BadInput
-from npu_upgrade.evidence.store import Store
-from npu_upgrade.files import read_object
+from npu_upgrade.files import read_object, write_json
+from npu_upgrade.guide.adapted_runs import Runs, runs_of
+from npu_upgrade.guide.carried import carried
 from npu_upgrade.paths import WORKSPACE_DIR
 
-TODO, DONE, FAILED = "todo", "done", "failed"
+TODO, DONE, FAILED, SKIPPED = "todo", "done", "failed", "skipped"
+SKIPPABLE = ("features", "capacity", "accuracy")
 # name, gate, load format of the run that proves it
-_RUNS = (
+RUNS = (
     ("serve dummy", "serve", "dummy"),
     ("serve real", "serve", "real"),
     ("features", "features", "real"),
     ("capacity", "capacity", "real"),
+    ("accuracy", "accuracy", "real"),
 )
 # what is written at the end: the option that says where, and the file of the state that says it is done
 _FILES = {"artifacts": ("--tree", "artifacts.json"), "deliver": ("--repo", "delivered.json")}
+_NO_LM_EVAL = (
+    "the serving Python has no lm_eval: --lm-eval own lets this project make one, --lm-eval PYTHON takes "
+    "another; where neither can be, adapt.py next --skip accuracy --note WHY"
+)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: ``state`` is todo, done or failed, ``said`` what is known, ``command`` what runs it.
+    """One stage: ``state`` is todo, done, failed or skipped, ``said`` what is known, ``command`` runs it.
 
     ``failed`` counts the runs that did not pass since the last one that did.
     """
@@ -45,14 +54,35 @@ class Stage:
     failed: int = 0
 
 
+@dataclass(frozen=True)
+class Adaptation:
+    """One model of a workspace. ``skipped``: stage -> why a person left it out; ``where``: the checkpoint."""
+
+    folder: Path
+    where: str
+    analysis: dict[str, Any]
+    plan: dict[str, Any]
+    skipped: dict[str, str]
+    runs: Runs
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+def plain_name(name: str) -> str:
+    """What the folder of a model is called in the workspace."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip(".-") or "model"
+
+
 def models(workspace: Path) -> list[str]:
     """The models with a state, the one that was worked on last at the end."""
     folders = [path for path in (workspace / WORKSPACE_DIR / "adapt").glob("*") if path.is_dir()]
     return [path.name for path in sorted(folders, key=_touched)]
 
 
-def stages(workspace: Path, model: str) -> list[Stage]:
-    """All stages of a model, in order; :class:`BadInput` when no such model was begun."""
+def adaptation(workspace: Path, model: str) -> Adaptation:
+    """What is known of a model; :class:`BadInput` when no such model was begun."""
     folder = workspace / WORKSPACE_DIR / "adapt" / model
     if model not in models(workspace):
         known = ", ".join(models(workspace)) or "none was begun"
@@ -63,61 +93,92 @@ def stages(workspace: Path, model: str) -> list[Stage]:
         )
     plan, analysis = read_object(folder / "plan.json"), read_object(folder / "analysis.json")
     where = str(plan.get("model") or analysis.get("model") or model)
+    runs = runs_of(workspace, where, str(plan.get("name") or model), plan)
+    skipped = {name: str(why) for name, why in read_object(folder / "skipped.json").items()}
+    return Adaptation(folder, where, analysis, plan, skipped, runs)
+
+
+def skip(found: Adaptation, stage: str, why: str) -> None:
+    """Leave a stage out; :func:`stages` says so, and deliver names it."""
+    found.skipped[stage] = f"{why} ({utc_now()})"
+    write_json(found.folder / "skipped.json", found.skipped)
+
+
+def stages(one: Adaptation) -> list[Stage]:
+    """All stages of a model, in order."""
+    analysed = DONE if one.analysis else TODO
     found = [
-        Stage(
-            "analyze",
-            DONE if analysis else TODO,
-            str(analysis.get("verdict", "")),
-            _command("analyze", where),
-        ),
-        Stage("plan", DONE if plan else TODO, _strategy(plan), _command("plan", where)),
+        Stage("analyze", analysed, str(one.analysis.get("verdict", "")), _command("analyze", one.where)),
+        Stage("plan", DONE if one.plan else TODO, _strategy(one.plan), _command("plan", one.where)),
     ]
-    runs = list(_runs(workspace, where, str(plan.get("name") or model)))
-    found += [_of_runs(name, gate, load, where, runs) for name, gate, load in _RUNS]
-    delivery = read_object(folder / "artifacts.json").get("trees") or _delivery(plan)
+    found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
+    written = read_object(one.folder / "artifacts.json").get("trees")
+    delivery = list(written) if written and isinstance(written, dict) else _delivery(one.plan)
     for name, (option, file) in _FILES.items():
         if _there(name):
-            command = shlex.join(["adapt.py", name, where, option, next(iter(delivery), "DIR")])
-            said = str(read_object(folder / file).get("commit") or "")
-            found.append(Stage(name, DONE if (folder / file).is_file() else TODO, said, command))
+            words = ["adapt.py", name, one.where, option, next(iter(delivery), "DIR")]
+            words += (
+                [word for gap in _gaps(one, found) for word in ("--open", gap)] if name == "deliver" else []
+            )
+            said = str(read_object(one.folder / file).get("commit") or "")
+            state = DONE if (one.folder / file).is_file() else TODO
+            found.append(Stage(name, state, said, shlex.join(words)))
     return found
 
 
+def _gaps(one: Adaptation, found: list[Stage]) -> list[str]:
+    """The stages left out that leave a gap in the deliverables: without any run, or any measured value."""
+    ran = {ran.record.gate for ran in one.runs.counted if ran.record.gate != "accuracy"}
+    return [stage.name for stage in found if stage.state == SKIPPED and stage.name not in ran]
+
+
 def next_stage(found: list[Stage]) -> Stage | None:
-    """The first stage that is not done; None when all are."""
-    return next((stage for stage in found if stage.state != DONE), None)
+    """The first stage that is neither done nor left out; None when there is none."""
+    return next((stage for stage in found if stage.state not in (DONE, SKIPPED)), None)
 
 
-def _of_runs(name: str, gate: str, load: str, where: str, runs: list[tuple[Record, dict[str, Any]]]) -> Stage:
+def gate_command(gate: str, load: str, where: str, before: Sequence[str]) -> str:
+    """The command of a gate, with the options that hold from the command that ran ``before``."""
+    options, passed_on = carried(before, gate)
+    more = ["--load-format", "dummy"] if load == "dummy" else list(ASKED.get(gate, ()))
+    tail = ["--", *passed_on] if passed_on else []
+    return shlex.join(["adapt.py", gate, where, *more, *options, *tail])
+
+
+def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
     """A stage that a run proves: the newest one of its gate and weights counts."""
-    fits = [(record, result) for record, result in runs if _is(record, result, gate, load)]
-    options = ["--load-format", "dummy"] if load == "dummy" else []
-    command = shlex.join(["adapt.py", gate, where, *options])
-    if not fits:
-        return Stage(name, TODO, "", command)
-    record, result = fits[-1]
-    if record.verdict == "PASS":
+    fits = [ran for ran in one.runs.counted if ran.is_of(gate, load)]
+    command = gate_command(gate, load, one.where, _before(one))
+    if fits and fits[-1].record.verdict == "PASS":
+        record = fits[-1].record
         return Stage(name, DONE, f"{record.label}: {record.summary}", command)
-    root = result.get("root") or {}
-    cause = f"; root cause: {root.get('cause')}; {root.get('next')}" if root.get("cause") else ""
-    said = f"{record.label}: {record.verdict}: {record.summary}{cause}"
-    passed = [number for number, (one, _) in enumerate(fits, 1) if one.verdict == "PASS"]
+    if name in one.skipped:
+        return Stage(name, SKIPPED, one.skipped[name], command)
+    if not fits:
+        return _untried(one, name, gate, load, command)
+    passed = [number for number, ran in enumerate(fits, 1) if ran.record.verdict == "PASS"]
+    said = fits[-1].said
+    if name in SKIPPABLE and fits[-1].record.verdict != "FAIL":
+        said += f"; what cannot be had here: adapt.py next --skip {name} --note WHY"
     return Stage(name, FAILED, said, command, len(fits) - max(passed, default=0))
 
 
-def _is(record: Record, result: dict[str, Any], gate: str, load: str) -> bool:
-    return record.gate == gate and (result.get("load_format") or record.label.rpartition(" ")[2]) == load
+def _untried(one: Adaptation, name: str, gate: str, load: str, command: str) -> Stage:
+    """A stage without a run that counts: why those that there are do not, and what it needs."""
+    others = [(ran, why) for ran, why in one.runs.others if ran.is_of(gate, load)]
+    said = f"{len(others)} runs do not count; the newest: {others[-1][1]}" if others else ""
+    if gate == "accuracy" and (served := one.runs.served()) and "lm-eval" not in served.versions:
+        head, dashes, tail = command.partition(" -- ")
+        command = f"{head} --lm-eval own{dashes}{tail}"
+        said = "; ".join(filter(None, (said, _NO_LM_EVAL)))
+    return Stage(name, TODO, said, command)
 
 
-def _runs(workspace: Path, where: str, name: str) -> Iterator[tuple[Record, dict[str, Any]]]:
-    """The runs of this model, oldest first; raises :class:`BadInput` when the ledger was edited."""
-    store = Store(workspace / WORKSPACE_DIR / "evidence")
-    if not store.folder.is_dir():
-        return
-    for id_, record in store.records().items():
-        result = read_object(store.runs / id_ / "result.json")
-        if where == str(result.get("model")) or result.get("model_name") == name:
-            yield record, result
+def _before(one: Adaptation) -> list[str]:
+    """The command of the newest run that passed; before there is one, the interpreter of the plan."""
+    passed = [ran.record.command for ran in one.runs.counted if ran.record.verdict == "PASS"]
+    python = one.plan.get("python")
+    return passed[-1] if passed else (["adapt.py", "plan", "--python", str(python)] if python else [])
 
 
 def _strategy(plan: dict[str, Any]) -> str:

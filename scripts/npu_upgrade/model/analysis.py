@@ -195,7 +195,7 @@ def _add_facts(found: Analysis, sources: Sources, findings: list[Finding], optio
     tensors, config = found.weights.tensors, found.config
     patterns = by_pattern(found.weights.names)
     found.facts["mtp"] = mtp(config, patterns)
-    found.facts["modalities"] = modalities(config, patterns)
+    found.facts["modalities"] = modalities(config, patterns, found.side.video)
     found.facts["tied"] = ties(config, patterns)
     found.facts["attention"] = attention(config, found.shape, found.served.traits)
     if found.weights.complete and config.raw:

@@ -28,7 +28,7 @@ n_routed_experts n_shared_experts new_decoder_architecture num_attention_groups 
 num_experts num_experts_per_tok num_experts_per_token num_hidden_layers num_key_value_heads num_kv_heads
 num_local_experts num_mtp_modules num_nextn_predict_layers original_max_position_embeddings q_lora_rank
 qk_nope_head_dim qk_rope_head_dim seq_len seq_length sliding_window sliding_window_pattern
-tie_word_embeddings top_k_experts use_sliding_window v_head_dim vocab_size
+tie_word_embeddings top_k_experts use_sliding_window v_head_dim video_token_id video_token_index vocab_size
 """
 KEYS = frozenset(_KEYS.split())
 _PLACES = ("src/transformers/models/", "transformers/models/", "vllm/transformers_utils/configs/")

@@ -29,6 +29,7 @@ _MODALITIES = {
     "audio": ("audio_config", "speech_config", "audio_encoder", "audio_processor", "sound_config"),
     "speech output": ("talker_config", "code2wav_config", "token2wav_config", "tts_config", "audio_decoder"),
 }
+_VIDEO_KEYS = ("video_token_id", "video_token_index")
 _TOWER_NAMES = {
     "image": re.compile(r"(?:^|\.)(?:visual|vision_tower|vision_model|vit|vision_encoder|image_encoder)\."),
     "audio": re.compile(r"(?:^|\.)(?:audio_tower|audio_encoder|speech_encoder|audio_model|whisper)\."),
@@ -71,8 +72,14 @@ def _beyond(name: str, count: int) -> bool:
     return bool(match and count and int(match[1]) >= count)
 
 
-def modalities(config: Config, patterns: Patterns) -> dict[str, dict[str, Any]]:
-    """The towers, by what configuration and weights have of each."""
+def modalities(
+    config: Config, patterns: Patterns, of_processor: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The towers, by what configuration and weights have of each.
+
+    A tower for images takes videos too where the configuration has a key about them, or the processor has,
+    whose keys are ``of_processor``.
+    """
     found: dict[str, dict[str, Any]] = {}
     places = [config, *filter(None, (config.part("thinker_config"),))]
     for kind, keys in _MODALITIES.items():
@@ -80,7 +87,20 @@ def modalities(config: Config, patterns: Patterns) -> dict[str, dict[str, Any]]:
         tensors = sum(len(names) for key, names in patterns.items() if _TOWER_NAMES[kind].search(key))
         if has or tensors:
             found[kind] = {"config": has, "tensors": tensors}
-    return found
+    about = [f"{place.path}{key}" for place in places for key in _about_video(place)]
+    about += of_processor
+    return found | ({"video": {"config": about, "tensors": 0}} if about and "image" in found else {})
+
+
+def _about_video(place: Config) -> list[str]:
+    """The keys that are about videos, also those that the class fills in where the file leaves them out."""
+    filled = [
+        f"{key} (of its class)" for key in _VIDEO_KEYS if key not in place.raw and place.get(key) is not None
+    ]
+    given = [
+        key for key, value in place.raw.items() if "video" in key and value is not None and value is not False
+    ]
+    return given + filled
 
 
 def ties(config: Config, names: Iterable[str]) -> dict[str, Any]:

@@ -84,18 +84,7 @@ def patterns(found: Analysis) -> list[dict[str, Any]]:
 def scaffold(found: Analysis, out: Path, form: Form, near: dict[str, Any]) -> list[Path]:
     """Write the files below ``out``, all or none; returns them. Raises :class:`BadInput` for what exists."""
     values = _values(found, near)
-    if form == "plugin":
-        package = Path(values["package"])
-        wanted = {"pyproject.toml": "pyproject.toml", str(package / "__init__.py"): "init.py"}
-        wanted |= {str(package / "model.py"): "model.py"}
-        wanted |= {str(package / "configuration.py"): "configuration.py"} if values["own_config"] else {}
-        processor = str(package / "processor.py")
-    else:
-        wanted = {f"vllm/model_executor/models/{values['module']}.py": "model.py"}
-        if values["own_config"]:
-            wanted[f"vllm/transformers_utils/configs/{values['module']}.py"] = "configuration.py"
-        processor = f"vllm/transformers_utils/processors/{values['module']}.py"
-    wanted |= {processor: "processor.py"} if values["modalities"] else {}
+    wanted = scaffolded(found, form)
     there = [str(out / path) for path in wanted if (out / path).exists()]
     if there:
         raise BadInput(
@@ -111,6 +100,23 @@ def scaffold(found: Analysis, out: Path, form: Form, near: dict[str, Any]) -> li
     return sorted(texts)
 
 
+def scaffolded(found: Analysis, form: Form) -> dict[str, str]:
+    """The files of a scaffold: path -> template."""
+    module = module_name(found)
+    if form == "plugin":
+        package = package_name(found)
+        files = {"pyproject.toml": "pyproject.toml", f"{package}/__init__.py": "init.py"}
+        places = {one: f"{package}/{one}.py" for one in ("model", "configuration", "processor")}
+    else:
+        files = {}
+        folders = {"model": "model_executor/models", "configuration": "transformers_utils/configs"}
+        folders["processor"] = "transformers_utils/processors"
+        places = {one: f"vllm/{folder}/{module}.py" for one, folder in folders.items()}
+    files[places["model"]] = "model.py"
+    files |= {places["configuration"]: "configuration.py"} if needs_config(found) else {}
+    return files | ({places["processor"]: "processor.py"} if found.facts["modalities"] else {})
+
+
 def class_name(found: Analysis) -> str:
     """The class a scaffold has: the architecture's, as a name Python takes."""
     given = found.served.architecture or f"{found.config.model_type or found.name}ForCausalLM"
@@ -122,6 +128,11 @@ def module_name(found: Analysis) -> str:
     """The module a scaffold goes to, by the model type."""
     plain = re.sub(r"\W+", "_", (found.config.model_type or class_name(found)).lower()).strip("_")
     return plain if plain.isidentifier() and not keyword.iskeyword(plain) else f"model_{plain or 'new'}"
+
+
+def package_name(found: Analysis) -> str:
+    """The package of a scaffold that is a plugin."""
+    return f"{module_name(found)}_plugin"
 
 
 def needs_config(found: Analysis) -> bool:
@@ -143,7 +154,7 @@ def _values(found: Analysis, near: dict[str, Any]) -> dict[str, Any]:
         "cls": cls,
         "stem": stem,
         "module": module,
-        "package": f"{module}_plugin",
+        "package": package_name(found),
         "architecture": found.served.architecture or cls,
         "model_type": found.config.model_type,
         "own_config": needs_config(found),

@@ -21,12 +21,16 @@ _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 @dataclass
 class SideFiles:
-    """``code``: each Python file with the names it takes from transformers; ``auto_map``: what names it."""
+    """``code``: each Python file with the names it takes from transformers; ``auto_map``: what names it.
+
+    ``video``: what of the processor is about videos, as ``FILE: KEY``.
+    """
 
     tokenizer: list[str] = field(default_factory=list)
     tokenizer_length: int | None = None
     encoder_length: int | None = None
     processor: list[str] = field(default_factory=list)
+    video: list[str] = field(default_factory=list)
     chat_template: bool = False
     code: dict[str, list[str]] = field(default_factory=dict)
     auto_map: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +46,7 @@ def read_side_files(folder: Path, config: Config) -> SideFiles:
     found = SideFiles()
     found.tokenizer = [name for name in _TOKENIZERS if (folder / name).exists()]
     found.processor = [name for name in _PROCESSORS if (folder / name).exists()]
+    found.video = [one for name in found.processor for one in _about_video(folder / name)]
     found.chat_template = any((folder / name).exists() for name in _TEMPLATES)
     _read_tokenizer(found, folder)
     _read_encoder(found, folder)
@@ -62,6 +67,12 @@ def _read_tokenizer(found: SideFiles, folder: Path) -> None:
     found.chat_template |= "chat_template" in value
     length = value.get("model_max_length")
     found.tokenizer_length = int(length) if isinstance(length, int) and 0 < length < 10**9 else None
+
+
+def _about_video(path: Path) -> list[str]:
+    if path.name.startswith("video_"):
+        return [path.name]
+    return [f"{path.name}: {key}" for key, value in read_object(path)[0].items() if "video" in key and value]
 
 
 def _read_encoder(found: SideFiles, folder: Path) -> None:

@@ -7,14 +7,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.artifacts.gaps import ASKED
 from npu_upgrade.model.analysis import Analysis
 from npu_upgrade.model.memory import BASELINE_LEN, BASELINE_SEQS, CARDS
-from npu_upgrade.model.scaffold import class_name, decisions, module_name, needs_config, registry_entry
+from npu_upgrade.model.scaffold import (
+    Form,
+    class_name,
+    decisions,
+    module_name,
+    needs_config,
+    registry_entry,
+    scaffolded,
+)
 
 
 @dataclass
 class Step:
-    """``files``: paths with the tree they are in (``vllm``, ``ascend``, ``delivery``)."""
+    """``files``: paths with the tree they are in (``vllm``, ``ascend``, ``plugin``, ``delivery``)."""
 
     name: str
     what: str
@@ -25,20 +34,24 @@ class Step:
         return asdict(self)
 
 
-def steps(found: Analysis, roots: dict[str, Path], given: str) -> list[Step]:
-    """What to do, first to last, for the strategy chosen; ``given`` is the model as it was named."""
+def steps(found: Analysis, roots: dict[str, Path], given: str, form: Form = "tree") -> list[Step]:
+    """What to do, first to last, for the strategy chosen; ``given`` is the model as it was named.
+
+    ``form``: whether code that is missing is written into vLLM's tree or as a plugin, which leaves the tree
+    as it is.
+    """
     way = found.facts["strategy"]["name"]
     result: list[Step] = []
     if way == "native adapter":
-        result += _adapter(found)
+        result += _adapter(found, form)
     if way == "backend patch" or found.quantization.method:
         result += _backend(found, way)
     result += _gates(found, given)
     return result + _artifacts(found, roots)
 
 
-def _adapter(found: Analysis) -> list[Step]:
-    module, served = module_name(found), found.served
+def _adapter(found: Analysis, form: Form) -> list[Step]:
+    served = found.served
     if served.module and found.facts["mapping"].get("missing"):
         path = served.module.replace(".", "/") + ".py"
         file = {
@@ -47,7 +60,29 @@ def _adapter(found: Analysis) -> list[Step]:
             "change": "rename its tensors",
         }
         what = f"give {served.cls} the names of this checkpoint (hf_to_vllm_mapper), as few as it takes"
-        return [Step("mapping", what, [file])]
+        return [Step("mapping", what, _plugin(found) if form == "plugin" else [file])]
+    taken = decisions(found)
+    what = (
+        f"write {class_name(found)}: {len(taken)} decisions; --scaffold OUT writes the files that name them"
+    )
+    return [Step("adapter", what, _plugin(found) if form == "plugin" else _in_tree(found))]
+
+
+def _plugin(found: Analysis) -> list[dict[str, str]]:
+    """The files of a plugin, below the folder that --scaffold names."""
+    changes = {
+        "pyproject.toml": "the package, and its entry point for vLLM",
+        "init.py": f"registration: {registry_entry(found).strip()}",
+        "model.py": "new model",
+        "configuration.py": f"configuration class of {found.config.model_type}",
+        "processor.py": "processor, when Transformers' own does not do",
+    }
+    files = scaffolded(found, "plugin")
+    return [{"root": "plugin", "path": path, "change": changes[kind]} for path, kind in files.items()]
+
+
+def _in_tree(found: Analysis) -> list[dict[str, str]]:
+    module = module_name(found)
     files = [
         {"root": "vllm", "path": f"vllm/model_executor/models/{module}.py", "change": "new model"},
         {
@@ -69,11 +104,7 @@ def _adapter(found: Analysis) -> list[Step]:
         files.append(
             {"root": "vllm", "path": path, "change": "processor, when Transformers' own does not do"}
         )
-    taken = decisions(found)
-    what = (
-        f"write {class_name(found)}: {len(taken)} decisions; --scaffold OUT writes the files that name them"
-    )
-    return [Step("adapter", what, files)]
+    return files
 
 
 def _backend(found: Analysis, way: str) -> list[Step]:
@@ -111,6 +142,11 @@ def _gates(found: Analysis, given: str) -> list[Step]:
             "capacity",
             f"{length} tokens with {BASELINE_SEQS} sequences, then 32 and 64",
             command=gate("capacity", "--length", str(length)),
+        ),
+        Step(
+            "accuracy",
+            "the values of the accuracy configuration, by lm_eval with real weights",
+            command=gate("accuracy", *ASKED["accuracy"]),
         ),
     ]
 

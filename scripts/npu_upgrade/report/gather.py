@@ -45,11 +45,11 @@ def gather(job: Job) -> dict[str, Any]:
         "steps": [(name, describe(step), step) for name, step in job.steps.items()],
         "timeline": _timeline(job, records, standing),
         "methods": _methods(job, plan),
-        "items": _bounded(_rows(plan, "items")),
+        "items": bounded(rows_of(plan, "items")),
         "audit": _audit(job),
         "port": _port(job),
         "emulate": _emulated(job),
-        "runs": _bounded(_runs(job.workspace)),
+        "runs": bounded(_runs(job.workspace)),
         "skipped": job.skipped,
     }
 
@@ -89,17 +89,17 @@ def _timeline(job: Job, records: list[Record], standing: set[str]) -> list[dict[
     for entry in Journal(job.folder).entries():
         said = " ".join(filter(None, (entry["id"], entry.get("how", ""), entry.get("note", ""))))
         rows.append({"at": entry["at"], "what": entry["kind"], "said": said[:MOST_TEXT]})
-    return _bounded(sorted(rows, key=lambda row: row["at"]))
+    return bounded(sorted(rows, key=lambda row: row["at"]))
 
 
 def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
     """The merged methods with their comparisons, until the page has enough rows."""
     texts = {
         (one.get("path"), one.get("name")): one
-        for one in _rows(read_object(job.folder / "methods.json"), "methods")
+        for one in rows_of(read_object(job.folder / "methods.json"), "methods")
     }
     found, rows = [], 0
-    for method in _rows(plan, "methods"):
+    for method in rows_of(plan, "methods"):
         sides = dict(texts.get((method.get("path"), method.get("name")), {}))
         sides["result"] = _result(root_of(job) / str(method.get("path")), str(method.get("name")))
         pairs = []
@@ -127,30 +127,30 @@ def _result(file: Path, name: str) -> str:
 def _audit(job: Job) -> dict[str, Any]:
     audit = read_object(job.folder / "audit.json")
     findings = sorted(
-        _rows(audit, "findings"),
+        rows_of(audit, "findings"),
         key=lambda one: (
             ("NEW", "WAIVED", "LAG").index(one.get("state"))
             if one.get("state") in ("NEW", "WAIVED", "LAG")
             else 3
         ),
     )
-    return audit | {"findings": _bounded(findings), "all": len(findings)}
+    return audit | {"findings": bounded(findings), "all": len(findings)}
 
 
 def _port(job: Job) -> dict[str, Any]:
     port = read_object(job.folder / "port.json")
     how = {entry["id"]: entry["how"] for entry in Journal(job.folder).active()}
-    hunks = [one | {"answer": how.get(str(one.get("id")), "")} for one in _rows(port, "hunks")]
-    return port | {"hunks": _bounded(hunks)}
+    hunks = [one | {"answer": how.get(str(one.get("id")), "")} for one in rows_of(port, "hunks")]
+    return port | {"hunks": bounded(hunks)}
 
 
 def _emulated(job: Job) -> dict[str, Any]:
     emulate = read_object(job.folder / "emulate.json")
     names = ("runs", "hardware_or_review_only")
-    return emulate | {name: _bounded(_rows(emulate, name)) for name in names}
+    return emulate | {name: bounded(rows_of(emulate, name)) for name in names}
 
 
-def _rows(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def rows_of(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """The objects of a list; a page can be made of a file that another version wrote."""
     rows = value.get(name)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -159,20 +159,18 @@ def _rows(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 def _runs(workspace: Path) -> list[dict[str, Any]]:
     """The runs of servers in the workspace, newest first, as each run's folder tells."""
     folder = workspace / WORKSPACE_DIR / "evidence" / "runs"
-    found = []
-    for path in sorted(folder.glob("*/verdict.json"), reverse=True) if folder.is_dir() else ():
-        said, result = read_object(path), read_object(path.with_name("result.json"))
-        found.append(
-            {"id": path.parent.name, "result": result}
-            | {
-                key: said.get(key) or result.get(key)
-                for key in ("gate", "label", "verdict", "summary", "started")
-            }
-        )
-    return found
+    return [run_of(path.parent) for path in sorted(folder.glob("*/verdict.json"), reverse=True)]
 
 
-def _bounded(rows: list[Any]) -> list[Any]:
+def run_of(folder: Path) -> dict[str, Any]:
+    """The run of a server in ``folder``, as its files tell."""
+    said, result = read_object(folder / "verdict.json"), read_object(folder / "result.json")
+    names = ("gate", "label", "verdict", "summary", "started")
+    return {"id": folder.name, "result": result} | {key: said.get(key) or result.get(key) for key in names}
+
+
+def bounded(rows: list[Any]) -> list[Any]:
+    """The first rows, with their long texts cut."""
     return [_short(row) for row in rows[:MOST_ROWS]]
 
 

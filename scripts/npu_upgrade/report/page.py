@@ -9,22 +9,29 @@ from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
 from npu_upgrade.deliver.job import Job
 from npu_upgrade.deliver.surroundings import utc_now
+from npu_upgrade.guide.adaptation import Adaptation
+from npu_upgrade.report.adaptation import gather_adaptation
 from npu_upgrade.report.gather import MOST_ROWS, gather
 
 
 def render(job: Job) -> str:
     """The page of a job."""
-    return _template().render(made=utc_now(), most=MOST_ROWS, **gather(job))
+    return _template("page.html.j2").render(made=utc_now(), most=MOST_ROWS, **gather(job))
 
 
-def _template() -> Any:
+def render_adaptation(one: Adaptation, next_: dict[str, Any]) -> str:
+    """The page of a model's adaptation; ``next_``: why, command and stop."""
+    return _template("adaptation.html.j2").render(made=utc_now(), next=next_, **gather_adaptation(one))
+
+
+def _template(name: str) -> Any:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader, autoescape=True, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["printable"] = printable
     environment.finalize = lambda value: printable(value) if isinstance(value, str) else value
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def printable(text: str) -> str:

@@ -28,7 +28,7 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
 )
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.files import write_together
+from npu_upgrade.files import read_object, write_together
 from npu_upgrade.verdict import Result, Verdict
 
 HELP = "write accuracy config, tutorial and reports of a model from its evidence"
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> Result:
     out = args.out or folder
     data = _data(bundle, facts, out)
     if args.check:
-        return _checked(args, bundle, facts, data)
+        return _checked(args, bundle, facts, data, folder)
     if args.dry_run:
         text = bundle.diff() + "".join(f"\n--- {name} ---\n{text}" for name, text in bundle.reports.items())
         return Result(Verdict.PASS, f"would change {_files(bundle)}{_gaps(facts)}", data, text, _again(args))
@@ -92,13 +92,15 @@ def run(args: argparse.Namespace) -> Result:
     files = {args.tree / path: text for path, text in bundle.changed.items()}
     files |= {out / name: text for name, text in bundle.reports.items()}
     write_together(files | {state.path: state.text(args.tree, bundle.written)})
-    step = _filling(args, facts.gaps[0]) if facts.gaps else _again(args, "--check")
+    step = _filling(args, facts.gaps, folder) if facts.gaps else _again(args, "--check")
     return Result(
         Verdict.PASS, f"{_files(bundle)} changed{_gaps(facts)}", data, _listing(bundle, facts), step
     )
 
 
-def _checked(args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[str, Any]) -> Result:
+def _checked(
+    args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[str, Any], folder: Path
+) -> Result:
     stale = sorted(bundle.changed)
     text = _listing(bundle, facts)
     if facts.gaps:
@@ -107,7 +109,7 @@ def _checked(args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[
             f"{len(facts.gaps)} gaps: {', '.join(g.id for g in facts.gaps)}",
             data,
             text,
-            _filling(args, facts.gaps[0]),
+            _filling(args, facts.gaps, folder),
         )
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
@@ -115,11 +117,14 @@ def _checked(args: argparse.Namespace, bundle: Bundle, facts: Facts, data: dict[
     return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
 
 
-def _filling(args: argparse.Namespace, gap: Gap) -> str:
-    """The command that fills a gap, in this workspace and for this tree."""
-    if gap.id == "hf-id":
+def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> str:
+    """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
+    left_out = read_object(folder / "skipped.json")
+    gap = next((gap for gap in gaps if gap.id not in left_out), None)
+    if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")
-    return gap.command + (f" --workspace {shlex.quote(str(args.workspace))}" if args.workspace else "")
+    command = gap.command if gap else shlex.join(["adapt.py", "next", folder.name])
+    return command + (f" --workspace {shlex.quote(str(args.workspace))}" if args.workspace else "")
 
 
 def _data(bundle: Bundle, facts: Facts, out: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from npu_upgrade.deliver.job import find_workspace
 from npu_upgrade.errors import BadInput
 from npu_upgrade.files import write_json
+from npu_upgrade.guide.adaptation import plain_name
 from npu_upgrade.model.ascend import read_ascend
 from npu_upgrade.model.locate import MODELS
 from npu_upgrade.model.plugins import installed_plugins
@@ -99,11 +100,6 @@ def state_folder(args: argparse.Namespace, name: str) -> Path:
         raise BadInput(f"no folder {args.workspace}", expected="a workspace", try_="--workspace DIR")
     root = workspace_root(args.workspace or find_workspace(Path.cwd()))
     return root / "adapt" / plain_name(name)
-
-
-def plain_name(name: str) -> str:
-    """What the folder of a model is called in the workspace."""
-    return re.sub(r"[^\w.+-]+", "-", name).strip(".-") or "model"
 
 
 def write_state(args: argparse.Namespace, name: str, file: str, value: dict[str, Any]) -> Path:

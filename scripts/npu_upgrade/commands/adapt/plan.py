@@ -19,13 +19,16 @@ from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
     named_sources,
     next_options,
+    state_folder,
     write_state,
 )
 from npu_upgrade.errors import UpgradeError
-from npu_upgrade.model.analysis import analyse
+from npu_upgrade.files import read_object
+from npu_upgrade.model.analysis import Analysis, analyse
 from npu_upgrade.model.locate import model_folder
 from npu_upgrade.model.nearest import nearest
-from npu_upgrade.model.scaffold import decisions, patterns, registry_entry, scaffold
+from npu_upgrade.model.scaffold import decisions, package_name, patterns, registry_entry, scaffold
+from npu_upgrade.model.serving import Sources
 from npu_upgrade.model.work import Step, steps
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.tables import table
@@ -63,17 +66,18 @@ def run(args: argparse.Namespace) -> Result:
     value = found.as_json()
     # names without a place are what an adapter is for; anything else has to be put right first
     verdict = verdict_of(value, ignored=("name-unmapped",))
-    roots = {name: _root(getattr(args, name), default) for name, default in ROOTS.items()}
-    roots["delivery"] = args.delivery
+    trees = _trees(args, sources) | _plugin(args, found)
+    roots = {name: Path(tree["root"]) for name, tree in trees.items()}
     adapter = value["strategy"]["name"] == "native adapter"
     near = nearest(found, sources.vllm) if adapter else {}
-    work = steps(found, roots, args.model)
+    work = steps(found, roots, args.model, args.form)
     plan: dict[str, Any] = {
         "schema": "npu-upgrade/adapt-plan/1",
         "model": str(folder),
         "name": found.name,
         "strategy": value["strategy"],
-        "trees": {name: _tree(root) for name, root in roots.items()},
+        "trees": trees,
+        "python": str(args.python.absolute()) if args.python else None,
         "nearest": {key: near[key] for key in near if key != "places"},
         "decisions": decisions(found) if adapter else [],
         "open_weights": [one["pattern"] for one in patterns(found)] if adapter else [],
@@ -84,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.scaffold and verdict is not Verdict.FAIL:
         plan["scaffold"] = [str(path) for path in scaffold(found, args.scaffold, args.form, near)]
     place = write_state(args, found.name, "plan.json", plan)
-    write_state(args, found.name, "analysis.json", value)
+    write_state(args, found.name, "analysis.json", value | {"verdict": verdict_of(value).value})
     text = _text(plan, work)
     data = plan | {"state": str(place)}
     return Result(
@@ -92,8 +96,28 @@ def run(args: argparse.Namespace) -> Result:
     )
 
 
-def _root(given: str | None, default: Path) -> Path:
-    return Path(given.removeprefix("dir:")) if given and not given.startswith(("pypi:", "git:")) else default
+def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, dict[str, Any]]:
+    """The trees the plan is about: those that were read, where they are folders, and the one delivered to."""
+    read = {"vllm": sources.vllm, "ascend": sources.ascend.tree if sources.ascend else None}
+    found = {}
+    for name, default in ROOTS.items():
+        source = read[name]
+        if source is None or source.spec.startswith("dir:"):
+            found[name] = _tree(source.root if source and source.root else default)
+        else:
+            found[name] = _tree(default) | {"spec": source.spec, "version": source.version}
+    return found | {"delivery": _tree(args.delivery)}
+
+
+def _plugin(args: argparse.Namespace, found: Analysis) -> dict[str, dict[str, Any]]:
+    """The plugin that is written now, or that an earlier plan wrote and that is still there."""
+    if args.scaffold and args.form == "plugin":
+        root = args.scaffold.absolute()
+        return {"plugin": {"root": str(root), "there": True, "package": package_name(found)}}
+    earlier = read_object(state_folder(args, found.name) / "plan.json").get("trees")
+    known = earlier.get("plugin") if isinstance(earlier, dict) else None
+    there = args.form == "plugin" and isinstance(known, dict) and Path(str(known.get("root"))).is_dir()
+    return {"plugin": known} if there and known else {}
 
 
 def _tree(root: Path) -> dict[str, Any]:
@@ -147,5 +171,8 @@ def _next(args: argparse.Namespace, verdict: Verdict, strategy: str) -> str:
     if verdict is Verdict.FAIL:
         return shlex.join(["adapt.py", "analyze", args.model, *options])
     if strategy == "native adapter" and not args.scaffold:
-        return shlex.join(["adapt.py", "plan", args.model, *options, "--scaffold", "scaffold"])
-    return shlex.join(["adapt.py", "serve", args.model, "--load-format", "dummy"])
+        form = [] if args.form == "plugin" else ["--form", args.form]
+        return shlex.join(["adapt.py", "plan", args.model, *options, *form, "--scaffold", "scaffold"])
+    served = [("--python", args.python), ("--workspace", args.workspace)]
+    given = [text for option, value in served if value for text in (option, str(value))]
+    return shlex.join(["adapt.py", "serve", args.model, "--load-format", "dummy", *given])

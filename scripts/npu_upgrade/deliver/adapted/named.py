@@ -44,10 +44,14 @@ class Named:
 
 
 def planned_files(plan: Path) -> tuple[str, ...]:
-    """The files and folders that the plan of the model changes, none when there is no plan."""
+    """The files and folders of the trees that the plan of the model changes, none when there is no plan.
+
+    Those of a plugin are named from its own folder, wherever that lies.
+    """
     try:
         value = json.loads(plan.read_text("utf-8"))
-        return tuple(str(file["path"]) for step in value["steps"] for file in step["files"])
+        files = [file for step in value["steps"] for file in step["files"]]
+        return tuple(str(file["path"]) for file in files if file.get("root") != "plugin")
     except (OSError, ValueError, KeyError, TypeError):
         return ()
 

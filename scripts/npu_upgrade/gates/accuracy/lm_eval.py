@@ -44,9 +44,14 @@ class Evaluation:
     thinking: bool | None = None
     concurrent: int = 8
 
+    @property
+    def asks_chats(self) -> bool:
+        """Whether the server applies its chat template; a multimodal model is asked in chats in any case."""
+        return self.chat or bool(self.run.get("apply_chat_template"))
+
     def command(self, url: str, name: str, output: Path) -> list[str]:
         """The command line; ``name`` is the served name, ``output`` a folder for the results."""
-        chat = self.chat or bool(self.run.get("apply_chat_template"))
+        chat = self.asks_chats
         model = {
             "model": name,
             "base_url": url + (CHAT if chat else COMPLETIONS),

@@ -14,7 +14,7 @@ from npu_upgrade.model.analysis import Analysis, analyse
 from npu_upgrade.model.config import Config
 from npu_upgrade.model.serving import Sources
 
-_INPUTS = {"image": ("image", "video"), "audio": ("audio",)}  # a tower for images is asked for videos as well
+_INPUTS = ("image", "video", "audio")
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,15 @@ class Checkpoint:
         if not towers:
             return Fact((), f"config.json ({self.architecture}): no configuration of an encoder")
         keys = [key for one in towers.values() for key in one["config"]]
-        where = f"config.json: {', '.join(keys)}" if keys else f"weights of {', '.join(towers)} towers"
-        return Fact(tuple(name for kind in towers for name in _INPUTS[kind]), where)
+        own, of_files = [key for key in keys if ".json" not in key], [key for key in keys if ".json" in key]
+        said = [f"config.json: {', '.join(own)}"] if own else []
+        where = "; ".join([*said, *of_files]) or f"weights of {', '.join(towers)} towers"
+        return Fact(tuple(kind for kind in _INPUTS if kind in towers), where)
+
+    def inputs(self) -> tuple[str, ...]:
+        """What its towers could take, also where only their code and not the configuration tells it."""
+        found = self.modalities().value
+        return tuple(kind for kind in _INPUTS if kind in found or (kind == "video" and "image" in found))
 
     def quantization(self) -> Fact:
         """The method of quantization the checkpoint was made with, as vLLM names it; empty for none."""

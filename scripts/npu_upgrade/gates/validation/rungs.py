@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade import invocation
 from npu_upgrade.gates.validation.matrix import Cell
 from npu_upgrade.progress import say
 from npu_upgrade.verdict import Verdict
@@ -20,6 +21,7 @@ from npu_upgrade.verdict import Verdict
 SCRIPT = Path(__file__).resolve().parents[3] / "upgrade.py"
 _VERDICTS = {verdict.exit_code: verdict for verdict in Verdict}
 _COMMANDS = {"dummy": "serve", "real": "serve"}
+_OF_UPGRADES = ("audit", "emulate")  # what adapt.py does not have
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Rung:
     label: str
     arguments: tuple[str, ...]
     after: str = ""
+
+    @property
+    def program(self) -> str:
+        """The script that runs it: the one that climbs, where that has the command."""
+        own = invocation.program() == "adapt.py" and self.arguments[0] not in _OF_UPGRADES
+        return "adapt.py" if own else "upgrade.py"
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Outcome:
             "seconds": self.seconds,
             "ran": self.ran,
             "run": self.data.get("run"),
-            "command": shlex.join(["upgrade.py", *rung.arguments]),
+            "command": shlex.join([rung.program, *rung.arguments]),
         }
 
 
@@ -112,7 +120,7 @@ def run(rung: Rung) -> Outcome:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-rung-") as scratch:
         whole = Path(scratch) / "result.json"
-        argv = [sys.executable, str(SCRIPT), *_with_output(rung.arguments, whole)]
+        argv = [sys.executable, str(SCRIPT.with_name(rung.program)), *_with_output(rung.arguments, whole)]
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
             text, _ = process.communicate()

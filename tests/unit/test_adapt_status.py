@@ -1,0 +1,154 @@
+"""`adapt.py status` and `adapt.py report`: where an adaptation stands, for agents and for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_kit import HOSTILE, Page
+from stages_kit import MODEL, SOME_CODE, planned, ran, served, state
+
+from npu_upgrade import cli
+from npu_upgrade.deliver.subject import Subject
+from npu_upgrade.verdict import Verdict
+
+ANALYSIS = {
+    "model": MODEL,
+    "verdict": "PASS",
+    "properties": {"architecture": "TinyForCausalLM", "max_len": 4096},
+    "serving": {"by": "native", "module": "vllm.models.tiny", "why": "it is registered"},
+    "weights": {"tensors": 12, "shards": 1},
+    "findings": [{"severity": "note", "kind": "code-own", "what": "code of its own"}],
+    "memory": [{"card": "A2", "tp": 2, "weights_gib": 1.5, "sequences": 16}],
+}
+PLAN = {
+    "model": MODEL,
+    "name": "Tiny",
+    "strategy": {"name": "config only"},
+    "trees": {"vllm": {"root": "/none/vllm", "there": False}},
+    "steps": [
+        {"name": "adapter", "what": "write it", "files": [{"root": "vllm", "path": "a.py", "change": "new"}]}
+    ],
+    "decisions": ["attention: gqa"],
+}
+STATE = ("analysis", "plan", "artifacts", "delivered", "skipped")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    def run(command: str, *options: str | Path, form: str = "json") -> tuple[int, Any]:
+        capsys.readouterr()
+        argv = [command, *map(str, options), "--workspace", str(tmp_path), "--format", form]
+        code = cli.main("adapt.py", "", [f"adapt.{command}"], argv)
+        out = capsys.readouterr().out
+        return code, json.loads(out) if form == "json" else out
+
+    return run
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """Analysed, planned, and run by two installations."""
+    state(tmp_path, "analysis.json", ANALYSIS)
+    state(tmp_path, "plan.json", PLAN)
+    ran(tmp_path, "serve", "dummy")
+    ran(tmp_path, "serve", "real", Verdict.FAIL, code=Subject({"vllm": "b" * 64}))
+    ran(tmp_path, "serve", "real")
+    return tmp_path
+
+
+def page(call, *options: str | Path) -> Page:
+    code, data = call("report", *options)
+    assert code == 0, data
+    found = Page(Path(data["page"]).read_text("utf-8"))
+    assert found.wrong == []
+    return found
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_nothing_was_begun(call, command: str) -> None:
+    code, data = call(command)
+    assert (code, "adapt.py analyze" in data["try"]) == (2, True)
+
+
+def test_the_status_has_stages_runs_and_what_is_next(call, begun: Path) -> None:
+    code, data = call("status")
+    assert (code, data["model"], data["checkpoint"]) == (0, "Tiny", MODEL)
+    states = {one["name"]: one["state"] for one in data["stages"]}
+    assert (states["serve dummy"], states["serve real"], states["features"]) == ("done", "done", "todo")
+    assert data["next"] == f"adapt.py features {MODEL} --workspace {begun}"
+    assert [one["gate"] for one in data["evidence"]] == ["serve", "serve"]
+    (other,) = data["other_evidence"]
+    assert (other["verdict"], "another vllm" in other["why"]) == ("FAIL", True)
+
+
+def test_the_status_for_people(call, begun: Path) -> None:
+    code, text = call("status", "Tiny", form="text")
+    assert code == 0
+    for part in (
+        "/none/vllm",
+        "serve dummy",
+        "does not count: it ran another vllm",
+        "next: adapt.py features",
+    ):
+        assert part in text
+
+
+def test_the_status_changes_nothing(call, begun: Path) -> None:
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    call("status")
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+
+
+def test_the_page_has_all_parts(call, begun: Path, tmp_path: Path) -> None:
+    matrix = [{"feature": "graph", "status": "verified", "why": "replayed", "evidence": "server.log:7"}]
+    ran(begun, "features", "real", Verdict.INCONCLUSIVE, more={"features": matrix})
+    written = {"trees": {"/repo": {"files": {"docs/Tiny.md": "text", "mkdocs.yml": None}}}}
+    state(begun, "artifacts.json", written)
+    state(begun, "delivered.json", {"commit": "c0ffee"})
+    found = page(call, "--out", tmp_path / "page.html")
+    assert {"analysis", "plan", "timeline", "features", "artifacts", "evidence"} <= set(found.ids)
+    for part in (
+        *("TinyForCausalLM", "code-own", "config only", "attention: gqa", "a.py", "/none/vllm"),
+        *("another vllm", "server.log:7", "replayed", "docs/Tiny.md", "c0ffee", "adapt.py features"),
+    ):
+        assert part in found.text, part
+
+
+def test_every_state_has_a_page(call, tmp_path: Path) -> None:
+    state(tmp_path, "analysis.json", {"model": MODEL})
+    assert "Not planned yet." in page(call).text
+    planned(tmp_path)
+    assert "Nothing has run yet." in page(call).text
+    for _ in range(5):
+        ran(tmp_path, "serve", "dummy", Verdict.FAIL)
+    assert "A person is needed" in page(call).text
+    served(tmp_path, code=SOME_CODE)
+    assert "accuracy is the next stage" in page(call).text
+
+
+@pytest.mark.parametrize(
+    "file", ["analysis.json", "plan.json", "artifacts.json", "delivered.json", "skipped.json"]
+)
+@pytest.mark.parametrize("value", [{"model": MODEL, "trees": 3, "steps": [1], "strategy": []}, []])
+def test_files_of_another_version_make_a_page(call, begun: Path, file: str, value: Any) -> None:
+    state(begun, file, value)
+    page(call)
+    assert call("status")[0] == 0
+
+
+def test_hostile_contents_stay_text(call, begun: Path) -> None:
+    broken = {
+        key: HOSTILE if isinstance(value, str) and key != "model" else value for key, value in PLAN.items()
+    }
+    broken |= {"decisions": [HOSTILE], "trees": {HOSTILE: {"root": HOSTILE, "there": True}}}
+    state(begun, "plan.json", broken)
+    state(begun, "analysis.json", ANALYSIS | {"serving": {"by": HOSTILE}, "findings": [{"what": HOSTILE}]})
+    assert "alert(1)" in page(call).text
+
+
+def test_an_output_that_is_a_folder(call, begun: Path, tmp_path: Path) -> None:
+    code, data = call("report", "--out", tmp_path)
+    assert (code, "report.html" in data["try"]) == (2, True)
