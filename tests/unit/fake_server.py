@@ -56,7 +56,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/metrics":
             shown = running
             drafts = DRAFTS if "--speculative-config" in more else ""
-            lines = f'vllm:generation_tokens_total{{engine="0"}} {counted}.0\n{drafts}'
+            lines = f'vllm:generation_tokens_total{{engine="0"}} {0 if args.omni else counted}.0\n{drafts}'
+            if args.omni:
+                lines += f'vllm_omni:generation_tokens_total{{model_name="x"}} {counted}.0\n'
             self.answer(f'# TYPE x counter\n{lines}vllm:num_requests_running{{engine="0"}} {running}.0\n')
         elif self.path == "/v1/models":
             name = "other" if fault == "wrong-name" else args.served_model_name
@@ -99,6 +101,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "no-template" and "messages" in body:
             self.answer({"error": {"message": "there is no chat template"}}, 400)
+            return
+        if args.omni and "messages" not in body:
+            self.answer({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {}})
             return
         tokens = 8
         counted += 0 if fault == "uncounted" else tokens

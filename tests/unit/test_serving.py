@@ -125,6 +125,15 @@ def test_a_log_without_end_is_a_fault(tmp_path: Path) -> None:
     served.log.unlink()
 
 
+def test_stages_of_vllm_omni_are_asked_chats_and_counted_together(tmp_path: Path) -> None:
+    launch = kit.launch(tmp_path, "none", omni=True)
+    options = gate.Options(quiet=1.0, budgets=kit.BUDGETS, answer=20.0, patience=5.0)
+    served = gate.judge(launch, Device(CPU), options, tmp_path / "log")
+    assert served.verdict is Verdict.PASS, served.checks
+    assert {one.path for one in served.exchanges} == {"/v1/chat/completions"}
+    assert kit.states(served)["metrics"] == "PASS"
+
+
 def test_what_a_server_says_while_it_is_ended_is_no_root_cause(tmp_path: Path) -> None:
     served = kit.serve(tmp_path, "loud-end")
     assert "LookupError" in served.log.read_text()

@@ -25,7 +25,7 @@ from npu_upgrade.gates.serving.log_lines import lines_until
 from npu_upgrade.gates.serving.log_lines import read as read_log
 from npu_upgrade.gates.serving.preflight import choose_port
 from npu_upgrade.gates.serving.quality import read as read_answer
-from npu_upgrade.gates.serving.requests import Client, Exchange, counted
+from npu_upgrade.gates.serving.requests import COUNTERS, Client, Exchange, counted
 from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, sockets, start, stop
@@ -187,6 +187,7 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
         frozenset(client.paths()),
         options.generations,
         options.tokens,
+        launch.omni,
     )
     served.metrics["before"] = client.metrics()
     config = client.config_meanwhile()
@@ -240,14 +241,20 @@ def _configured(config: Callable[[], dict[str, Any]], served: Served) -> list[Ch
 
 def _counted(served: Served) -> Check:
     """The engine has to have counted at least the tokens that were answered."""
-    before, after = (counted(served.metrics.get(at, "")) for at in ("before", "after"))
+    more = [found for name in COUNTERS if (found := _grown(served.metrics, name)) is not None]
     answers = [read_answer(one) for one in served.exchanges if one.method == "POST" and one.status == 200]
     tokens = sum(one.tokens for one in answers if one)
-    if before is None or after is None:
+    if not more:
         return unsure("metrics", "the metrics do not count generated tokens")
-    if after - before < tokens:
-        return failed("metrics", f"{tokens} tokens were answered, {after - before:.0f} counted by the engine")
-    return passed("metrics", why=f"{tokens} tokens answered, {after - before:.0f} counted")
+    if max(more) < tokens:
+        return failed("metrics", f"{tokens} tokens were answered, {max(more):.0f} counted by the engine")
+    return passed("metrics", why=f"{tokens} tokens answered, {max(more):.0f} counted")
+
+
+def _grown(metrics: Mapping[str, str], name: str) -> float | None:
+    """By how much a counter grew; None when it is not there both before and after."""
+    before, after = (counted(metrics.get(at, ""), name) for at in ("before", "after"))
+    return None if before is None or after is None else after - before
 
 
 def _end(server: Server, options: Options, served: Served) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 GENERATED, READ = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
+COUNTERS = (GENERATED, "vllm_omni:generation_tokens_total")  # vLLM's own stands still in vllm-omni's stages
 _POLL = 0.2  # seconds between two looks at the server while it answers
 _GRACE = 2.0  # seconds that an answer may still take when the server broke
 

@@ -28,7 +28,10 @@ _SHOWN = 200  # characters of an answer
 
 @dataclass(frozen=True)
 class Asking:
-    """How a server is asked: which weights it has, how often and how long it generates."""
+    """How a server is asked: which weights it has, how often and how long it generates.
+
+    ``omni``: stages answer chats only; a completion gets what the last stage has for one, which is nothing.
+    """
 
     client: Client
     name: str
@@ -36,6 +39,14 @@ class Asking:
     paths: frozenset[str]
     generations: int = 3
     tokens: int = 16
+    omni: bool = False
+
+    @property
+    def completing(self) -> bool:
+        """Whether generations are completions, not chats."""
+        if self.omni and CHAT in self.paths:
+            return False
+        return COMPLETIONS in self.paths or not self.paths
 
     def chat(self, content: Any, **more: Any) -> Exchange:
         body = {"model": self.name, "messages": [{"role": "user", "content": content}]}
@@ -50,11 +61,10 @@ def generations(asking: Asking) -> list[Check]:
     """Several generations, one after the other; the engine may die of the first or of a later one."""
     if asking.paths and not {COMPLETIONS, CHAT} & asking.paths:
         return [_pooling(asking)]
-    completing = COMPLETIONS in asking.paths or not asking.paths
     found, answers = [], []
     for number in range(asking.generations):
         prompt = _PROMPTS[number % len(_PROMPTS)]
-        exchange = asking.complete(prompt) if completing else asking.chat(prompt)
+        exchange = asking.complete(prompt) if asking.completing else asking.chat(prompt)
         check = judge("generation", exchange, asking.real, prompt)
         which = f"generation {number + 1} of {asking.generations}"
         found.append(
