@@ -16,7 +16,7 @@ class Case:
     whether the server is fit for use, which is what the observers are asked; None where that is no question.
     ``passed``: checks that have to be passed, not skipped. ``lines``: ledger lines that have to be there
     afterwards. ``stale``: another vLLM serves meanwhile, ``on_stale``: on the very port. ``gates``: how many
-    run at once. ``disk``: size of the evidence's.
+    run at once. ``disk``: size of the evidence's. ``omni``: stages of vllm-omni on the emulated NPU.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Case:
     stale: bool = False
     on_stale: bool = False
     gates: int = 1
+    omni: bool = False
     disk: str = ""
 
 
@@ -47,6 +48,8 @@ CASES = (
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
     Case("sound, with images", PASS, model="looker", fit=FIT,
          passed=("generation", "chat", "repeat", "image")),
+    Case("sound, stages of vllm-omni", PASS, gate_file=True, omni=True, fit=OPEN,
+         passed=("generation", "chat", "repeat", "semantic:speaks", "metrics")),
     Case("library missing", FAIL, "torchvision-missing", model="vision"),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
     Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),

@@ -24,6 +24,7 @@ from bench.gates_cases import SMALL, Case
 from bench.gates_damage import damaged
 from bench.gates_inject import Scene, inject
 from bench.gates_observers import Observers
+from bench.gates_omni import Stages, stages
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
@@ -68,10 +69,13 @@ def play(case: Case, stale_port: int | None) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="bench-gates-") as name:
         folder, began = Path(name), time.monotonic()
         mark = f"{os.getpid()}-{time.time_ns()}"
-        model = tiny(case.model) if case.model in _TINY else damaged(case.model, folder)
+        omni = stages(folder) if case.omni else None
+        model = (
+            omni.model if omni else tiny(case.model) if case.model in _TINY else damaged(case.model, folder)
+        )
         port = stale_port if case.on_stale and stale_port else free_port()
         seen: set[tuple[int, float]] = set()
-        with _gates(case, folder, model, port, mark) as gates:
+        with _gates(case, folder, model, port, mark, omni) as gates:
             scenes = [
                 Scene(gate, port, _evidence(folder) / "scratch", _disk(case, folder), stale_port)
                 for gate in gates
@@ -121,20 +125,22 @@ def _wait_for_others() -> None:
 
 
 @contextlib.contextmanager
-def _gates(case: Case, folder: Path, model: Path, port: int, mark: str) -> Generator[list[psutil.Popen]]:
+def _gates(
+    case: Case, folder: Path, model: Path, port: int, mark: str, omni: Stages | None
+) -> Generator[list[psutil.Popen]]:
     """The gate's processes. Where something goes wrong here they are interrupted, as by Ctrl-C."""
     gates = [
         psutil.Popen(
-            _on_disk(case, folder, _command(case, folder, model, port if number == 0 else free_port(), mark)),
+            _on_disk(case, folder, _command(case, folder, model, one, mark, omni)),
             cwd=folder,
-            env=_variables(case, folder),
+            env=_variables(case, folder, omni),
             stdin=-3,
             stdout=-1,
             stderr=-1,
             text=True,
             start_new_session=True,
         )
-        for number in range(case.gates)
+        for one in [port, *(free_port() for _ in range(case.gates - 1))]
     ]
     try:
         yield gates
@@ -145,26 +151,32 @@ def _gates(case: Case, folder: Path, model: Path, port: int, mark: str) -> Gener
                 gate.wait()
 
 
-def _command(case: Case, folder: Path, model: Path, port: int, mark: str) -> list[str]:
-    environment = case.environment | {_MARK: mark}
+def _command(case: Case, folder: Path, model: Path, port: int, mark: str, omni: Stages | None) -> list[str]:
+    environment = case.environment | {_MARK: mark} | (omni.environment if omni else {})
     if case.fault:
         environment["BENCH_FAULT"] = case.fault
+    kept = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    gate = omni.gate if omni else tiny("successor") / "gate.yaml"
     return [
-        *(sys.executable, str(_UPGRADE), "serve", str(model), "--python", case.python),
+        *(sys.executable, str(_UPGRADE), "serve", str(model)),
+        *("--python", str(omni.python) if omni else case.python),
         *("--load-format", case.load_format, "--port", str(port), "--workspace", str(folder)),
         *("--work-dir", str(folder), "--format", "json"),
-        *(part for name, value in environment.items() for part in ("--env", f"{name}={value}")),
-        *(("--keep-pythonpath",) if case.fault else ()),
-        *(("--gate", str(tiny("successor") / "gate.yaml")) if case.gate_file else ()),
+        *(part for name, value in kept.items() for part in ("--env", f"{name}={value}")),
+        *(("--keep-pythonpath",) if case.fault or omni else ()),
+        *(("--omni", "--emulated") if omni else ()),
+        *(("--gate", str(gate)) if case.gate_file else ()),
         *case.options,
-        *("--", *SMALL, *case.arguments),
+        *("--", *(omni.arguments if omni else SMALL), *case.arguments),
     ]
 
 
-def _variables(case: Case, folder: Path) -> dict[str, str]:
+def _variables(case: Case, folder: Path, omni: Stages | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if case.fault:
         kept["PYTHONPATH"] = str(gates_faulty_vllm.folder(folder))
+    if omni:
+        kept["PYTHONPATH"] = omni.environment.get("PYTHONPATH", "")
     return kept
 
 
