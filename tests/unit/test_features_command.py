@@ -225,21 +225,37 @@ def test_what_an_interpreter_would_serve_is_probed(served: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["summary"] == "5 of 7 features in vllm 0.30.0+cpu"
 
 
-def test_an_adapter_is_made_that_fits_the_weights(tmp_path: Path) -> None:
-    path = (
-        checkpoint(tmp_path / "m", {}, "model.layers.0.self_attn.q_proj.weight").folder / "model.safetensors"
-    )
-    assert adapter.make(path.parent, tmp_path / "none") is None  # a weight of one dimension
-    text = json.dumps(
-        {"layers.0.q_proj.weight": {"dtype": "BF16", "shape": [6, 4], "data_offsets": [0, 48]}}
-    ).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
-    made = adapter.make(path.parent, tmp_path / "adapter")
+@pytest.mark.parametrize(
+    ("modules", "adapted"),
+    [
+        (["q_proj", "v_proj", "o_proj", "down_proj"], ["v_proj", "o_proj"]),
+        (["qkv_proj", "out"], ["qkv_proj"]),
+        (["up_proj", "down_proj"], ["down_proj"]),
+        (["q_proj"], []),  # queries and keys alone may change nothing
+    ],
+)
+def test_an_adapter_is_made_that_fits_the_weights(
+    modules: list[str], adapted: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    entries = {
+        f"layers.0.{name}.weight": {"dtype": "BF16", "shape": [6, 4], "data_offsets": [48 * at, 48 * at + 48]}
+        for at, name in enumerate(modules)
+    }
+    text = json.dumps(entries).encode()
+    whole = len(text).to_bytes(8, "little") + text + bytes(48 * len(modules))
+    (folder / "model.safetensors").write_bytes(whole)
+    made = adapter.make(folder, tmp_path / "adapter")
+    if not adapted:
+        assert made is None
+        return
     assert made is not None
     tensors = read_weights(made.folder).tensors
     assert {name: one.shape for name, one in tensors.items()} == {
-        "base_model.model.layers.0.q_proj.lora_A.weight": (8, 4),
-        "base_model.model.layers.0.q_proj.lora_B.weight": (6, 8),
+        f"base_model.model.layers.0.{name}.lora_{side}.weight": shape
+        for name in adapted
+        for side, shape in (("A", (8, 4)), ("B", (6, 8)))
     }
     assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")
 

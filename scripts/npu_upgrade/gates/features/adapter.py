@@ -9,6 +9,7 @@ import array
 import json
 import random
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from npu_upgrade.gates.serving.requests import Client, Exchange
 from npu_upgrade.model.weights import read_weights
 
 NAME = "gate-lora"
-_TARGETS = ("q_proj", "o_proj", "down_proj", "query_key_value", "qkv_proj")
+# What reaches the hidden states by itself: values and the attention's output, else the feed-forward's.
+_TARGETS = (("v_proj", "query_key_value", "qkv_proj"), ("o_proj",))
+_ELSE = (("down_proj",),)
 _FLOATS = ("F32", "F16", "BF16")
 _RANK, _LAYERS, _DEVIATION = 8, 4, 0.5
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM's --max-lora-rank takes
@@ -61,8 +64,10 @@ def given(folder: Path) -> Adapter:
 def make(model: Path, folder: Path) -> Adapter | None:
     """A random adapter for the first layers; None when the checkpoint has no weight that adapters change."""
     shapes = _shapes(model)
-    target = next((one for one in _TARGETS if any(f".{one}." in name for name in shapes)), None)
-    chosen = [name for name in sorted(shapes) if f".{target}." in name][:_LAYERS] if target else []
+    targets = _present(shapes, _TARGETS) or _present(shapes, _ELSE)
+    chosen = [
+        name for one in targets for name in [name for name in sorted(shapes) if f".{one}." in name][:_LAYERS]
+    ]
     if not chosen:
         return None
     tensors: dict[str, tuple[int, int]] = {}
@@ -76,11 +81,18 @@ def make(model: Path, folder: Path) -> Adapter | None:
         "peft_type": "LORA",
         "r": _RANK,
         "lora_alpha": _RANK,
-        "target_modules": [target],
+        "target_modules": targets,
         "bias": "none",
     }
     write_json(folder / "adapter_config.json", config | {"base_model_name_or_path": str(model)})
     return Adapter(folder.absolute(), _RANK, random=True)
+
+
+def _present(shapes: Iterable[str], groups: Iterable[Iterable[str]]) -> list[str]:
+    """The first module of each group that a checkpoint has."""
+    names = list(shapes)
+    found = (next((one for one in group if any(f".{one}." in n for n in names)), None) for group in groups)
+    return [one for one in found if one]
 
 
 def ask(client: Client, name: str) -> list[Check]:
