@@ -150,6 +150,21 @@ def test_the_site_of_the_release_builds_with_the_pages_in_it(tmp_path: Path, cap
     assert "GAP (accuracy)" in (tmp_path / "site/tutorials/models/Gaps-1B.html").read_text("utf-8")
 
 
+def test_the_older_site_builds_with_the_pages_in_it(tmp_path: Path, capsys) -> None:
+    tree = ascend_trees.copy(ascend_trees.OLD, tmp_path / "tree")
+    ascend_trees.add_what_releases_lack(tree)
+    write_two_models(tree, tmp_path, capsys)
+    python = ensure(read_spec("ascend-docs-sphinx"))
+    build = [str(python), "-m", "sphinx", "-b", "html", "-q", "docs/source", str(tmp_path / "site")]
+    done = subprocess.run(build, cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    index = (tmp_path / "site/tutorials/models/index.html").read_text("utf-8")
+    for name in ("Tiny", "Gaps-1B"):  # the release's own pages have warnings
+        assert f"tutorials/models/{name}.md" not in done.stderr
+        assert f'href="{name}.html"' in index
+    assert "GAP (accuracy)" in (tmp_path / "site/tutorials/models/Gaps-1B.html").read_text("utf-8")
+
+
 def test_the_linter_of_the_release_has_nothing_to_say(tree: Path, tmp_path: Path, capsys) -> None:
     npx = shutil.which("npx")
     if npx is None:
