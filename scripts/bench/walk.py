@@ -39,7 +39,7 @@ QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
 
 
 TRANSITIONS = (
-    Transition("0.22-0.23", "0.22.0", "0.23.0rc1", "0.23.0.post1", "0.24.0", ("pypi:vllm-omni==0.22.0",)),
+    Transition("0.20-0.22", "0.20.0", "0.22.0", "0.22.1rc1", "0.22.0", ("pypi:vllm-omni==0.20.0",)),
     Transition("0.24-0.26", "0.24.0", "0.26.0", "0.26.0rc1", "0.26.0", ("pypi:vllm-omni==0.24.0",)),
 )
 
