@@ -98,6 +98,16 @@ def _compare(folder, prompts, outputs):
     return ""
 
 
+def wrong_rows(output, prompt, weights):
+    """What is wrong with an output's hidden states, against a reference with ``weights``; or nothing."""
+    ids = [*prompt, *output.outputs[0].token_ids][:-1]
+    ours, theirs = client.take(output).tensors["hidden"], reference(weights, ids)
+    cosine = torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
+    if ours.shape != theirs.shape or cosine < LEAST_COSINE:
+        return f"hidden states {tuple(ours.shape)}, cosine {cosine:.6f}"
+    return ""
+
+
 @torch.inference_mode()
 def reference(folder, ids):
     """Final hidden states (tokens, hidden size) of Hugging Face's implementation."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
-from omni_runners import client
-from runner_checks.ar import LEAST_COSINE, PROMPTS, ask, reference
+from runner_checks.ar import PROMPTS, ask, wrong_rows
 from runner_checks.ar import SCHEDULERS as SCHEDULERS
 from runner_checks.ar import WORKER as WORKER
 
@@ -22,10 +19,8 @@ def tokens_and_hidden_states_equal_the_reference(engine, folder):
         tokens = list(output.outputs[0].token_ids)
         if tokens != other.tokens:
             return f"request {index}: tokens {tokens}, expected {other.tokens}"
-        ours, theirs = client.take(output).tensors["hidden"], reference(folder, [*prompt, *tokens][:-1])
-        cosine = torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
-        if ours.shape != theirs.shape or cosine < LEAST_COSINE:
-            return f"request {index}: hidden states {tuple(ours.shape)}, cosine {cosine:.6f}"
+        if why := wrong_rows(output, prompt, folder):
+            return f"request {index}: {why}"
     return ""
 
 
