@@ -11,10 +11,10 @@ from vllm import SamplingParams
 
 from omni_runners import client
 from omni_runners.errors import PayloadError
+from runner_checks.names import SCHEDULERS as SCHEDULERS
+from runner_checks.names import WORKER as WORKER
 from runner_checks.probe import core_of, runner_of
 
-WORKER = "omni_runners.cpu.CPUARWorker"
-SCHEDULERS = {False: "omni_runners.schedulers.ARScheduler", True: "omni_runners.schedulers.ARAsyncScheduler"}
 OPTIONS = {"max_num_batched_tokens": 64, "enable_prefix_caching": True}
 LEAST_COSINE = 0.9999
 PROMPTS = ([7, 9, 11], list(range(3, 153)), list(range(200, 217)), [5] * 40)

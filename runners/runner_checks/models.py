@@ -9,9 +9,8 @@ from vllm.v1.outputs import SamplerOutput
 
 from omni_runners.interfaces import OmniOutput
 from omni_runners.models import GenerationModel
+from runner_checks.sampler_tokens import DECLINES_AFTER, RECAPTION, THINK_END
 
-THINK_END, RECAPTION = 259, 260  # special tokens of the checkpoint: </think> and <recaption>
-DECLINES_AFTER = 6  # tokens; from then on vLLM draws
 CODES = 4
 
 

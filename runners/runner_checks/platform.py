@@ -11,6 +11,8 @@ import os
 
 import torch
 
+from runner_checks.names import HOOKS
+
 
 class _Event:
     """A device event where everything is done at once."""
@@ -58,6 +60,12 @@ def asynchronous() -> None:
 
     CpuPlatform.check_and_update_config = classmethod(changed)
     _inert_streams()
+
+
+def asked_for() -> None:
+    """Call the hooks that the environment names; a general plugin of vLLM, for the processes of a server."""
+    for name in os.environ.get(HOOKS, "").split():
+        globals()[name]()
 
 
 def v2() -> None:

@@ -16,10 +16,8 @@ import time
 import traceback
 from pathlib import Path
 
-WORKERS = {  # of vllm-ascend, in place of a CPU's
-    "omni_runners.cpu.CPUARWorker": "omni_runners.npu.NPUARWorker",
-    "omni_runners.cpu.CPUGenerationWorker": "omni_runners.npu.NPUGenerationWorker",
-}
+from runner_checks.names import WORKERS
+
 COMMON = {
     "dtype": "float32",
     "seed": 0,

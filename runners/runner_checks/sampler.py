@@ -6,15 +6,16 @@ from omni_runners import client
 from runner_checks.ar import SCHEDULERS as SCHEDULERS
 from runner_checks.ar import WORKER as WORKER
 from runner_checks.ar import ask
-from runner_checks.models import RECAPTION, THINK_END
+from runner_checks.sampler_tokens import (
+    BIASED,
+    PENALISED,
+    PENALISED_TOKENS,
+    RECAPTION,
+    THINK_END,
+    UNPENALISED_TOKENS,
+)
 
 END = 2  # of the checkpoint
-# The bias puts 77 before 78. A repetition penalty of 3 turns that round once 77 is in the history, and back
-# once 78 is there too.
-BIASED = {"logit_bias": {77: 100.0, 78: 50.0}}
-PENALISED = BIASED | {"repetition_penalty": 3.0}
-UNPENALISED_TOKENS = [77, 77, THINK_END, RECAPTION, 77, 77, 77, 77]
-PENALISED_TOKENS = [77, 78, THINK_END, RECAPTION, 77, 77, 77, 77]
 BATCH_8 = [[7 + one, 9, 11] for one in range(8)]
 
 

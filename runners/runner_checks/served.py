@@ -1,7 +1,8 @@
-"""``python -m runner_checks.served FOLDER SCRATCH [RANKS]``: vllm serve with an AR runner, asked over HTTP.
+"""``python -m runner_checks.served FOLDER SCRATCH [PLAN]``: vllm serve with an AR runner, asked over HTTP.
 
-The checkpoint in FOLDER is that of the model Thinker; RANKS is the data-parallel size, 1 by default. Prints a
-JSON object: each check and why it failed.
+The checkpoint in FOLDER is that of the model Thinker. PLAN is JSON: ``ranks`` (the data-parallel size),
+``asynchronous`` (scheduling; on a CPU by the hook of that name), ``device`` ("npu": vllm-ascend, on the
+emulator). Prints a JSON object: each check and why it failed.
 """
 
 from __future__ import annotations
@@ -22,33 +23,48 @@ from pathlib import Path
 from omni_runners import client
 from omni_runners.errors import PayloadError
 from omni_runners.payload_files import FOLDER, PayloadFiles
+from runner_checks.names import HOOKS, SCHEDULERS, WORKER, WORKERS
+from runner_checks.sampler_tokens import (
+    BIASED,
+    DECLINES_AFTER,
+    PENALISED,
+    PENALISED_TOKENS,
+    UNPENALISED_TOKENS,
+)
 
 FORCED = "</think><recaption>"
 READY_SECONDS = 240
-PLUGIN = "[vllm.general_plugins]\nrunner_models = runner_checks.models:register\n"
+PLUGINS = (
+    "[vllm.general_plugins]\nrunner_models = runner_checks.models:register\n"
+    "runner_hooks = runner_checks.platform:asked_for\n"
+)
 
 
 class Server:
     """``vllm serve`` in a process group of its own, its models registered by a plugin."""
 
-    def __init__(self, folder: Path, scratch: Path, ranks: int = 1) -> None:
+    def __init__(self, folder: Path, scratch: Path, plan: dict) -> None:
         self.scratch, self.payloads, self._port = scratch, scratch / "payloads", _free_port()
-        self.ranks = ranks
         about = scratch / "plugin" / "runner_models-1.dist-info"
         about.mkdir(parents=True, exist_ok=True)
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: runner-models\nVersion: 1\n")
-        (about / "entry_points.txt").write_text(PLUGIN)
+        (about / "entry_points.txt").write_text(PLUGINS)
         paths = [str(scratch / "plugin"), *sys.path]
         variables = {"PYTHONPATH": os.pathsep.join(paths), FOLDER: str(self.payloads)}
+        on_npu, later = plan.get("device") == "npu", plan.get("asynchronous", False)
+        if later and not on_npu:
+            variables[HOOKS] = "asynchronous"
+        options = ["--data-parallel-size", str(plan["ranks"])] if "ranks" in plan else []
+        if on_npu:
+            options += ["--async-scheduling" if later else "--no-async-scheduling"]
         self.log = (scratch / "log").open("w")
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)),
                 *("--port", str(self._port), "--served-model-name", "tiny", "--dtype", "float32"),
                 *("--max-model-len", "256", "--max-num-seqs", "8", "--enforce-eager"),
-                *("--worker-cls", "omni_runners.cpu.CPUARWorker"),
-                *("--scheduler-cls", "omni_runners.schedulers.ARScheduler"),
-                *(("--data-parallel-size", str(ranks)) if ranks > 1 else ()),
+                *("--worker-cls", WORKERS[WORKER] if on_npu else WORKER),
+                *("--scheduler-cls", SCHEDULERS[later], *options),
             ],
             env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"} | variables,
             stdout=self.log,
@@ -121,6 +137,27 @@ def the_forced_token_follows(server):
     if FORCED not in text:
         return f"the text is {text!r}"
     return _rows(payload, 8)
+
+
+def penalties_over_http(server):
+    """On and off, alone and eight at once: the model draws from what they leave of the logits.
+
+    No request is as long as to have the model decline, which it does for all requests of a step.
+    """
+    for asked, expected in ((BIASED, UNPENALISED_TOKENS), (PENALISED, PENALISED_TOKENS)):
+        for prompts in ([[7, 9, 11]], [[7 + one, 9, 11] for one in range(8)]):
+            with ThreadPoolExecutor(len(prompts)) as pool:
+                futures = [pool.submit(_tokens, server, prompt, asked) for prompt in prompts]
+                found = [future.result() for future in futures]
+            if wrong := [tokens for tokens in found if tokens != expected[:DECLINES_AFTER]]:
+                return f"{len(wrong)} of {len(prompts)} drew {wrong[0]}, expected {expected[:DECLINES_AFTER]}"
+    return ""
+
+
+def _tokens(server, prompt, asked):
+    response = server.complete(prompt=prompt, max_tokens=DECLINES_AFTER, return_token_ids=True, **asked)
+    client.take(response)
+    return response["choices"][0]["token_ids"]
 
 
 def what_the_client_sent_for_transfer_is_preserved(server):
@@ -196,6 +233,7 @@ def _rows(payload, expected):
 
 CHECKS = (
     the_forced_token_follows,
+    penalties_over_http,
     what_the_client_sent_for_transfer_is_preserved,
     a_stream_has_a_channel,
     several_choices,
@@ -212,12 +250,12 @@ def _free_port() -> int:
         return listener.getsockname()[1]
 
 
-def main(folder: Path, scratch: Path, ranks: int = 1) -> dict[str, str]:
+def main(folder: Path, scratch: Path, plan: dict) -> dict[str, str]:
     """Start the server, ask, and stop it whatever happens."""
-    server, found = Server(folder, scratch, ranks), {}
+    server, found = Server(folder, scratch, plan), {}
     try:
         server.wait_until_ready()
-        for check in CHECKS if ranks == 1 else RANKS_CHECKS:
+        for check in RANKS_CHECKS if "ranks" in plan else CHECKS:
             found[check.__name__] = check(server)
     finally:
         server.stop()
@@ -225,4 +263,5 @@ def main(folder: Path, scratch: Path, ranks: int = 1) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:4]))), flush=True)
+    asked = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    print("\n" + json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), asked)), flush=True)

@@ -15,12 +15,19 @@ ASCEND_RELEASES = (
     *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
     *("0.28.0rc1", "0.29.0rc1", "0.30.0rc2"),
 )
+ASCEND_V2_RELEASES = ASCEND_RELEASES[4:]  # the ones that can choose V2
+NEWEST = ASCEND_RELEASES[-1]
+HALF = {"0.29.0rc1": "float16"}  # its attention refuses a key-value cache of float32
 GRAPHS = {"cudagraph_capture_sizes": [1, 2, 4]}
+FULL = GRAPHS | {"cudagraph_mode": "FULL_DECODE_ONLY"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One engine. ``kind`` names its checks; ``mode`` has sync or async, eager or graph, tp2 or pp2."""
+    """One engine. ``kind`` names its checks.
+
+    ``mode`` has sync or async, eager, graph, full (graphs) or compiled, and tp2, pp2 or dp2.
+    """
 
     project: str
     version: str
@@ -32,7 +39,7 @@ class Cell:
     def how(self) -> str:
         """Which evidence it is, and with which labelled hooks."""
         if self.project == "vllm-ascend":
-            return EMULATED
+            return ", ".join([EMULATED, *filter(None, [HALF.get(self.version)])])
         return f"{CPU}, hook: {' and '.join(self.hooks)}" if self.hooks else CPU
 
     @property
@@ -62,12 +69,23 @@ class Cell:
             options["tensor_parallel_size"] = 2
         if "pp2" in self.mode:
             options["pipeline_parallel_size"] = 2
+        if "compiled" in self.mode:
+            options["enforce_eager"] = False
         if self.project != "vllm-ascend":
             return plan | {"options": options}
         options |= {"async_scheduling": "async" in self.mode, "max_num_seqs": 4}
+        if self.version in HALF:
+            options["dtype"] = HALF[self.version]
         if "graph" in self.mode:
-            options |= {"enforce_eager": False, "compilation_config": GRAPHS}
+            options |= {"enforce_eager": False, "compilation_config": FULL if "full" in self.mode else GRAPHS}
         return plan | {"device": "npu", "options": options}
+
+    def served(self) -> dict[str, object]:
+        """For runner_checks.served."""
+        plan: dict[str, object] = {"asynchronous": "async" in self.mode}
+        if "dp2" in self.mode:
+            plan["ranks"] = 2
+        return plan | ({"device": "npu"} if self.project == "vllm-ascend" else {})
 
 
 CELLS: list[Cell] = [
@@ -79,8 +97,12 @@ CELLS: list[Cell] = [
 CELLS += [
     Cell("vllm", version, "V1", mode, kind)
     for version in CPU_RELEASES
-    for mode, kind in (("sync tp2", "ranks"), ("sync", "lora"), ("sync", "talker"), ("sync dp2", SERVED))
+    for mode, kind in (
+        *(("sync tp2", "ranks"), ("compiled sync pp2", "ranks")),
+        *(("sync", "lora"), ("sync", "talker"), ("sync dp2", SERVED)),
+    )
 ]
+CELLS += [Cell("vllm", "0.30.0", "V1", mode, SERVED) for mode in ("sync", "async")]
 CELLS += [
     Cell("vllm-ascend", version, "V1", mode, kind)
     for version in ASCEND_RELEASES
@@ -91,6 +113,13 @@ CELLS += [
         ("eager sync", "generation"),
     )
 ]
+CELLS += [Cell("vllm-ascend", version, "V2", "eager async", "ar") for version in ASCEND_V2_RELEASES]
 CELLS += [
-    Cell("vllm-ascend", ASCEND_RELEASES[-1], "V1", f"eager sync {ranks}", "ranks") for ranks in ("tp2", "pp2")
+    Cell("vllm-ascend", NEWEST, runner, mode, kind)
+    for runner, mode, kind in (
+        *(("V1", "eager sync tp2", "ranks"), ("V1", "eager sync pp2", "ranks")),
+        *(("V1", "full graph async", "talker"), ("V2", "full graph async", "talker")),
+        *(("V2", "graph async", "ar"), ("V2", "eager async", "sampler")),
+        *(("V1", "eager sync", SERVED), ("V1", "eager async", SERVED)),
+    )
 ]

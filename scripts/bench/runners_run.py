@@ -21,6 +21,7 @@ PATHS = [str(ROOT / name) for name in ("runners", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
 BLOCKED = "blocked"
+V2_MODULES = ("worker.gpu.model_runner.", "worker.v2.model_runner.")  # of vLLM and vllm-ascend
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def play(cell: Cell, folder: Path) -> Result:
     try:
         python, variables = _environment(cell)
         found = (
-            _served(cell, python, folder) if cell.kind == SERVED else _probed(cell, python, folder, variables)
+            _served(cell, python, folder, variables)
+            if cell.kind == SERVED
+            else _probed(cell, python, folder, variables)
         )
     except UpgradeError as error:
         return Result(BLOCKED, error.what)
@@ -75,6 +78,9 @@ def play(cell: Cell, folder: Path) -> Result:
     failed = {name: why for name, why in found["checks"].items() if why}
     if failed:
         return Result(f"fail: {', '.join(failed)}", "\n".join(failed.values())[-1500:])
+    bases = " ".join(found.get("runner", ()))
+    if bases and (cell.runner == "V2") != any(part in bases for part in V2_MODULES):
+        return Result(f"fail: not {cell.runner}", f"another runner than {cell.runner} ran: {bases}")
     graphs = found["graphs"].get("replayed", 0)
     if "graph" in cell.mode and not graphs:
         return Result("fail: no graph was replayed", "no graph was replayed")
@@ -85,10 +91,10 @@ def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -
     return _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
 
 
-def _served(cell: Cell, python: Path, folder: Path) -> dict[str, Any]:
+def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-runners-") as scratch:
-        place, ranks = folder / MODELS[SERVED], "2" if "dp2" in cell.mode else "1"
-        checks = _json(python, ["-m", "runner_checks.served", str(place), scratch, ranks], {})
+        command = ["-m", "runner_checks.served", str(folder / MODELS[SERVED]), scratch]
+        checks = _json(python, [*command, json.dumps(cell.served())], variables)
     return {"checks": checks, "graphs": {}}
 
 
@@ -98,7 +104,9 @@ def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
         return cpu_python(cell.version), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if "tp2" in cell.mode else {}
     triple = open_triple(None, f"pypi:vllm-ascend=={cell.version}", None)
     prepared = prepare(None, triple.ascend, triple.vllm)
-    return prepared.python, prepared.variables | {"NPU_EMULATOR_DEVICES": "2" if "2" in cell.mode else "1"}
+    own = {"NPU_EMULATOR_DEVICES": "2" if "2" in cell.mode else "1"}
+    own["VLLM_USE_V2_MODEL_RUNNER"] = str(int(cell.runner == "V2"))
+    return prepared.python, prepared.variables | own
 
 
 def _json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:

@@ -20,10 +20,11 @@ JUDGING = ("runners", "emulator")
 
 def play_all(cells: Sequence[Cell], folder: Path, keep: Path | None, at_once: int) -> list[Result]:
     """The results in the order of the cells. ``folder`` holds the checkpoints, ``keep`` earlier results."""
-    sources = sha256("".join(digest(ROOT / name) for name in JUDGING))[:16]
+    sources = "".join(digest(ROOT / name) for name in JUDGING)
 
     def one(cell: Cell) -> Result:
-        place = keep / f"{cell.label.replace(' ', '-')}-{sources}.json" if keep else None
+        judged = sha256(json.dumps([sources, cell.plan(""), cell.served()]))[:16]
+        place = keep / f"{cell.label.replace(' ', '-')}-{judged}.json" if keep else None
         if place and place.exists():
             return Result(**json.loads(place.read_text("utf-8")))
         say(cell.label)

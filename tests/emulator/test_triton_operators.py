@@ -60,4 +60,30 @@ def test_types_stay_different():
     assert one.shape == one.get_block_shapes()
     assert all(one != other for other in (tl.block_type(tl.float32, [8]), tl.block_type(tl.int32, [4])))
     with pytest.raises((ValueError, TypeError)):
-        tl.block_type(tl.float32, [3])
+        tl.block_type(tl.float32, [3.5])
+
+
+@triton.jit
+def share_of_the_largest(values, result, size, LENGTH: tl.constexpr):
+    """A scalar comparison meets a block of them, and a block has a length of no power of two."""
+    index = tl.arange(0, LENGTH)
+    inside = index < size
+    read = tl.load(values + index, mask=inside, other=float("-inf"))
+    largest = tl.max(read, axis=0)
+    known = largest > float("-inf")
+    weights = tl.where(inside & known, tl.exp(read - largest), 0.0)
+    tl.store(result, tl.sum(weights, axis=0))
+
+
+@pytest.mark.parametrize("length", [8, 12])
+def test_a_comparison_of_numbers_stays_a_truth_value_and_blocks_have_any_length(length):
+    values, result = random(7).npu(), torch.zeros(1).npu()
+    share_of_the_largest[(1,)](values, result, 7, LENGTH=length)
+    close(result.cpu(), torch.exp(values.cpu() - values.cpu().max()).sum()[None])
+
+
+def test_a_block_that_is_too_large_or_empty_is_refused():
+    with pytest.raises(triton.runtime.errors.InterpreterError, match="exceeds triton maximum"):
+        share_of_the_largest[(1,)](random(7).npu(), torch.zeros(1).npu(), 7, LENGTH=3 * 2**20)
+    with pytest.raises(triton.runtime.errors.InterpreterError, match="greater than the start"):
+        share_of_the_largest[(1,)](random(7).npu(), torch.zeros(1).npu(), 7, LENGTH=0)

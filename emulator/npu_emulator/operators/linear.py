@@ -12,6 +12,14 @@ def npu_format_cast(x, acl_format, *, customize_dtype=None, input_dtype=None):
     return x
 
 
+ACL_FORMAT_ND = 2  # as torch_npu numbers layouts; every tensor here has the plain one
+
+
+@reference("npu::get_npu_format")
+def get_npu_format(x):
+    return ACL_FORMAT_ND
+
+
 @reference("atb::_npu_matmul_add_fp32")
 def npu_matmul_add_fp32(x, weight, c):
     require(

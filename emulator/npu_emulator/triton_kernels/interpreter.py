@@ -12,7 +12,7 @@ from triton.runtime import interpreter
 
 from npu_emulator import kernels
 from npu_emulator.operators.registry import CALLS
-from npu_emulator.triton_kernels import speed
+from npu_emulator.triton_kernels import lengths, speed
 
 
 def install() -> None:
@@ -24,7 +24,10 @@ def install() -> None:
     executor._init_args_hst = _arguments
     executor._restore_args_dev = lambda *arguments, **options: None
     executor.__call__ = _recorded(executor.__call__)
+    builder = interpreter.InterpreterBuilder
+    builder.binary_op = _comparing(builder.binary_op)
     _install_extensions()
+    lengths.install()
     speed.install()
 
 
@@ -37,6 +40,18 @@ def _arguments(self, arguments, options):
         return kernels.as_cpu(value)
 
     return [enter(value) for value in arguments], {name: enter(value) for name, value in options.items()}
+
+
+def _comparing(binary_op):
+    """What a comparison gives is a truth value, not of the compared type, which a broadcast would make it."""
+
+    def compare(self, lhs, rhs, op):
+        result = binary_op(self, lhs, rhs, op)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1
+        return result
+
+    return compare
 
 
 def _recorded(call):

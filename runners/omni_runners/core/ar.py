@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,7 +47,8 @@ class ARRunnerMixin:
         self._omni_requests = Requests()
         entry, tokens = self._omni_entry(model), self.max_num_tokens
         self._omni_calls = ModelCalls(model, entry, self._omni_requests, tokens, self._omni_rows_at_hand)
-        self._omni_calls.check(self.vllm_config)
+        # V2 makes the embeddings of images after its last hook
+        self._omni_calls.check(self.vllm_config, self._omni_is_v1 or not self.supports_mm_inputs)
         self._omni_draws = prefers_own_sampler(model)
         return result
 
@@ -59,7 +61,7 @@ class ARRunnerMixin:
         if options.get("dummy_run"):  # V2 warms up through here
             return super().execute_model(scheduler_output, *args, **options)
         self._omni_requests.update(scheduler_output)
-        self._omni_calls.outputs.begin()
+        self._omni_calls.begin()
         self._omni_copy, self._omni_step = None, _Step(scheduler_output, None)
         if self._omni_draws and self._omni_is_v1:
             # without it V1 keeps no history; every step, since vllm-ascend may rebuild its batch
@@ -76,11 +78,21 @@ class ARRunnerMixin:
         return result
 
     def prepare_inputs(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
-        """V2 makes its batch here; the model's preprocess has to know it."""
+        """V2 makes its batch here, which the model's preprocess has to know."""
         batch = super().prepare_inputs(scheduler_output, *args, **options)
         if self._omni_step is not None:
             self._omni_step = self._omni_step._replace(batch=batch)
+            # the embeddings of images are there in the forward only
+            self._omni_calls.prepare(None if self.supports_mm_inputs else batch.input_ids, None)
         return batch
+
+    def _model_forward(self, *args: Any, **options: Any) -> Any:
+        """V1 runs the model, or replays its graph, in here; preprocess comes before."""
+        forward = super()._model_forward
+        if self._omni_calls.preprocesses:
+            inputs = inspect.signature(forward).bind(*args, **options).arguments
+            self._omni_calls.prepare(inputs.get("input_ids"), inputs.get("inputs_embeds"))
+        return forward(*args, **options)
 
     def sample_tokens(self, *args: Any, **options: Any) -> Any:
         """Sample as ever, and add the payload to the step's output."""

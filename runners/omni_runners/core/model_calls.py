@@ -34,26 +34,29 @@ class ModelCalls:
         self.outputs = MultimodalOutputs(tokens)
         self._model, self._requests, self._tokens, self._batch = model, requests, tokens, batch
         self._embeddings: torch.Tensor | None = None
-        self._preprocesses = bool(getattr(model, "has_preprocess", False))
+        self._prepared = False  # whether the step at hand is preprocessed
+        self.preprocesses = bool(getattr(model, "has_preprocess", False))
         self._postprocesses = bool(getattr(model, "has_postprocess", False))
         self._takes_counts = "seq_token_counts" in inspect.signature(entry).parameters
-        if self._preprocesses or self._takes_counts:
+        if self.preprocesses:
+            model.requires_raw_input_tokens = True  # an image model would get embeddings and no tokens
+        if self.preprocesses or self._takes_counts:
             model.register_forward_pre_hook(self._before, with_kwargs=True)
         model.register_forward_hook(self._after)
 
-    def check(self, config: Any) -> None:
-        """Raises :class:`InterfaceError` for a model that the engine's options do not suit."""
-        if not (self._preprocesses or self._takes_counts):
-            return
-        mode = config.compilation_config.cudagraph_mode
-        if mode is not None and mode.has_full_cudagraphs() and not config.model_config.enforce_eager:
+    def check(self, config: Any, before_graph: bool) -> None:
+        """Raises :class:`InterfaceError` for a model that the engine's options do not suit.
+
+        ``before_graph``: whether the runner calls :meth:`prepare` before it replays a full graph.
+        """
+        if (self._takes_counts or (self.preprocesses and not before_graph)) and _full_graphs(config):
             raise InterfaceError(
-                f"{type(self._model).__name__} prepares its inputs in Python before each forward, which a "
-                "full graph does not repeat",
+                f"{type(self._model).__name__} prepares its inputs in Python in each forward, which a full "
+                "graph does not repeat",
                 expected="piecewise graphs or none",
                 try_='--compilation-config \'{"cudagraph_mode": "PIECEWISE"}\' or --enforce-eager',
             )
-        if self._preprocesses and config.parallel_config.pipeline_parallel_size > 1:
+        if self.preprocesses and config.parallel_config.pipeline_parallel_size > 1:
             raise InterfaceError(
                 f"{type(self._model).__name__} has a preprocess, which runs on the first pipeline rank and "
                 "needs what the last one knows",
@@ -61,24 +64,40 @@ class ModelCalls:
                 try_="tensor parallelism instead",
             )
 
+    def begin(self) -> None:
+        """A new step starts."""
+        self.outputs.begin()
+        self._prepared = False
+
+    def prepare(self, ids: torch.Tensor | None, embeddings: torch.Tensor | None) -> None:
+        """Preprocess the step at hand, once, outside of any graph.
+
+        ``ids`` (tokens,) and, where the runner made them, ``embeddings`` (tokens, hidden size).
+        """
+        if not self.preprocesses or self._prepared or ids is None or (rows := self._batch()) is None:
+            return
+        self._prepared = True
+        target = self._memory(ids, embeddings)
+        target.copy_(self._model.embed_input_ids(ids) if embeddings is None else embeddings)
+        self._preprocess(ids, target, rows)
+
     def _before(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        rows, inputs = self._batch(), dict(options)
-        ids = inputs.get("input_ids")
+        inputs = dict(options)
         if self._takes_counts:
+            rows = self._batch()
             inputs["seq_token_counts"] = rows.counts if rows else [len(inputs["positions"])]
-        if self._preprocesses and ids is not None:
-            inputs["inputs_embeds"] = self._embed(ids, rows)
+        ids, embeddings = inputs.get("input_ids"), inputs.get("inputs_embeds")
+        if self.preprocesses and ids is not None:
+            self.prepare(ids, embeddings)
+            inputs["inputs_embeds"] = self._memory(ids, embeddings)
         return args, inputs
 
-    def _embed(self, ids: torch.Tensor, rows: BatchRows | None) -> torch.Tensor:
-        """The input embeddings (tokens, hidden size), always in the same memory: piecewise graphs read it."""
-        embedded = self._model.embed_input_ids(ids)
+    def _memory(self, ids: torch.Tensor, embeddings: torch.Tensor | None) -> torch.Tensor:
+        """The input embeddings (tokens, hidden size), always in the same memory: graphs read it."""
         if self._embeddings is None:
-            self._embeddings = embedded.new_zeros((max(self._tokens, len(ids)), embedded.shape[-1]))
-        target = self._embeddings[: len(ids)].copy_(embedded)
-        if rows is not None:
-            self._preprocess(ids, target, rows)
-        return target
+            like = self._model.embed_input_ids(ids) if embeddings is None else embeddings
+            self._embeddings = like.new_zeros((max(self._tokens, len(ids)), like.shape[-1]))
+        return self._embeddings[: len(ids)]
 
     def _preprocess(self, ids: torch.Tensor, target: torch.Tensor, rows: BatchRows) -> None:
         talking: list[tuple[int, Any, Any]] = []
@@ -112,8 +131,7 @@ class ModelCalls:
         if not is_omni_output(output):
             self.outputs.ran()
             return output
-        hidden = output.text_hidden_states
-        outputs = output.multimodal_outputs or {}
+        hidden, outputs = output.text_hidden_states, output.multimodal_outputs or {}
         if hidden is None:  # a generation model need not have any
             hidden = _placeholder(outputs)
         self.outputs.take(outputs, hidden.shape[0])
@@ -136,6 +154,11 @@ class ModelCalls:
                 )
                 self._requests.add(one, update)
         return outputs
+
+
+def _full_graphs(config: Any) -> bool:
+    mode = config.compilation_config.cudagraph_mode
+    return mode is not None and mode.has_full_cudagraphs() and not config.model_config.enforce_eager
 
 
 def _placeholder(outputs: dict[str, Any]) -> torch.Tensor:

@@ -55,6 +55,7 @@ _RUNNER_V1 = {
     "execute_model": "scheduler_output",
     "sample_tokens": "grammar_output",
     "_sample": "logits spec_decode_metadata",
+    "_model_forward": "input_ids inputs_embeds",
     "get_model": "",
     "_dummy_sampler_run": "hidden_states",
 }

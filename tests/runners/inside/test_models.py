@@ -118,19 +118,78 @@ def test_a_model_without_hidden_states_gets_its_counts_and_gives_its_rows():
     assert echo.counts == [4], "a dummy run is one request"
 
 
-def test_preprocess_is_refused_where_a_graph_would_not_repeat_it():
-    instance = model(nn.Linear, has_preprocess=True)(1, 1)
+class Listener(nn.Module):
+    """Notes the embeddings it gets, and adds one to them in its preprocess."""
+
+    has_preprocess = True
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 2)
+        self.asked = 0
+
+    def embed_input_ids(self, input_ids):
+        return self.table(input_ids)
+
+    def preprocess(self, input_ids, input_embeds, **info):
+        self.asked += 1
+        return input_ids, input_embeds + 1, {}
+
+    def forward(self, input_ids, positions=None, inputs_embeds=None):
+        self.heard = inputs_embeds
+        return inputs_embeds
+
+
+@torch.inference_mode()
+def test_a_step_is_preprocessed_once_and_before_a_graph_would_run():
+    listener, ids = Listener(), torch.arange(3)
+    around = calls(listener, BatchRows(["a", "b"], [0, 1, 3], [0, 0]))
+    for given in (None, torch.ones(3, 2)):
+        around.begin()
+        around.prepare(ids, given)
+        expected = (listener.table(ids) if given is None else given) + 1
+        # a replayed graph runs no Python, but reads this memory
+        assert torch.equal(around._embeddings[:3], expected)
+        listener(input_ids=ids, inputs_embeds=given)
+        assert torch.equal(listener.heard, expected)
+        assert listener.heard.data_ptr() == around._embeddings.data_ptr()
+        assert listener.asked == 2, "once for each request"
+        listener.asked = 0
+        around.begin()
+        listener(input_ids=ids, inputs_embeds=given)  # a runner that does not call prepare
+        assert torch.equal(listener.heard, expected)
+        listener.asked = 0
+
+
+@torch.inference_mode()
+def test_a_dummy_run_reads_the_same_memory_and_preprocesses_nothing():
+    listener = Listener()
+    around = calls(listener, None)
+    around.begin()
+    listener(input_ids=torch.arange(3))
+    assert listener.asked == 0
+    assert listener.heard.data_ptr() == around._embeddings.data_ptr()
+    assert listener.requires_raw_input_tokens
+
+
+def test_preprocess_and_counts_are_refused_where_a_graph_would_not_repeat_them():
     mode = SimpleNamespace(has_full_cudagraphs=lambda: True)
     config = SimpleNamespace(
         compilation_config=SimpleNamespace(cudagraph_mode=mode),
         model_config=SimpleNamespace(enforce_eager=False),
-        parallel_config=SimpleNamespace(pipeline_parallel_size=2),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=1),
     )
+    around = calls(Listener(), None)
+    around.check(config, before_graph=True)
     with pytest.raises(InterfaceError, match="PIECEWISE"):
-        calls(instance, None).check(config)
+        around.check(config, before_graph=False)
+    with pytest.raises(InterfaceError, match="PIECEWISE"):
+        calls(Echo(), None).check(config, before_graph=True)
     config.model_config.enforce_eager = True
+    calls(Echo(), None).check(config, before_graph=False)
+    config.parallel_config.pipeline_parallel_size = 2
     with pytest.raises(InterfaceError, match="pipeline_parallel_size 1"):
-        calls(instance, None).check(config)
+        around.check(config, before_graph=True)
 
 
 class Sampler:

@@ -162,6 +162,36 @@ def test_scattered_rows_are_told_to_the_client():
     assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.error
 
 
+class Graphs(Runner):
+    """Replays what it captured: memory of the model's inputs, and no Python of the model's."""
+
+    def execute_model(self, scheduler_output, intermediate_tensors=None):
+        # as vllm-ascend's, which names a number of tokens first
+        self.replayed = self._model_forward(5, torch.arange(5), positions=None)
+        return super().execute_model(scheduler_output)
+
+    def _model_forward(self, tokens, input_ids=None, positions=None, inputs_embeds=None):
+        return self._omni_calls._embeddings[:tokens].clone()
+
+
+def test_preprocess_comes_before_a_graph_is_replayed():
+    class Replaying(ARRunnerMixin, Graphs):
+        pass
+
+    found = Replaying(ROWS, [[1], [2]])
+    found.model.has_preprocess = True
+    found.model.embed_input_ids = lambda ids: ids[:, None].float()
+    found.model.preprocess = lambda input_ids, input_embeds, **info: (input_ids, input_embeds + 10, {})
+    found.vllm_config.parallel_config.pipeline_parallel_size = 1
+    mode = SimpleNamespace(has_full_cudagraphs=lambda: True)
+    found.vllm_config.compilation_config = SimpleNamespace(cudagraph_mode=mode)
+    found.vllm_config.model_config = SimpleNamespace(enforce_eager=False)
+    assert found.load_model() == "loaded"
+    for _ in range(2):
+        found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+        assert found.replayed.flatten().tolist() == [10, 11, 12, 13, 4], "the last row is padding"
+
+
 def test_the_worker_makes_any_runner_an_omni_runner():
     class Platform:
         built = Runner
