@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.server
 import json
 import os
@@ -20,8 +21,8 @@ parser.add_argument("--omni", action="store_true")
 for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
-fault, counted, asked, running, shown = os.environ.get("FAULT", "none"), 0, 0, 0, 0
-told = False
+fault, counted, asked, begun, preempted = os.environ.get("FAULT", "none"), 0, 0, 0, 0
+told, one_at_a_time, counting = False, threading.Lock(), threading.Lock()
 refused, _, room = fault.partition(":")  # refuse:OPTION, needs:OPTION, room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
@@ -52,14 +53,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        global shown, told
+        global told, preempted
         if self.path == "/metrics":
-            shown = running
+            preempted += fault == "preempting"
             drafts = DRAFTS if "--speculative-config" in more else ""
             lines = f'vllm:generation_tokens_total{{engine="0"}} {0 if args.omni else counted}.0\n{drafts}'
             if args.omni:
                 lines += f'vllm_omni:generation_tokens_total{{model_name="x"}} {counted}.0\n'
-            self.answer(f'# TYPE x counter\n{lines}vllm:num_requests_running{{engine="0"}} {running}.0\n')
+            self.answer(f'# TYPE x counter\n{lines}vllm:num_preemptions_total{{engine="0"}} {preempted}.0\n')
         elif self.path == "/v1/models":
             name = "other" if fault == "wrong-name" else args.served_model_name
             names = [name, *([given("--lora-modules").partition("=")[0]] if "--lora-modules" in more else [])]
@@ -76,18 +77,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 threading.Timer(0.1, later).start()
 
     def do_POST(self) -> None:
-        global running
-        running += 1
-        self.respond()
-        running -= 1
-
-    def respond(self) -> None:
         global counted, asked
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
-        most, deadline = int(given("--max-num-seqs", "0")), time.monotonic() + 20
-        while "Story" in body.get("prompt", "") and shown < most and time.monotonic() < deadline:
-            time.sleep(0.01)  # requests that are to run together do so until the metrics told it
         if fault == f"die-{asked}":
             os._exit(0)
         if fault == f"halt-{asked}":
@@ -101,6 +93,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "no-template" and "messages" in body:
             self.answer({"error": {"message": "there is no chat template"}}, 400)
+            return
+        if body.get("stream"):
+            self.stream(8)
             return
         if args.omni and "messages" not in body:
             self.answer({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {}})
@@ -116,6 +111,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
             change = zlib.crc32(json.dumps(body).encode()) if fault == "image-probabilities" else 1
             choice["logprobs"] = {"content": [{"logprob": -float(change)}]}
         self.answer({"choices": [choice], "usage": usage})
+
+    def stream(self, tokens: int) -> None:
+        """Chunk after chunk; after the first, wait for as many requests as are to run together."""
+        most = int(given("--max-num-seqs", "1"))
+        global counted, begun
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        with one_at_a_time if fault == "one-by-one" else contextlib.nullcontext():
+            for count in range(1, tokens + 1):
+                usage = {"completion_tokens": 0 if fault == "silent-stream" else count}
+                self.wfile.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
+                self.wfile.flush()
+                if count == 1:
+                    with counting:
+                        begun += 1
+                        all_of_them = -(-begun // most) * most
+                deadline = time.monotonic() + 20
+                while fault != "one-by-one" and begun < all_of_them and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                time.sleep(0.03)
+        counted += tokens
+        if fault == "broken-stream":
+            self.wfile.write(b'data: {"error": {"message": "the engine is gone"}}\n\n')
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, *unused: object) -> None:
         pass

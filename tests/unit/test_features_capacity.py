@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from npu_upgrade.gates.capacity.limits import fitting
 from npu_upgrade.gates.capacity.steps import LENGTH, RETRIES, SEQUENCES, Capacity, climb
+from npu_upgrade.gates.capacity.together import most_together
 from npu_upgrade.gates.features.started import Start, Started
 from npu_upgrade.gates.ladder import descend
 from npu_upgrade.gates.serving.log_lines import parse
+from npu_upgrade.gates.serving.requests import Arrival
 from npu_upgrade.verdict import Verdict
 
 TOO_LONG = "ERROR 11-22 03:04:05 [x.py:9] ValueError: To serve at least one request ... "
@@ -106,6 +108,25 @@ def test_only_requests_that_ran_together_are_capacity(tmp_path: Path, state: str
     found = climb(unsure, None, sequences=(16,))
     assert (found.steps[0].state == "PASS") is passes
     assert "two answers" in found.steps[0].why
+
+
+def arrivals(start: float, seconds: float, tokens: int = 20) -> list[Arrival]:
+    return [Arrival(start + seconds * count / tokens, count) for count in range(1, tokens + 1)]
+
+
+@pytest.mark.parametrize(
+    ("streams", "most"),
+    [
+        ([arrivals(0, 2)] * 3, 3),
+        ([arrivals(0, 2), arrivals(1, 2), arrivals(0.5, 2)], 3),
+        ([arrivals(0, 2), arrivals(1.7, 2), arrivals(0.5, 2)], 2),  # the first is nearly done
+        ([arrivals(0, 1), arrivals(1, 1), arrivals(2, 1)], 1),
+        ([[Arrival(0, 20)], [Arrival(0, 20)]], 0),  # whole answers in one piece tell nothing
+        ([arrivals(0, 2), [Arrival(0.5, 20)]], 1),
+    ],
+)
+def test_requests_run_together_while_none_is_near_its_end(streams: list, most: int) -> None:
+    assert most_together(streams) == most
 
 
 def test_a_server_that_shortened_the_context_by_itself_did_not_serve_what_was_asked(tmp_path: Path) -> None:

@@ -181,6 +181,24 @@ def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.C
     assert result["capacity"][0]["root"]["id"] != "UNKNOWN"
 
 
+@pytest.mark.parametrize(
+    ("fault", "state", "said"),
+    [
+        ("one-by-one", "INCONCLUSIVE", "1 seen running together: the engine was not seen to run all of them"),
+        ("preempting", "INCONCLUSIVE", "3 seen running together, but 1 were preempted"),
+        ("broken-stream", "FAIL", "3 of 3 requests at once were not answered: HTTP 500: the engine is gone"),
+        ("silent-stream", "FAIL", "3 of 3 answers count no token"),
+    ],
+)
+def test_requests_that_did_not_run_together_are_no_capacity(
+    served: Path, capsys: pytest.CaptureFixture, fault: str, state: str, said: str
+) -> None:
+    _, result = run(served, capsys, "capacity", "--length", "64", "--sequences", "3", fault=fault)
+    (step,) = result["capacity"]
+    assert step["state"] == state
+    assert said in step["why"]
+
+
 def test_capacity_of_a_model_that_does_not_serve(served: Path, capsys: pytest.CaptureFixture) -> None:
     code, result = run(served, capsys, "capacity", fault="early")
     assert code == 1

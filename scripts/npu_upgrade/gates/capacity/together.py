@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
-from npu_upgrade.gates.serving.requests import Client, Exchange, counted
+from npu_upgrade.gates.serving.requests import Arrival, Client, Exchange, counted
 
-RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+PREEMPTED = "vllm:num_preemptions_total"
 _LONGER = (1, 3, 6)  # times the tokens, one try after the other
-_POLL = 0.05  # seconds between two looks at the engine
+_TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
 
 
 def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, str], list[Check]]:
     """A check that ``number`` requests of ``tokens`` tokens are all answered within ``seconds``, together.
 
-    An engine that is not seen to run all of them in one step takes them one after the other, or is done too
-    soon to be seen: they are asked again for more tokens, and after that it is INCONCLUSIVE, not a pass.
+    They run together when all have begun to answer, none is near its end, and the engine preempted none.
+    An engine that takes them one after the other, or is done before all have begun, is asked again for more
+    tokens, and after that it is INCONCLUSIVE, not a pass.
     """
 
     def check(client: Client, name: str) -> list[Check]:
@@ -35,23 +34,15 @@ def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, st
 
 
 def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
-    most, spans = _Most(client), []
-
-    def post(path: str, body: dict[str, Any], seconds: float) -> Exchange:
-        began = time.monotonic()
-        exchange = client.post(path, body, seconds)
-        spans.append((began, time.monotonic()))
-        return exchange
-
-    with most, ThreadPoolExecutor(number) as pool:
+    before = counted(client.metrics(), PREEMPTED)
+    with ThreadPoolExecutor(number) as pool:
         sent = [
-            pool.submit(post, "/v1/completions", _body(name, at, tokens), seconds) for at in range(number)
+            pool.submit(client.stream, "/v1/completions", _body(name, at, tokens), seconds)
+            for at in range(number)
         ]
         answers = [one.result() for one in sent]
-    # requests that are all under way and of which none was seen to wait run together, even when the engine's
-    # own count, which it publishes now and then, was not met at its highest
-    under_way = max(began for began, _ in spans) < min(ended for _, ended in spans)
-    return _judge(number, answers, most.seen, under_way and not most.waiting)
+    after = counted(client.metrics(), PREEMPTED)
+    return _judge(number, answers, (after or 0.0) - (before or 0.0))
 
 
 def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
@@ -60,48 +51,34 @@ def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
     return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
-def _judge(number: int, answers: list[Exchange], running: float, under_way: bool) -> Check:
-    wrong = [one for one in answers if one.why]
+def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:
+    wrong = [one for one, _ in answers if one.why]
     if wrong:
         return failed(
             "concurrent", f"{len(wrong)} of {number} requests at once were not answered: {wrong[0].why}"
         )
-    tokens = [_tokens(one) for one in answers]
-    if not all(tokens):
-        return failed("concurrent", f"{tokens.count(0)} of {number} answers count no token")
-    said = f"{number} requests at once, {sum(tokens)} tokens, {running:.0f} seen running together"
-    if running < number and not under_way:
-        return unsure("concurrent", f"{said}: the engine was not seen to run all of them in one step")
+    streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
+    if not all(streams):
+        return failed("concurrent", f"{streams.count([])} of {number} answers count no token")
+    running = most_together(streams)
+    tokens = sum(stream[-1].tokens for stream in streams)
+    said = f"{number} requests at once, {tokens} tokens, {running} seen running together"
+    if running < number:
+        return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time")
+    if preempted:
+        return unsure(
+            "concurrent", f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
+        )
     return passed("concurrent", why=said)
 
 
-def _tokens(exchange: Exchange) -> int:
-    try:
-        return int(exchange.answer["usage"]["completion_tokens"])
-    except (KeyError, TypeError, ValueError):
-        return 0
+def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
+    """The most requests that had begun to answer at one time with a good part still to come."""
+    spans = [(stream[0].at, _nearly_done(stream)) for stream in streams]
+    return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
 
 
-class _Most:
-    """The most requests that the metrics showed as running, and as waiting, while it is open."""
-
-    def __init__(self, client: Client) -> None:
-        self.seen = self.waiting = 0.0
-        self._client = Client(client.url, client.seconds)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> _Most:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._end.set()
-        self._thread.join(5)
-
-    def _look(self) -> None:
-        while not self._end.is_set():
-            text = self._client.metrics()
-            self.seen = max(self.seen, counted(text, RUNNING) or 0.0)
-            self.waiting = max(self.waiting, counted(text, WAITING) or 0.0)
-            time.sleep(_POLL)
+def _nearly_done(stream: Sequence[Arrival]) -> float:
+    """When no more than the last part of a request's tokens was to come."""
+    kept = (1 - _TO_COME) * stream[-1].tokens
+    return next(one.at for one in stream if one.tokens > kept)

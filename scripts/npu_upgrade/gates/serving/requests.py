@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ import httpx
 
 GENERATED, READ = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
 COUNTERS = (GENERATED, "vllm_omni:generation_tokens_total")  # vLLM's own stands still in vllm-omni's stages
+_Answered = tuple[int, Any, str]  # status, answer, error
 _POLL = 0.2  # seconds between two looks at the server while it answers
 _GRACE = 2.0  # seconds that an answer may still take when the server broke
 
@@ -41,6 +43,14 @@ class Exchange:
         said = said.get("message", said) if isinstance(said, dict) else said
         text = f"HTTP {self.status}: {' '.join(str(said).split())[:300]}" if self.status else ""
         return "; ".join(part for part in (self.error, text) if part)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """``tokens`` of an answer had arrived at ``at``, seconds of the monotonic clock."""
+
+    at: float
+    tokens: int
 
 
 @dataclass
@@ -96,15 +106,34 @@ class Client:
     def post(self, path: str, body: dict[str, Any], seconds: float | None = None) -> Exchange:
         return self._ask("POST", path, body, seconds=seconds)
 
+    def stream(
+        self, path: str, body: dict[str, Any], seconds: float | None = None
+    ) -> tuple[Exchange, list[Arrival]]:
+        """Ask for a streamed answer: the exchange, with the usage of the last chunk, and when tokens came."""
+        arrived: list[Arrival] = []
+        asked = body | {
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        within = seconds or self.seconds
+        return self._ask(
+            "POST", path, asked, send=lambda: self._listen(path, asked, within, arrived)
+        ), arrived
+
     def _ask(
-        self, method: str, path: str, body: Any = None, *, keep: bool = True, seconds: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        keep: bool = True,
+        seconds: float | None = None,
+        send: Callable[[], _Answered] | None = None,
     ) -> Exchange:
         started = time.monotonic()
-        answered: list[tuple[int, Any, str]] = []
-        thread = threading.Thread(
-            target=lambda: answered.append(self._send(method, path, body, seconds or self.seconds)),
-            daemon=True,
-        )
+        answered: list[_Answered] = []
+        send = send or (lambda: self._send(method, path, body, seconds or self.seconds))
+        thread = threading.Thread(target=lambda: answered.append(send()), daemon=True)
         thread.start()
         why = ""
         while thread.is_alive() and not why:
@@ -121,13 +150,53 @@ class Client:
             self.exchanges.append(exchange)
         return exchange
 
-    def _send(self, method: str, path: str, body: Any, seconds: float) -> tuple[int, Any, str]:
+    def _send(self, method: str, path: str, body: Any, seconds: float) -> _Answered:
         try:
-            answer = httpx.request(method, self.url + path, json=body, timeout=seconds, trust_env=False)
-            is_json = "json" in answer.headers.get("content-type", "")
-            return answer.status_code, answer.json() if is_json else answer.text, ""
+            answer = httpx.request(method, self.url + path, json=body, timeout=seconds, **self._plainly)
+            return answer.status_code, _content(answer), ""
         except (httpx.HTTPError, ValueError, RecursionError) as error:
             return 0, None, f"{type(error).__name__}: {error}"
+
+    def _listen(self, path: str, body: Any, seconds: float, arrived: list[Arrival]) -> _Answered:
+        deadline, usage = time.monotonic() + seconds, None
+        pieces: list[tuple[float, bytes]] = []
+        try:
+            with httpx.stream("POST", self.url + path, json=body, timeout=seconds, **self._plainly) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    return answer.status_code, _content(answer), ""
+                for piece in answer.iter_raw():  # read later: many streams share this process
+                    pieces.append((time.monotonic(), piece))
+                    if time.monotonic() > deadline:
+                        return 0, None, f"no end after {seconds:.0f} s"
+            for at, chunk in _chunks(pieces):
+                if "error" in chunk:
+                    return 500, chunk, ""
+                if usage := chunk.get("usage") or usage:
+                    arrived.append(Arrival(at, int(usage["completion_tokens"])))
+            return 200, {"usage": usage, "chunks": len(arrived)}, ""
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
+            return 0, None, f"{type(error).__name__}: {error}"
+
+    @property
+    def _plainly(self) -> dict[str, Any]:
+        """No proxy; and certificates, which take longer to read than an answer, only where they are used."""
+        return {"trust_env": False, "verify": self.url.startswith("https")}
+
+
+def _content(answer: httpx.Response) -> Any:
+    return answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+
+
+def _chunks(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The objects of a stream of server-sent events, each with the time when its end came."""
+    rest = b""
+    for at, piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            kind, _, data = line.partition(b":")
+            if kind == b"data" and data.strip() != b"[DONE]":
+                yield at, dict(json.loads(data))
 
 
 def settled(broken: Callable[[], str], seconds: float = _GRACE) -> str:
