@@ -101,9 +101,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {}})
             return
         tokens = 8
+        read = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 3
+        if fault == "half-read" and read > 3:
+            read //= 2
         counted += 0 if fault == "uncounted" else tokens
         ids, text = said(body)
-        usage = {"completion_tokens": 0 if fault == "no-tokens" else tokens}
+        usage = {"completion_tokens": 0 if fault == "no-tokens" else tokens, "prompt_tokens": read}
         finish = None if fault == "no-reason" else "length"
         choice = {"message": {"content": text}} if "messages" in body else {"text": text}
         choice |= {"index": 0, "token_ids": ids, "finish_reason": finish}

@@ -199,6 +199,22 @@ def test_requests_that_did_not_run_together_are_no_capacity(
     assert said in step["why"]
 
 
+@pytest.mark.parametrize(("fault", "state"), [("none", "PASS"), ("half-read", "FAIL")])
+def test_a_context_may_be_filled(served: Path, capsys: pytest.CaptureFixture, fault: str, state: str) -> None:
+    words = ("--length", "640", "--sequences", "2", "3", "--fill")
+    _, result = run(served, capsys, "capacity", *words, fault=fault)
+    first, *_ = result["capacity"]
+    assert first["state"] == state
+    if fault == "none":
+        assert [one.get("filled", False) for one in result["capacity"]] == [True, False]
+        assert "a request of 640 tokens took" in first["why"]
+        assert result["capacity"][-1]["filled_max_model_len"] == 640
+        assert "filled 640 tokens" in result["summary"]
+    else:
+        assert "a request of 640 tokens was counted as 316 and 8" in first["why"]
+        assert "filled_max_model_len" not in first
+
+
 def test_capacity_of_a_model_that_does_not_serve(served: Path, capsys: pytest.CaptureFixture) -> None:
     code, result = run(served, capsys, "capacity", fault="early")
     assert code == 1

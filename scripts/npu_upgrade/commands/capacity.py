@@ -8,16 +8,18 @@ would. Each step says what it was that did not serve. Options of vllm serve foll
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from npu_upgrade.commands.features import stopping
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.gates.capacity.filled import ANSWER, filled
 from npu_upgrade.gates.capacity.steps import LENGTH, SEQUENCES, Capacity, climb
 from npu_upgrade.gates.capacity.together import concurrent
 from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.features.serving import Servers
+from npu_upgrade.gates.features.serving import Extra, Servers
 from npu_upgrade.gates.features.started import Start
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.model.locate import model_folder
@@ -27,8 +29,9 @@ from npu_upgrade.verdict import Result, Verdict
 HELP = "how long a context and how many sequences a model serves here"
 EXAMPLES = """  upgrade.py capacity /models/Qwen3-8B
   upgrade.py capacity /models/Qwen3-8B --load-format dummy -- --tensor-parallel-size 2
-  upgrade.py capacity /models/Qwen3-8B --length 32768 --sequences 16 64 256"""
+  upgrade.py capacity /models/Qwen3-8B --length 32768 --sequences 16 64 256 --fill"""
 _OURS = ("--max-model-len", "--max-num-seqs")
+_LONGER = 10  # times the patience for an answer: a whole context takes a while
 _TOKENS = 64  # of each answer: enough for all of them to run together for a while
 
 
@@ -46,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
     )
     parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="also one request of the whole context for each length; it may take ten times the patience for "
+        "an answer",
+    )
+    parser.add_argument(
         "--no-maximum", action="store_true", help="leave out the start at the longest context that would fit"
     )
 
@@ -59,7 +68,7 @@ def run(args: argparse.Namespace) -> Result:
     with scratch(wanted.store) as folder:
         servers = Servers(
             *(wanted.launch, wanted.device, wanted.options, folder),
-            extra=lambda start: [concurrent(_sequences(start), _TOKENS, wanted.options.answer)],
+            extra=_checks(args.fill, wanted.options.answer),
         )
         stopped = stopping(
             lambda: climb(servers, promised, args.length, args.sequences, not args.no_maximum, capacity)
@@ -81,8 +90,23 @@ def _check(args: argparse.Namespace) -> None:
         )
 
 
-def _sequences(start: Start) -> int:
-    return int(start.arguments[start.arguments.index("--max-num-seqs") + 1])
+def _checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
+    """What a start is asked, ``seconds`` being the patience for an answer; each length is filled once."""
+    tried: set[int] = set()
+
+    def checks(start: Start) -> list[Extra]:
+        length, number = _given(start, "--max-model-len"), _given(start, "--max-num-seqs")
+        found = [concurrent(number, _TOKENS, seconds)]
+        if fill and length > ANSWER and length not in tried:
+            tried.add(length)
+            found.append(filled(length, _LONGER * seconds))
+        return found
+
+    return checks
+
+
+def _given(start: Start, option: str) -> int:
+    return int(start.arguments[start.arguments.index(option) + 1])
 
 
 def _finish(
@@ -128,6 +152,7 @@ def judged(
         )
         summary = (
             f"served {capacity.practical} tokens of context and {capacity.most_sequences} sequences; {most}"
+            + (f"; filled {capacity.filled} tokens" if capacity.filled else "")
         )
     if isinstance(stopped, Blocked):
         return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"

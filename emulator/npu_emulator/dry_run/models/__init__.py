@@ -19,6 +19,7 @@ _MAKERS = {
     "drafting": "drafting",
     "silent": "silent",
     "stutter": "stutter",
+    "quantized": "quantized",
     "omni_ar": "dense",
     "omni_embeds": "dense",
     "omni_generation": "dense",

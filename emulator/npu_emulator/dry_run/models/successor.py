@@ -47,23 +47,24 @@ def make(folder: Path) -> None:
 
 def write(folder: Path, follows: dict[int, int]) -> None:
     """A checkpoint that answers the token ``t`` with ``follows[t]``."""
+    files.write(folder, CONFIG, {}, weights=weights(follows))
+
+
+def weights(follows: dict[int, int]) -> dict:
+    """The tensors of that checkpoint, by Hugging Face name."""
     import torch
 
-    files.write(folder, CONFIG, {}, weights=_weights(follows, torch))
-
-
-def _weights(follows: dict[int, int], torch) -> dict:
     shapes = dense.shapes(CONFIG)
-    weights = {
+    found = {
         name: torch.zeros(shape) if len(shape) > 1 else torch.ones(shape) for name, shape in shapes.items()
     }
     random = torch.Generator().manual_seed(0)
     embeddings = torch.randn(shapes["model.embed_tokens.weight"], generator=random)
     embeddings /= embeddings.norm(dim=1, keepdim=True)  # any two of them are far from parallel
-    weights["model.embed_tokens.weight"] = embeddings
+    found["model.embed_tokens.weight"] = embeddings
     for one, other in follows.items():
-        weights["lm_head.weight"][other] += embeddings[one]
-    return weights
+        found["lm_head.weight"][other] += embeddings[one]
+    return found
 
 
 def gate_file() -> str:
@@ -92,7 +93,7 @@ def write_constant(folder: Path, word: str) -> None:
     import torch
 
     one = files.vocabulary().index(word)
-    weights = _weights({}, torch)
-    weights["model.embed_tokens.weight"] = torch.ones_like(weights["model.embed_tokens.weight"])
-    weights["lm_head.weight"][one] = 1.0
-    files.write(folder, CONFIG, {}, weights=weights)
+    tensors = weights({})
+    tensors["model.embed_tokens.weight"] = torch.ones_like(tensors["model.embed_tokens.weight"])
+    tensors["lm_head.weight"][one] = 1.0
+    files.write(folder, CONFIG, {}, weights=tensors)

@@ -22,7 +22,10 @@ NOT_TRIED = "not tried"
 
 @dataclass(frozen=True)
 class Step:
-    """One length with one number of sequences. ``why`` is a sentence where it did not pass or was lowered."""
+    """One length with one number of sequences.
+
+    ``why`` is a sentence where it did not pass or was lowered. ``filled``: one request took all of it.
+    """
 
     length: int
     sequences: int
@@ -31,6 +34,7 @@ class Step:
     cache_tokens: int | None = None
     root: Any = None
     evidence: str = ""
+    filled: bool = False
 
     def as_json(self) -> dict[str, Any]:
         said = {
@@ -41,6 +45,7 @@ class Step:
             "kv_cache_tokens": self.cache_tokens,
             "root": self.root,
             "evidence": self.evidence,
+            "filled": self.filled or None,
         }
         return {key: value for key, value in said.items() if value not in (None, "")}
 
@@ -66,6 +71,11 @@ class Capacity:
         return min(known) if tokens else None
 
     @property
+    def filled(self) -> int | None:
+        """The longest context that one request took whole."""
+        return max((one.length for one in self.steps if one.filled), default=None)
+
+    @property
     def most_sequences(self) -> int | None:
         return max((one.sequences for one in self.steps if one.state == "PASS"), default=None)
 
@@ -74,6 +84,7 @@ class Capacity:
         maxima = {
             "theoretical_max_model_len": self.theoretical,
             "practical_max_model_len": self.practical,
+            "filled_max_model_len": self.filled,
         }
         return [one.as_json() | {key: value for key, value in maxima.items() if value} for one in self.steps]
 
@@ -146,11 +157,12 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
     root = started.root
     place = f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root else ""
     state = "PASS" if _served(started) else started.verdict.value
-    said = started.checks.get("concurrent", ("", ""))[1]
+    said = "; ".join(started.checks[name][1] for name in ("concurrent", "filled") if name in started.checks)
     if state == "PASS" and started.verdict is not Verdict.PASS:
         said = f"{said}; {started.summary}"
     resolved = setting(started.resolved, "max_model_len")
     if state == "PASS" and resolved not in (None, length):
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
-    return Step(length, number, state, every, started.cache_tokens, root, place)
+    filled = state == "PASS" and "filled" in started.checks
+    return Step(length, number, state, every, started.cache_tokens, root, place, filled)
