@@ -101,7 +101,8 @@ def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -
 def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
     if cell.project == "vllm":
         # two processes, each bound to a core of its own: vLLM would look for two NUMA nodes
-        return cpu_python(cell.version), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if "tp2" in cell.mode else {}
+        two = "tp2" in cell.mode or "pp2" in cell.mode
+        return cpu_python(cell.version), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if two else {}
     triple = open_triple(None, f"pypi:vllm-ascend=={cell.version}", None)
     prepared = prepare(None, triple.ascend, triple.vllm)
     own = {"NPU_EMULATOR_DEVICES": "2" if "2" in cell.mode else "1"}
