@@ -33,7 +33,7 @@ def main() -> int:
         "--keep",
         type=Path,
         metavar="FOLDER",
-        help="results of rows go there; one there of the same runners and emulator is not run again",
+        help="rows that passed go there; one there of the same runners and emulator is not run again",
     )
     parser.add_argument(
         "--at-once", type=int, default=2, metavar="N", help="engines that run at a time, each on one core"

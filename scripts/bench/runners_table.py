@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.runners_cells import Cell
-from bench.runners_run import BLOCKED, ROOT, Result, play
+from bench.runners_run import ROOT, Result, play
 from npu_upgrade.files import sha256, write_json
 from npu_upgrade.gates.emulation.catalogue import digest
 from npu_upgrade.progress import say
@@ -19,7 +19,7 @@ JUDGING = ("runners", "emulator")
 
 
 def play_all(cells: Sequence[Cell], folder: Path, keep: Path | None, at_once: int) -> list[Result]:
-    """The results in the order of the cells. ``folder`` holds the checkpoints, ``keep`` earlier results."""
+    """The results in the order of the cells. ``folder`` holds the checkpoints, ``keep`` rows that passed."""
     sources = "".join(digest(ROOT / name) for name in JUDGING)
 
     def one(cell: Cell) -> Result:
@@ -30,7 +30,7 @@ def play_all(cells: Sequence[Cell], folder: Path, keep: Path | None, at_once: in
         say(cell.label)
         result = play(cell, folder)
         print(f"{cell.label}: {result.state}", file=sys.stderr, flush=True)
-        if place and result.state != BLOCKED:
+        if place and result.state.startswith("pass"):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, asdict(result))
         return result
