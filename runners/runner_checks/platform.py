@@ -1,13 +1,16 @@
 """Labelled test hooks: run on a CPU what stock vLLM runs there only with an accelerator.
 
 ``asynchronous`` makes the CPU platform accept asynchronous scheduling, ``v2`` lets the V2 runner run through
-Triton's interpreter. A result that used one of them says so.
+Triton's interpreter, ``ray_node`` tells Ray of two emulated NPUs. A result that used one of them says so.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
+import tempfile
 
 import torch
 
@@ -60,6 +63,23 @@ def asynchronous() -> None:
 
     CpuPlatform.check_and_update_config = classmethod(changed)
     _inert_streams()
+
+
+def ray_node() -> None:
+    """A Ray node with two NPUs, which Ray counts through a module of CANN that is not emulated."""
+    import ray
+
+    # 107 characters are the most for a socket's path
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    ray.init(
+        num_cpus=os.cpu_count() + 2,
+        resources={"NPU": 2},
+        include_dashboard=False,
+        object_store_memory=2**28,
+        _temp_dir=folder,
+    )
+    atexit.register(ray.shutdown)
 
 
 def asked_for() -> None:

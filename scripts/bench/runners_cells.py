@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 CPU, EMULATED = "CPU", "emulated dry-run"
+RAY = "ray"
 HEAD = ("base", "runner", "mode", "stage", "how")
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
 SERVED = "served"  # over HTTP, a process of its own
@@ -26,7 +27,8 @@ FULL = GRAPHS | {"cudagraph_mode": "FULL_DECODE_ONLY"}
 class Cell:
     """One engine. ``kind`` names its checks.
 
-    ``mode`` has sync or async, eager, graph, full (graphs) or compiled, and tp2, pp2 or dp2.
+    ``mode`` has sync or async, eager, graph, full (graphs) or compiled, tp2, pp2 or dp2, and ray, vLLM's
+    executor over Ray.
     """
 
     project: str
@@ -38,15 +40,16 @@ class Cell:
     @property
     def how(self) -> str:
         """Which evidence it is, and with which labelled hooks."""
-        if self.project == "vllm-ascend":
-            return ", ".join([EMULATED, *filter(None, [HALF.get(self.version)])])
-        return f"{CPU}, hook: {' and '.join(self.hooks)}" if self.hooks else CPU
+        kind = EMULATED if self.project == "vllm-ascend" else CPU
+        hooks = f"hook: {' and '.join(self.hooks)}" if self.hooks else None
+        half = HALF.get(self.version) if self.project == "vllm-ascend" else None
+        return ", ".join(filter(None, [kind, half, hooks]))
 
     @property
     def hooks(self) -> list[str]:
-        """What stock vLLM refuses on a CPU and a test hook allows."""
+        """What stock vLLM, or Ray, refuses here and a test hook allows."""
         if self.project == "vllm-ascend":
-            return []
+            return ["ray_node"] if RAY in self.mode else []
         return [*(["v2"] if self.runner == "V2" else []), *(["asynchronous"] if "async" in self.mode else [])]
 
     @property
@@ -69,6 +72,8 @@ class Cell:
             options["tensor_parallel_size"] = 2
         if "pp2" in self.mode:
             options["pipeline_parallel_size"] = 2
+        if RAY in self.mode:
+            options["distributed_executor_backend"] = RAY
         if "compiled" in self.mode:
             options["enforce_eager"] = False
         if self.project != "vllm-ascend":
@@ -118,6 +123,7 @@ CELLS += [
     Cell("vllm-ascend", NEWEST, runner, mode, kind)
     for runner, mode, kind in (
         *(("V1", "eager sync tp2", "ranks"), ("V1", "eager sync pp2", "ranks")),
+        ("V1", f"eager sync tp2 {RAY}", "ranks"),
         *(("V1", "full graph async", "talker"), ("V2", "full graph async", "talker")),
         *(("V2", "graph async", "ar"), ("V2", "eager async", "sampler")),
         *(("V1", "eager sync", SERVED), ("V1", "eager async", SERVED)),

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.runners_cells import MODELS, SERVED, Cell
+from bench.runners_cells import MODELS, RAY, SERVED, Cell
+from bench.runners_ray import ray_alone
 from npu_upgrade.audit.triples import open_triple
 from npu_upgrade.errors import UpgradeError
 from npu_upgrade.gates.emulation.environment import prepare
@@ -88,7 +89,12 @@ def play(cell: Cell, folder: Path) -> Result:
 
 
 def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
-    return _json(python, ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))], variables)
+    command = ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))]
+    if RAY not in cell.mode:
+        return _json(python, command, variables)
+    with ray_alone() as ray:
+        paths = os.pathsep.join([variables.get("PYTHONPATH", ""), str(ray)])
+        return _json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
 
 
 def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
