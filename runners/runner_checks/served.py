@@ -33,7 +33,7 @@ from runner_checks.sampler_tokens import (
 )
 
 FORCED = "</think><recaption>"
-READY_SECONDS = 240
+READY_SECONDS = 600  # two engines on a busy machine
 PLUGINS = (
     "[vllm.general_plugins]\nrunner_models = runner_checks.models:register\n"
     "runner_hooks = runner_checks.platform:asked_for\n"
