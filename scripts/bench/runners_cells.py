@@ -18,7 +18,7 @@ ASCEND_RELEASES = (
 )
 ASCEND_V2_RELEASES = ASCEND_RELEASES[4:]  # the ones that can choose V2
 NEWEST = ASCEND_RELEASES[-1]
-HALF = {"0.29.0rc1": "float16"}  # its attention refuses a key-value cache of float32
+HALF = ("0.29.0rc1",)  # its attention refuses a key-value cache of float32
 GRAPHS = {"cudagraph_capture_sizes": [1, 2, 4]}
 FULL = GRAPHS | {"cudagraph_mode": "FULL_DECODE_ONLY"}
 
@@ -42,8 +42,14 @@ class Cell:
         """Which evidence it is, and with which labelled hooks."""
         kind = EMULATED if self.project == "vllm-ascend" else CPU
         hooks = f"hook: {' and '.join(self.hooks)}" if self.hooks else None
-        half = HALF.get(self.version) if self.project == "vllm-ascend" else None
-        return ", ".join(filter(None, [kind, half, hooks]))
+        return ", ".join(filter(None, [kind, self.half, hooks]))
+
+    @property
+    def half(self) -> str | None:
+        """A type in place of float32, where vllm-ascend takes nothing wider."""
+        if self.project != "vllm-ascend":
+            return None
+        return "float16" if self.kind == "lora" or self.version in HALF else None
 
     @property
     def hooks(self) -> list[str]:
@@ -79,8 +85,8 @@ class Cell:
         if self.project != "vllm-ascend":
             return plan | {"options": options}
         options |= {"async_scheduling": "async" in self.mode, "max_num_seqs": 4}
-        if self.version in HALF:
-            options["dtype"] = HALF[self.version]
+        if self.half:
+            options["dtype"] = self.half
         if "graph" in self.mode:
             options |= {"enforce_eager": False, "compilation_config": FULL if "full" in self.mode else GRAPHS}
         return plan | {"device": "npu", "options": options}
@@ -128,6 +134,6 @@ CELLS += [
         *(("V1", "full graph async", "talker"), ("V2", "full graph async", "talker")),
         *(("V2", "graph async", "ar"), ("V2", "eager async", "sampler")),
         *(("V1", "eager sync", SERVED), ("V1", "eager async", SERVED)),
-        *(("V1", "eager sync", "drafts"), ("V1", "graph sync", "drafts")),
+        *(("V1", "eager sync", "drafts"), ("V1", "graph sync", "drafts"), ("V1", "eager sync", "lora")),
     )
 ]
