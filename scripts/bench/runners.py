@@ -21,6 +21,8 @@ from npu_upgrade.tables import table
 OFF, ON, COSINE, STEP_MS = 0.99, 0.97, 0.9999, 10.0
 BATCHES, TOKENS = (1, 16), 96
 OURS = ("off", "on")
+KINDS, OTHERS = ("ar", "sampler", "generation"), "others"
+HEAD = ("base", "runner", "mode", *KINDS, OTHERS, "how")
 
 
 def main() -> int:
@@ -104,10 +106,26 @@ def _ratio(decoding: Decoding, batch: int, clock: str, variant: str) -> float:
 
 def _table(chosen: list[cells.Cell], results: list[Result]) -> tuple[list[str], dict[str, str]]:
     pairs = list(zip(chosen, results, strict=True))
-    print(table((*cells.HEAD, "result"), [(*cell.columns, one.state) for cell, one in pairs]), end="\n\n")
+    print(table(HEAD, grid(pairs)), end="\n\n")
     failed = [f"{cell.label}: {one.why}" for cell, one in pairs if one.why]
     passed = sum(one.state.startswith("pass") for one in results)
     return failed, {"cells": str(len(results)), "passed": str(passed)}
+
+
+def grid(pairs: list[tuple[cells.Cell, Result]]) -> list[tuple[str, ...]]:
+    """One row for each engine's base, runner and mode; the kinds of checks side by side."""
+    rows: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for cell, one in pairs:
+        row = rows.setdefault((*cell.base, cell.how), {})
+        said = one.state.replace(" checks", "")
+        if cell.kind in KINDS:
+            row.setdefault(cell.kind, []).append(said)
+        else:
+            row.setdefault(OTHERS, []).append(f"{cell.kind} {said}")
+    columns = (*KINDS, OTHERS)
+    return [
+        (*key[:-1], *("; ".join(row.get(kind, ())) for kind in columns), key[-1]) for key, row in rows.items()
+    ]
 
 
 if __name__ == "__main__":

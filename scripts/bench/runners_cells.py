@@ -7,7 +7,6 @@ from itertools import product
 
 CPU, EMULATED = "CPU", "emulated dry-run"
 RAY = "ray"
-HEAD = ("base", "runner", "mode", "stage", "how")
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
 SERVED = "served"  # over HTTP, a process of its own
 MODELS |= {"ranks": "plain", "lora": "plain", "drafts": "Multimodal", SERVED: "Thinker"}
@@ -59,8 +58,8 @@ class Cell:
         return [*(["v2"] if self.runner == "V2" else []), *(["asynchronous"] if "async" in self.mode else [])]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        return (f"{self.project} {self.version}", self.runner, self.mode, self.kind, self.how)
+    def base(self) -> tuple[str, str, str]:
+        return f"{self.project} {self.version}", self.runner, self.mode
 
     @property
     def label(self) -> str:

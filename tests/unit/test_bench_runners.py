@@ -3,7 +3,7 @@
 import pytest
 
 from bench import runners, runners_table
-from bench.runners_cells import ASCEND_RELEASES, CELLS, CPU_RELEASES, MODELS
+from bench.runners_cells import ASCEND_RELEASES, CELLS, CPU_RELEASES, MODELS, Cell
 from bench.runners_run import BLOCKED, Decoding, Result, Throughput
 
 
@@ -62,6 +62,16 @@ def test_the_table_covers_the_releases_and_says_how():
         for cell in CELLS
         if cell.project == "vllm-ascend"
     )
+
+
+def test_kinds_of_checks_stand_side_by_side():
+    cells = [Cell("vllm", "1.0", "V1", "sync", kind) for kind in ("ar", "generation", "lora", "talker")]
+    cells.append(Cell("vllm", "1.0", "V1", "async", "ar"))
+    results = [Result(f"pass {count} checks") for count in (7, 2, 1, 1, 6)]
+    assert runners.grid(list(zip(cells, results, strict=True))) == [
+        ("vllm 1.0", "V1", "sync", "pass 7", "", "pass 2", "lora pass 1; talker pass 1", "CPU"),
+        ("vllm 1.0", "V1", "async", "pass 6", "", "", "", "CPU, hook: asynchronous"),
+    ]
 
 
 def test_rows_that_ran_before_with_the_same_sources_are_kept(tmp_path, monkeypatch):
