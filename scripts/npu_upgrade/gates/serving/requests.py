@@ -165,7 +165,7 @@ class Client:
                 if answer.status_code != 200:
                     answer.read()
                     return answer.status_code, _content(answer), ""
-                for piece in answer.iter_raw():  # read later: many streams share this process
+                for piece in answer.iter_bytes():  # read later: many streams share this process
                     pieces.append((time.monotonic(), piece))
                     if time.monotonic() > deadline:
                         return 0, None, f"no end after {seconds:.0f} s"
