@@ -48,7 +48,8 @@ class Cell:
         """A type in place of float32, where vllm-ascend takes nothing wider."""
         if self.project != "vllm-ascend":
             return None
-        return "float16" if self.kind == "lora" or self.version in HALF else None
+        attends = self.kind != "generation"
+        return "float16" if self.kind == "lora" or (self.version in HALF and attends) else None
 
     @property
     def hooks(self) -> list[str]:
