@@ -3,7 +3,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
-in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.envs $(1)) &&
+in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
 .PHONY: help demo test test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list

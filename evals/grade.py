@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
 
-from npu_upgrade.envs.tools import ensure_tools  # noqa: E402
+from npu_upgrade.environments.tools import ensure_tools  # noqa: E402
 
 FILE = HERE / "evals.json"
 

@@ -27,9 +27,9 @@ COMMANDS = [
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
-    from npu_upgrade.envs.tools import ensure_tools
+    from npu_upgrade.environments.tools import ensure_tools
 
     ensure_tools()
-    from npu_upgrade.cli import main
+    from npu_upgrade.cli.main import main
 
     sys.exit(main("adapt.py", __doc__, COMMANDS))

@@ -11,17 +11,17 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
 
-from npu_upgrade.envs.tools import ensure_tools  # noqa: E402
+from npu_upgrade.environments.tools import ensure_tools  # noqa: E402
 
 ensure_tools()
 
 import argparse  # noqa: E402
 
-from npu_upgrade.catalogue.skill import reference_to_refresh  # noqa: E402
-from npu_upgrade.errors import UpgradeError, report  # noqa: E402
-from npu_upgrade.files import write_atomic  # noqa: E402
-from npu_upgrade.hooks import reference  # noqa: E402
-from npu_upgrade.hooks.catalogue import ASCEND, VLLM  # noqa: E402
+from npu_upgrade.audit.runner_hooks import reference  # noqa: E402
+from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, VLLM  # noqa: E402
+from npu_upgrade.ground.errors import UpgradeError, report  # noqa: E402
+from npu_upgrade.ground.files import write_atomic  # noqa: E402
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh  # noqa: E402
 
 
 def main() -> int:

@@ -37,7 +37,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @functools.cache
 def _index_answers() -> bool:
-    from npu_upgrade.pipconfig import indexes
+    from npu_upgrade.ground.pipconfig import indexes
 
     try:
         with urllib.request.urlopen(f"{indexes()[0].url}/pip/", timeout=10):

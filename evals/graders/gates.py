@@ -6,12 +6,12 @@ from typing import Any
 
 from graders.score import Score
 from graders.workspace import Workspace
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import Job, open_job
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.files import sha256
+from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.job.job import Job, open_job
 
 NEEDED = ("plan", "audit")
 MAY_BE_MISSING = ("emulate",)

@@ -14,12 +14,12 @@ from typing import Any
 from bench.replay_score import FEWEST, keys, total, union
 from graders.score import Score
 from graders.workspace import Workspace
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.history import upstream_unit
+from npu_upgrade.lineage.layout import RUNNERS, find_upstream
+from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.history import upstream_unit
-from npu_upgrade.upgrade.layout import RUNNERS, find_upstream
-from npu_upgrade.upgrade.marker_places import is_fence
 
 _IMPORTS = ("import ", "from ")  # one statement of several names: another set is another statement
 UNASKED = 20

@@ -21,15 +21,15 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.errors import UpgradeError, report
+from npu_upgrade.checkpoint import oracle
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.derive import FACTS, as_text, derive
+from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
-from npu_upgrade.model import oracle
-from npu_upgrade.model.analysis import analyse
-from npu_upgrade.model.derive import FACTS, as_text, derive
-from npu_upgrade.model.serving import Sources
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import UpgradeError, report
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 from npu_upgrade.sources import open_source
-from npu_upgrade.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ROOT / "tests" / "fixtures" / "model_configs"
@@ -107,7 +107,7 @@ def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
         f"{judged} families judged, at least {LEAST} wanted": judged >= LEAST,
         f"{slowest:.2f} s for a family, less than {SECONDS:.0f} s wanted": slowest < SECONDS,
         "torch was imported": "torch" not in sys.modules,
-        f"{FACTS.name} is stale: python -m npu_upgrade.model.derive": FACTS.read_text("utf-8")
+        f"{FACTS.name} is stale: python -m npu_upgrade.checkpoint.derive": FACTS.read_text("utf-8")
         == as_text(derive()),
     }
     missed += [what for what, holds in checks.items() if not holds]

@@ -17,7 +17,7 @@ from bench.audit_timing import Timing, time_audit
 from bench.incidents import COUNTED, Case, load_cases
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 GOALS = {"recall": 0.9, "gaps": 8, "precision": 0.8}
 BELOW = {"cold_s": 10.0, "warm_s": 3.0, "memory_mib": 1024.0}

@@ -11,7 +11,7 @@ from bench.incidents import COUNTED, Case, Trees
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import World
-from npu_upgrade.progress import say
+from npu_upgrade.ground.progress import say
 
 _BATCH = 8  # cases of one process: fewer read the same triple more often, more leave cores idle
 

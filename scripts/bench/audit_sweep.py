@@ -15,14 +15,14 @@ from bench.audit_runs import Bench, forked
 from bench.edit_places import Text, ordered
 from bench.edits import Edit, edited
 from bench.incidents import Case, Expect
-from npu_upgrade.errors import BadInput
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.definitions import functions
-from npu_upgrade.pycode.names import imports_in
-from npu_upgrade.pycode.signatures import Function
+from npu_upgrade.code.definitions import functions
+from npu_upgrade.code.names import imports_in
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.lineage.layout import RUNNERS, Runner
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.layout import RUNNERS, Runner
 
 Mutation = tuple[str, Edit]
 # Which checks may notice a kind of mutation.

@@ -15,7 +15,7 @@ from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play
 from npu_upgrade.gates.emulation.reference import models_folder
-from npu_upgrade.progress import say
+from npu_upgrade.ground.progress import say
 
 _UNEDITED, _SHADOW = "unedited", "shadow"
 

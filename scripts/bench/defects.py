@@ -15,9 +15,9 @@ import yaml
 
 from bench.edits import Edit
 from bench.incidents import FOLDER, Trees
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS
+from npu_upgrade.ground.errors import BadInput
 
 DEFECTS = FOLDER / "emulated"
 _PACKAGES = {"omni": "vllm_omni", "ascend": "vllm_ascend", "vllm": "vllm"}

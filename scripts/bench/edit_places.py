@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NoReturn, TypeVar
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Scope = ast.Module | Definition

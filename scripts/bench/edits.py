@@ -17,8 +17,8 @@ from bench.edit_calls import CALL_EDITS
 from bench.edit_definitions import DEFINITION_EDITS
 from bench.edit_places import Text
 from bench.edit_statements import STATEMENT_EDITS
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EDITS = CALL_EDITS | STATEMENT_EDITS | DEFINITION_EDITS

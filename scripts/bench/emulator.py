@@ -18,8 +18,8 @@ from bench.emulator_known import Known, load_known
 from bench.emulator_matrix import ALONE, MATCHED, Row, play_pair
 from bench.emulator_upgrades import Reproduced, load_upgrades, run_upgrades
 from npu_upgrade.gates.emulation.machine import check_machine
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 
 IMPORT_S, TIER_S, MEMORY_MIB = 20.0, 90.0, 8 * 1024
 WHOLE = ("0.24.0", "0.30.0")  # these have to pass in all tiers of the stages below

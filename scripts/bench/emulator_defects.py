@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.defect_runs import Row, run_defects
 from bench.defects import Defect, chosen, load_defects
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 FEWEST, RECALL = 30, 0.9
 _WIDEST = 110

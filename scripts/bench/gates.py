@@ -21,11 +21,11 @@ from bench.gates_cost import MOST, Cost, measure
 from bench.gates_judge import faults
 from bench.gates_observers import NAMES
 from bench.gates_run import Outcome, play
-from npu_upgrade.errors import UpgradeError, report
-from npu_upgrade.files import write_json
 from npu_upgrade.gates.vllm_cpu import DEFAULT
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
+from npu_upgrade.ground.errors import UpgradeError, report
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 
 _COST = "overhead"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.gates_bare import bare, free_port
 from bench.gates_cases import Case
 from bench.gates_run import play
-from npu_upgrade.errors import Blocked
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 
 MOST, QUIET, _REPEAT = 1.10, 5.0, 3
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.audit.triples import open_triple
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.environment import prepare
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources.tree import open_source
 
 OMNI, ASCEND = "pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1"

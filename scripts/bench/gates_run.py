@@ -28,7 +28,7 @@ from bench.gates_omni import Stages, stages
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
-from npu_upgrade.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 _UPGRADE = Path(__file__).resolve().parents[1] / "upgrade.py"
 _MARK = "BENCH_GATES_CASE"

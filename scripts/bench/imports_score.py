@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.tally import Tally
-from npu_upgrade.pycode.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
+from npu_upgrade.code.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
+from npu_upgrade.lineage.import_sources import UpstreamFile
+from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.import_sources import UpstreamFile
-from npu_upgrade.upgrade.imports import ImportPlan, derive_imports
 
 
 @dataclass

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from bench.own_cache import own_cache
+from npu_upgrade.ground.tables import table
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.tables import table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
 OMNI = ("0.16.0", "0.20.0", "0.24.0", "0.28.0")

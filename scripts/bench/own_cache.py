@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
-from npu_upgrade.paths import APP, cache_root
+from npu_upgrade.ground.paths import APP, cache_root
 
 _SHARED = ("archives", "index", "envs")
 

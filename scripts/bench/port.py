@@ -19,12 +19,12 @@ from packaging.version import Version
 from bench.port_score import Lines, PortScore, human_lines, open_lines, release, taken
 from bench.replay import SYNCS
 from npu_upgrade.commands import port_inputs
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import survey
-from npu_upgrade.progress import say
 from npu_upgrade.sources.index import releases_of
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.lineage import infer_base
 
 PRECISION, RECALL = 0.80, 0.50
 HELD_OUT = ("0.20.0:0.22.0", "0.22.0:0.24.0", "0.28.0:0.30.0", "0.30.0:0.32.0rc1", "0.18.0rc1:0.20.0rc1")

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from bench.tally import Tally
+from npu_upgrade.code.module import Module, parse_module
+from npu_upgrade.lineage.layout import RUNNERS, Runner, find_upstream
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import TEXT, Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, keys_of, read_gpu_side, statements, upstream_names, vllm_base
 from npu_upgrade.port.standing import lacking, lingering, own_keys
-from npu_upgrade.pycode.module import Module, parse_module
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.layout import RUNNERS, Runner, find_upstream
+from npu_upgrade.threeway.align import weight
 
 Lines = Counter[tuple[str, str, str]]
 """Statements by kind of runner, unit and ``+`` or ``-`` with the text."""

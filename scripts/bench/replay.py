@@ -15,18 +15,18 @@ from dataclasses import dataclass
 
 from bench.imports_score import ImportScore, score_imports
 from bench.replay_score import FEWEST, Score, Texts, score_method
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.history import Version
+from npu_upgrade.lineage.import_sources import UpstreamFile
+from npu_upgrade.lineage.inference import Lineage, infer
+from npu_upgrade.lineage.layout import RUNNERS, find_upstream
+from npu_upgrade.merge.runners import MergedRunners, MethodOutcome, merge_runners
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.conflict_text import answers
-from npu_upgrade.upgrade.history import Version
-from npu_upgrade.upgrade.import_sources import UpstreamFile
-from npu_upgrade.upgrade.layout import RUNNERS, find_upstream
-from npu_upgrade.upgrade.lineage import Lineage, infer
-from npu_upgrade.upgrade.merge_runners import MergedRunners, MethodOutcome, merge_runners
+from npu_upgrade.threeway.conflict_text import answers
 
 SYNCS = ("0.14.0:0.16.0", "0.16.0:0.18.0", "0.18.0:0.20.0", "0.24.0:0.26.0", "0.26.0:0.28.0")
 LABELS = ("ours", "base", "theirs")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.tally import Tally
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.pieces import Flag, MergedMethod
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.pieces import Flag, MergedMethod
 
 FEWEST = 20
 """Below so many attributable statements a ratio says nothing."""

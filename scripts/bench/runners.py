@@ -15,8 +15,8 @@ from pathlib import Path
 from bench import runners_cells as cells
 from bench.runners_run import CHECKPOINT_LARGE, Decoding, Result, Throughput, make_checkpoints, measure
 from bench.runners_table import play_all
-from npu_upgrade.errors import UpgradeError, report
-from npu_upgrade.tables import table
+from npu_upgrade.ground.errors import UpgradeError, report
+from npu_upgrade.ground.tables import table
 
 OFF, ON, COSINE, STEP_MS = 0.99, 0.97, 0.9999, 10.0
 BATCHES, TOKENS = (1, 16), 96

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from npu_upgrade.envs.store import EnvSpec, ensure
+from npu_upgrade.environments.store import EnvSpec, ensure
 
 RAY = EnvSpec("ray", ("ray==2.60.0",), size_mb=300)
 

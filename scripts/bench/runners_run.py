@@ -13,9 +13,9 @@ from typing import Any
 from bench.runners_cells import MODELS, RAY, SERVED, Cell
 from bench.runners_ray import ray_alone
 from npu_upgrade.audit.triples import open_triple
-from npu_upgrade.errors import UpgradeError
 from npu_upgrade.gates.emulation.environment import prepare
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
+from npu_upgrade.ground.errors import UpgradeError
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / name) for name in ("runners", "emulator")]

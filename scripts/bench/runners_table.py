@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.runners_cells import Cell
 from bench.runners_run import ROOT, Result, play
-from npu_upgrade.files import sha256, write_json
 from npu_upgrade.gates.emulation.catalogue import digest
-from npu_upgrade.progress import say
+from npu_upgrade.ground.files import sha256, write_json
+from npu_upgrade.ground.progress import say
 
 JUDGING = ("runners", "emulator")
 

@@ -25,13 +25,13 @@ from typing import Any
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
 from bench.walk_report import Transition, Walk, report, short_of_goals, summary
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import open_job
-from npu_upgrade.deliver.plan_file import load_plan
-from npu_upgrade.paths import cache_root
+from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.job.job import open_job
+from npu_upgrade.job.plan_file import load_plan
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.upgrade.layout import RUNNERS
 
 SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
 MOST_STEPS = 120

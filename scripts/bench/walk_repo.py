@@ -10,8 +10,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from npu_upgrade.gates.emulation.entry_points import entry_points
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.layout import RUNNERS
 
 IDENTITY = {"name": "A Maintainer", "mail": "maintainer@example.com"}
 

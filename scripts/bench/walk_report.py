@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 WARM_S, COLD_S = 60.0, 300.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.machine import check_machine
+from npu_upgrade.ground.errors import Blocked
 
 
 @pytest.fixture(autouse=True)

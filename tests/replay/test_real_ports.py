@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from npu_upgrade import cli
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.names import undefined_names
+from npu_upgrade.cli import main as cli
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources import open_source
-from npu_upgrade.upgrade.layout import RUNNERS
 
 pytestmark = pytest.mark.network
 

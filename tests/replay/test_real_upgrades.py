@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bench.replay import replay
-from npu_upgrade import cli
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.names import undefined_names
-from npu_upgrade.pycode.statements import split_statements
+from npu_upgrade.cli import main as cli
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources import open_source
-from npu_upgrade.upgrade.conflict_text import answers
-from npu_upgrade.upgrade.layout import RUNNERS
+from npu_upgrade.threeway.conflict_text import answers
 
 pytestmark = pytest.mark.network
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from npu_upgrade.hooks import reference
-from npu_upgrade.hooks.catalogue import HOOKS, V1, V2, VLLM, Hook
-from npu_upgrade.hooks.inspect import Sources
+from npu_upgrade.audit.runner_hooks import reference
+from npu_upgrade.audit.runner_hooks.catalogue import HOOKS, V1, V2, VLLM, Hook
+from npu_upgrade.audit.runner_hooks.inspect import Sources
 
 RUNNER = """
 class Runner:

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.envs.heavy import find_uv, uv_variables
+from npu_upgrade.checkpoint.safetensors import BITS
+from npu_upgrade.environments.heavy import find_uv, uv_variables
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.vllm_cpu import cpu_python
-from npu_upgrade.model.safetensors import BITS
 
 ADAPT = Path(__file__).resolve().parents[2] / "scripts/adapt.py"
 ARCHITECTURE, MODEL_TYPE, PACKAGE = "TidalForCausalLM", "tidal", "tidal_plugin"

@@ -11,8 +11,8 @@ import artifacts_kit
 import pytest
 from deliver_support import git, write
 
-from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.subject import Subject
 
 MODEL_FILE = "vllm/model_executor/models/tiny.py"
 REGISTRY = "vllm/model_executor/models/registry.py"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from npu_upgrade import cli
-from npu_upgrade.deliver.subject import Subject
+from npu_upgrade.cli import main as cli
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store, workspace_store
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.verdict import Verdict
 
 HF_ID = "Qwen/Qwen3-8B"
 NAME = "Qwen3-8B"

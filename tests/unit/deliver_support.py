@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from npu_upgrade import cli
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import Job, start_job
-from npu_upgrade.deliver.plan_file import load_plan
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.cli import main as cli
+from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import Job, start_job
+from npu_upgrade.job.plan_file import load_plan
 
 RUNNER = "vllm_omni/npu/runner.py"
 WORKER = "vllm_omni/npu/worker.py"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.verdict import Verdict
 
 STARTED = "2026-11-03T08:14:02Z"
 SUBJECT = Subject({"vllm_omni": "a" * 64})

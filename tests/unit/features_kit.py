@@ -11,7 +11,7 @@ from typing import Any
 from npu_upgrade.gates.features.checkpoint import Checkpoint, read
 from npu_upgrade.gates.features.package import Package, given
 from npu_upgrade.gates.features.started import Start, Started
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 VLLM = {
     "vllm/engine/arg_utils.py": """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sources_kit import Server, sha, wheel
 
-from npu_upgrade.upgrade.layout import RUNNERS, Upstream
+from npu_upgrade.lineage.layout import RUNNERS, Upstream
 
 UPSTREAM = Upstream("vllm_ascend/worker/model_runner_v1.py", "NPUModelRunner")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from lineage_kit import UPSTREAM, commit_at, git_at
 
-from npu_upgrade import cli
-from npu_upgrade.upgrade.layout import RUNNERS
+from npu_upgrade.cli import main as cli
+from npu_upgrade.lineage.layout import RUNNERS
 
 COMMANDS = ["discover", "lineage", "merge", "plan", "port", "audit", "deliver", "status", "next"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from lineage_kit import commit_at
 from merge_kit import upgrade
 
-from npu_upgrade.upgrade.layout import GPU_WORKER, NPU_WORKER
+from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER
 
 VLLM_OLD = """class GPUModelRunner:
     def load(self, path):

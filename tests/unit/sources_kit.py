@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade import pipconfig
+from npu_upgrade.ground import pipconfig
 from npu_upgrade.sources import fetch
 
 SOURCES = {

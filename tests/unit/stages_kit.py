@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver.subject import Subject
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.verdict import Verdict
 
 MODEL = "/models/Tiny"
 SOME_CODE = Subject({"vllm": "a" * 64})

@@ -12,7 +12,7 @@ from adapt_kit import MODEL_FILE, OPS, PATCH_FILE, REGISTRY, World, deliver, mak
 from artifacts_kit import HF_ID, NAME
 from deliver_support import add_hook, git, snapshot, write
 
-from npu_upgrade.guide.adaptation import Stage, adaptation, stages
+from npu_upgrade.job.adaptation import Stage, adaptation, stages
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
 DOCUMENTS = [

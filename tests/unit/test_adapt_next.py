@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
-from npu_upgrade import cli, invocation
+from npu_upgrade.cli import main as cli
 from npu_upgrade.commands.adapt.next import ROUNDS
 from npu_upgrade.commands.gate_next import after as after_gate
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.guide.onward import following, overview
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.onward import following, overview
 
 
 @pytest.fixture

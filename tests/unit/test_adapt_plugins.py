@@ -9,13 +9,13 @@ from pathlib import Path
 import artifacts_kit
 import pytest
 
-from npu_upgrade.artifacts.runs import Run, runs_of
-from npu_upgrade.deliver.adapted.plugins import check_plugins
-from npu_upgrade.errors import BadInput
+from npu_upgrade.checkpoint.plugins import installed_plugins
+from npu_upgrade.delivery.adapted.plugins import check_plugins
 from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.runs import Run, runs_of
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.installed import probe
-from npu_upgrade.model.plugins import installed_plugins
+from npu_upgrade.ground.errors import BadInput
 
 REGISTERS = 'def register():\n    ModelRegistry.register_model("TideForCausalLM", "tide.model:Tide")\n'
 

@@ -10,9 +10,9 @@ import pytest
 from page_kit import HOSTILE, Page
 from stages_kit import MODEL, SOME_CODE, planned, ran, served, state
 
-from npu_upgrade import cli
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.cli import main as cli
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.verdict import Verdict
 
 ANALYSIS = {
     "model": MODEL,

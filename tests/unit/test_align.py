@@ -8,8 +8,8 @@ import textwrap
 from code_gen import versions
 from hypothesis import given, settings
 
-from npu_upgrade.pycode.statements import split_statements
-from npu_upgrade.upgrade.align import align, align_similar, fine_changes, resembles, weight
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.threeway.align import align, align_similar, fine_changes, resembles, weight
 
 
 def lines(text: str):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.pycode.statements import split_statements
-from npu_upgrade.upgrade.answers import Answers, apply_answers
-from npu_upgrade.upgrade.conflict_identity import conflict_key, depth_of, statements_of
-from npu_upgrade.upgrade.merge_method import merge_method
-from npu_upgrade.upgrade.pieces import Conflict, MergedMethod, resolved
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.merge.answers import Answers, apply_answers
+from npu_upgrade.merge.conflict_identity import conflict_key, depth_of, statements_of
+from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import Conflict, MergedMethod, resolved
 
 BASE = "        size = count(batch)"
 OURS = "        size = count(batch, stage=1)"

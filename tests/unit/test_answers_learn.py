@@ -12,11 +12,11 @@ from code_gen import three_versions
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode.statements import split_statements
-from npu_upgrade.upgrade.answer_regions import MarkedConflict, scan
-from npu_upgrade.upgrade.answers import Answers, apply_answers, learn
-from npu_upgrade.upgrade.merge_method import merge_method
-from npu_upgrade.upgrade.pieces import MergedMethod
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.merge.answer_regions import MarkedConflict, scan
+from npu_upgrade.merge.answers import Answers, apply_answers, learn
+from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import MergedMethod
 
 LABELS = ("ours (omni)", "base 1.0", "theirs 2.0")
 WHERE = {"path": "runner.py", "job": "j1"}

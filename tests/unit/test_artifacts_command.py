@@ -11,7 +11,7 @@ import yaml
 from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, mkdocs_tree, run
 from deliver_support import git
 
-from npu_upgrade.artifacts.gaps import gate_command
+from npu_upgrade.checkpoint.gaps import gate_command
 from npu_upgrade.evidence.store import workspace_store
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
@@ -213,7 +213,7 @@ def test_a_cpu_is_never_called_an_npu(tree: Path, workspace: Path, call) -> None
 
 
 def test_only_runs_of_the_newest_code_count(workspace: Path, call) -> None:
-    from npu_upgrade.deliver.subject import Subject
+    from npu_upgrade.evidence.subject import Subject
 
     add_all(workspace)
     add(workspace, code=Subject({"vllm": "d" * 64, "vllm_ascend": "b" * 64}))

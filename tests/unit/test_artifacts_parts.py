@@ -15,7 +15,7 @@ from npu_upgrade.artifacts.analysis_view import AnalysisView
 from npu_upgrade.artifacts.keep import merged
 from npu_upgrade.artifacts.page_text import cell, code, quoted, shell_lines, tidy, without_macros
 from npu_upgrade.artifacts.registration import in_index, in_nav, in_titles, in_toctree, nav_pages
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 NAMES = st.text(string.ascii_letters + string.digits + "._+-", min_size=1, max_size=20).filter(
     lambda text: text[0].isalnum()

@@ -18,8 +18,8 @@ import artifacts_kit
 import ascend_trees
 import pytest
 
-from npu_upgrade.envs.specs import read_spec
-from npu_upgrade.envs.store import ensure
+from npu_upgrade.environments.specs import read_spec
+from npu_upgrade.environments.store import ensure
 
 pytestmark = pytest.mark.network
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode.signatures import Function, misfit
+from npu_upgrade.code.signatures import Function, misfit
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
 

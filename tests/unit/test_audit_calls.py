@@ -10,8 +10,8 @@ import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.constructors import constructor, record_fields
-from npu_upgrade.pycode.signatures import signature
 
 CAP = "vllm/captions.py"
 CAPTIONS = """

@@ -9,7 +9,7 @@ import pytest
 from npu_upgrade.audit.finding import Finding, Side, from_json
 from npu_upgrade.audit.judge import LAG, NEW, NOTE, WAIVED, judge
 from npu_upgrade.audit.waivers import NO_WAIVERS, read_waivers
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 HERE = Side("vllm-omni", "vllm_omni/worker.py", 7, "def run(self)")
 FOUND = Finding(

@@ -6,8 +6,8 @@ import ast
 
 from bench.audit_sweep import CHECKS, mutations
 from bench.edits import edited
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.layout import RUNNERS
 
 NPU = """
 from vllm.harbour import Crane

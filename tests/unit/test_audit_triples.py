@@ -11,7 +11,7 @@ from sources_kit import clean_machine, html, link, sdist, server
 from npu_upgrade.audit.matching import ascend_of, release_before, vllm_of
 from npu_upgrade.audit.triples import named_triple, old_triple, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import open_source
 
 __all__ = ["clean_machine", "server"]

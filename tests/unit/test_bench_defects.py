@@ -6,9 +6,9 @@ from bench.defect_lines import reached
 from bench.defect_runs import Row, plan
 from bench.defects import chosen, read_defect, write_shadow
 from bench.emulator_defects import as_text, figures_of, short_of_goals
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
+from npu_upgrade.ground.errors import BadInput
 
 DATA = {
     "id": "one",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.walk import TRANSITIONS
 from bench.walk_answers import region
 from bench.walk_report import Walk, short_of_goals, summary
-from npu_upgrade.guide.conflicts import conflicts_in, without
+from npu_upgrade.job.conflicts import conflicts_in, without
 
 BEFORE = ["        a = self.first()", "        b = self.second(a)"]
 AFTER = ["        y = self.last(b)", "        return y"]

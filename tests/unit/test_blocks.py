@@ -7,10 +7,10 @@ import textwrap
 from code_gen import versions
 from hypothesis import given, settings
 
-from npu_upgrade.pycode.statements import Comment, Statement, split_statements
-from npu_upgrade.upgrade.blocks import Span, block_starts, enclosing_block, split_at_blocks
-from npu_upgrade.upgrade.comments import lost_inline, merge_comments, own_comments
-from npu_upgrade.upgrade.shifts import agreed_depth, inherited_shifts, parents
+from npu_upgrade.code.statements import Comment, Statement, split_statements
+from npu_upgrade.threeway.blocks import Span, block_starts, enclosing_block, split_at_blocks
+from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments
+from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
 
 
 def lines(text: str) -> list[Statement]:

@@ -12,10 +12,10 @@ import pytest
 from lineage_kit import git_at, write_tree
 from merge_kit import OURS, World, make_world, runner_files
 
-from npu_upgrade import cli
-from npu_upgrade.catalogue import skill
+from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import blocks as command
-from npu_upgrade.deliver.job import start_job
+from npu_upgrade.job.job import start_job
+from npu_upgrade.lineage.catalogue import skill
 
 GPU = "vllm_omni/worker/gpu_model_runner.py"
 GPU_TEXT = """from vllm.v1.worker.gpu_model_runner import GPUModelRunner

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from lineage_kit import write_tree
 
-from npu_upgrade.catalogue.counterparts import counterparts
-from npu_upgrade.catalogue.dialects import counted, dialect
-from npu_upgrade.catalogue.needs import needs, omni_names
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.lineage.catalogue.counterparts import counterparts
+from npu_upgrade.lineage.catalogue.dialects import counted, dialect
+from npu_upgrade.lineage.catalogue.needs import needs, omni_names
 from npu_upgrade.program.program import Program
-from npu_upgrade.pycode.module import parse_module
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 WORKER = "vllm_omni/worker"

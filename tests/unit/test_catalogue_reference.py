@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from npu_upgrade.catalogue.block import Block, Catalogue, Listing, Method
-from npu_upgrade.catalogue.compare import changed
-from npu_upgrade.catalogue.purposes import with_purposes
-from npu_upgrade.catalogue.reference import EARLIER, render, rows, specs_in
-from npu_upgrade.catalogue.syntax import made_of, starts_with
+from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.compare import changed
+from npu_upgrade.lineage.catalogue.purposes import with_purposes
+from npu_upgrade.lineage.catalogue.reference import EARLIER, render, rows, specs_in
+from npu_upgrade.lineage.catalogue.syntax import made_of, starts_with
 
 
 def block(id: str, **changes: object) -> Block:

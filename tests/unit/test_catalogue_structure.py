@@ -7,9 +7,9 @@ from pathlib import Path
 
 from audit_kit import make_world
 
-from npu_upgrade.catalogue.ancestry import Ancestry, drawn, runner_ancestries
-from npu_upgrade.catalogue.block import Block, Catalogue, Listing, Method
-from npu_upgrade.catalogue.structure import render
+from npu_upgrade.lineage.catalogue.ancestry import Ancestry, drawn, runner_ancestries
+from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.structure import render
 
 FILES = {
     "vllm/v1/worker/gpu_model_runner.py": "class GPUModelRunner:\n    pass\n",

@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from npu_upgrade import cli
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.cli import main as cli
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.verdict import Result, Verdict
 
-SCRIPTS = Path(cli.__file__).parents[1]
+SCRIPTS = Path(cli.__file__).parents[2]
 
 
 @pytest.fixture
@@ -192,8 +192,9 @@ def test_examples_and_the_next_command_name_the_program(command, capsys, monkeyp
 PROGRAM = """
     import sys
     from types import ModuleType
-    from npu_upgrade import cli, progress
-    from npu_upgrade.verdict import Result, Verdict
+    from npu_upgrade.cli import main as cli
+    from npu_upgrade.ground import progress
+    from npu_upgrade.ground.verdict import Result, Verdict
     module = ModuleType("npu_upgrade.commands.tiny", "Tiny.")
     module.HELP = module.EXAMPLES = "tiny"
     module.add_arguments = lambda parser: None

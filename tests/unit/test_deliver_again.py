@@ -18,7 +18,7 @@ from deliver_support import (
     write,
 )
 
-from npu_upgrade.deliver.job import open_job
+from npu_upgrade.job.job import open_job
 
 
 @pytest.fixture

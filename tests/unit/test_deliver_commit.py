@@ -27,12 +27,12 @@ from deliver_support import (
     write,
 )
 
-from npu_upgrade import cli
-from npu_upgrade.deliver.advice import next_action
-from npu_upgrade.deliver.delivery import carry_out, prepare
-from npu_upgrade.deliver.job import open_job
-from npu_upgrade.errors import Blocked
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.cli import main as cli
+from npu_upgrade.delivery.delivery import carry_out, prepare
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.advice import next_action
+from npu_upgrade.job.job import open_job
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     code = (
         f"from npu_upgrade import cli; import sys; sys.argv = {argv}; cli.main('upgrade.py', '', ['deliver'])"
     )
-    scripts = Path(cli.__file__).parents[1]
+    scripts = Path(cli.__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(scripts)})
     deadline = time.monotonic() + 30
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:

@@ -21,8 +21,8 @@ from deliver_support import (
     write,
 )
 
-from npu_upgrade.deliver.job import open_job, start_job
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import open_job, start_job
 
 
 @pytest.fixture

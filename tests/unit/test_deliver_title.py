@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.deliver.title import check_title, rule_for
-from npu_upgrade.errors import BadInput
+from npu_upgrade.delivery.title import check_title, rule_for
+from npu_upgrade.ground.errors import BadInput
 
 
 @pytest.mark.parametrize("package", ["vllm_omni", "vllm_ascend", "something_else"])

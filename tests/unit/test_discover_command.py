@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 from discover_world import Server, clone_with_tags, use_as_index
 
-from npu_upgrade import cli
-from npu_upgrade.errors import Blocked
+from npu_upgrade.cli import main as cli
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources.tree import SourceTree
 
 BASE = SimpleNamespace(
@@ -53,7 +53,7 @@ def infer_base(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return state["base"]
 
     lineage = SimpleNamespace(infer_base=search)
-    monkeypatch.setitem(sys.modules, "npu_upgrade.upgrade.lineage", lineage)
+    monkeypatch.setitem(sys.modules, "npu_upgrade.lineage.inference", lineage)
     return state
 
 

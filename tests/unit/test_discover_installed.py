@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.installed import cann_toolkit, installed
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from discover_world import Server, clone_with_tags, use_as_index
 
-from npu_upgrade.errors import Blocked
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources import releases
 from npu_upgrade.sources.published import (
     PassedOver,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from npu_upgrade.pycode.statements import Statement, split_statements
-from npu_upgrade.upgrade.duplicates import drop_duplicates
-from npu_upgrade.upgrade.pieces import Conflict
+from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.threeway.duplicates import drop_duplicates
+from npu_upgrade.threeway.pieces import Conflict
 
 
 def lines(text: str) -> list[Statement]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.edits import EDITS, apply
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 SOURCE = '''"""A worker."""
 

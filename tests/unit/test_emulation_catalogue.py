@@ -2,8 +2,8 @@
 
 import pytest
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
+from npu_upgrade.ground.errors import BadInput
 
 
 def test_names_are_unique_and_tiers_known():

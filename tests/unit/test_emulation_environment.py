@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.envs import store
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.environments import store
 from npu_upgrade.gates.emulation import machine, native, packages, requirements
 from npu_upgrade.gates.emulation.entry_points import entry_points
 from npu_upgrade.gates.emulation.environment import Environment
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree, open_source
 

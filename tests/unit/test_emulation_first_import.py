@@ -2,8 +2,8 @@
 
 import pytest
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation import first_import
+from npu_upgrade.ground.errors import Blocked
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
 from npu_upgrade.gates.emulation.outcome import Outcome, judged, read_outcome
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 ERROR = {"type": "TypeError", "text": "step() got an unexpected keyword 'x'", "where": "runner.py:7 in step"}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade import cli
-from npu_upgrade.envs import heavy, locks, store, venvs
-from npu_upgrade.errors import Blocked
-from npu_upgrade.paths import cache_root
+from npu_upgrade.cli import main as cli
+from npu_upgrade.environments import heavy, locks, store, venvs
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.paths import cache_root
 
 DAY = 24 * 3600.0
 HEAVY = store.EnvSpec(
@@ -92,7 +92,7 @@ def test_prune_all_takes_the_package_cache(kept: dict[str, Path], capsys: pytest
 
 
 def test_prune_keeps_what_is_in_use(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.envs import locks\n"
+    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.environments import locks\n"
     code += "locks.use(Path(sys.argv[1]))\nprint(flush=True)\nsys.stdin.read()"
     scripts = str(Path(store.__file__).parents[2])
     user = subprocess.Popen(

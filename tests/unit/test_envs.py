@@ -20,16 +20,16 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.envs import pip_wheel, specs, store, tools, venvs
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.environments import pip_wheel, specs, store, tools, venvs
+from npu_upgrade.ground.errors import BadInput, Blocked
 
 SCRIPTS = Path(store.__file__).parents[2]
 READ_BY_OLD_PYTHONS = [
     "upgrade.py",
     "npu_upgrade/__init__.py",
-    "npu_upgrade/envs/__init__.py",
-    "npu_upgrade/envs/__main__.py",
-    "npu_upgrade/envs/tools.py",
+    "npu_upgrade/environments/__init__.py",
+    "npu_upgrade/environments/__main__.py",
+    "npu_upgrade/environments/tools.py",
 ]
 PYPROJECT = """
 [project]
@@ -39,7 +39,7 @@ test = []
 """
 USE = """
 import sys
-from npu_upgrade.envs.tools import ensure_tools
+from npu_upgrade.environments.tools import ensure_tools
 ensure_tools()
 import os, tiny
 left = [name for name in os.environ if "NPU" in name]
@@ -150,7 +150,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def ask(spec: store.EnvSpec) -> subprocess.Popen[str]:
     """Another process that asks for the environment and prints its interpreter."""
-    code = f"from npu_upgrade.envs.store import EnvSpec, ensure\nprint(ensure(EnvSpec{tuple(spec)!r}))"
+    code = (
+        f"from npu_upgrade.environments.store import EnvSpec, ensure\nprint(ensure(EnvSpec{tuple(spec)!r}))"
+    )
     env = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=pipe, stderr=pipe, text=True)
@@ -374,7 +376,7 @@ def test_skill_without_pyproject(skill: Path, bare_python: str) -> None:
 
 
 def test_interpreter_of_an_environment_by_name(index: Index, skill: Path, bare_python: str) -> None:
-    command = [bare_python, "-m", "npu_upgrade.envs"]
+    command = [bare_python, "-m", "npu_upgrade.environments"]
     done = subprocess.run([*command, "test"], capture_output=True, text=True, cwd=skill / "scripts")
     python = done.stdout.removesuffix("\n")
     assert Path(python).parents[1].name.startswith("test-")

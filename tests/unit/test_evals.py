@@ -16,8 +16,8 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 import grade
 from graders import adaptation, commit, gates, runners
 from graders.workspace import Workspace
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.upgrade.layout import RUNNERS
 
 ROOT = Path(__file__).parents[2]
 TASKS = json.loads((ROOT / "evals" / "evals.json").read_text())

@@ -14,12 +14,12 @@ from evidence_kit import add_run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.cli import main
-from npu_upgrade.errors import BadInput
+from npu_upgrade.cli.main import main
 from npu_upgrade.evidence.manifest import is_plain
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.evidence.unpack import take
+from npu_upgrade.ground.errors import BadInput
 
 Members = dict[str, bytes]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.redaction import MARK, NOT_KEPT, Redactor, is_secret_name
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 SECRET = st.text(
     st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=["Cc", "Zs"]), min_size=8

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from evidence_kit import SUBJECT, add_run
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Verdict
 
 HERE = Path(__file__).parent
 PATHS = f"import sys; sys.path[:0] = [{str(HERE.parents[1] / 'scripts')!r}, {str(HERE)!r}]\n"

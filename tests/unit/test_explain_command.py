@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.cli import main
+from npu_upgrade.cli.main import main
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "serve_logs"
 

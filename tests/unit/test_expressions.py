@@ -12,8 +12,8 @@ from code_gen import Node, call, reword
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode.statements import canonical
-from npu_upgrade.upgrade.expressions import agreed_version, merge_statement
+from npu_upgrade.code.statements import canonical
+from npu_upgrade.threeway.expressions import agreed_version, merge_statement
 
 
 def merged(base: str, ours: str, theirs: str, **options) -> str | None:

@@ -17,7 +17,7 @@ from npu_upgrade.gates.features.started import Start, Started
 from npu_upgrade.gates.ladder import descend
 from npu_upgrade.gates.serving.log_lines import parse
 from npu_upgrade.gates.serving.requests import Arrival
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 TOO_LONG = "ERROR 11-22 03:04:05 [x.py:9] ValueError: To serve at least one request ... "
 

@@ -15,9 +15,9 @@ import pytest
 import serving_kit
 from features_kit import VLLM, checkpoint
 
-from npu_upgrade import cli
+from npu_upgrade.checkpoint.weights import read_weights
+from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.features import adapter
-from npu_upgrade.model.weights import read_weights
 
 CONFIG = {
     "num_experts": 8,
@@ -147,8 +147,9 @@ def test_a_serve_that_passes_has_no_ladder(served: Path, capsys: pytest.CaptureF
 
 
 def test_two_signals_end_the_server_and_keep_what_was_found(served: Path) -> None:
-    program = Path(cli.__file__).parents[1]
-    run = "import sys; from npu_upgrade.cli import main; sys.exit(main('x', '', ['features'], sys.argv[1:]))"
+    program = Path(cli.__file__).parents[2]
+    run = "import sys; from npu_upgrade.cli.main import main as run\n"
+    run += "sys.exit(run('x', '', ['features'], sys.argv[1:]))"
     words = ["features", str(served / "Tiny"), "--python", str(served / "bin" / "python"), "--only", "mtp"]
     words += ["--workspace", str(served), "--env", "FAULT=hang", "--keep-pythonpath"]
     paths = os.pathsep.join([str(program), os.environ["PYTHONPATH"]])

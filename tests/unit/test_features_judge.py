@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from features_kit import ASCEND, VLLM, checkpoint, package, started
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.features.applicable import (
     MISSING,
     NOT_APPLICABLE,
@@ -25,7 +24,8 @@ from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.features.judge import Row, judge, not_started
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.started import Start
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Verdict
 
 MOE = {"num_experts": 8, "num_hidden_layers": 2}
 MTP = {"num_nextn_predict_layers": 1, "num_hidden_layers": 2}

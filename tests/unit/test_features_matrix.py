@@ -13,7 +13,7 @@ from npu_upgrade.gates.features.capability import FEATURES, Capability
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.started import Start, Started
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 KEYED = ASCEND | {
     "vllm_ascend/envs.py": "",

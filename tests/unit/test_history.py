@@ -19,13 +19,13 @@ from lineage_kit import (
 )
 from sources_kit import clean_machine, server  # noqa: F401
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.paths import cache_root
-from npu_upgrade.pycode.statements import split_statements
-from npu_upgrade.upgrade import history_cache
-from npu_upgrade.upgrade.history import keys_of
-from npu_upgrade.upgrade.history_sources import open_history
-from npu_upgrade.upgrade.layout import Upstream
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.lineage import history_cache
+from npu_upgrade.lineage.history import keys_of
+from npu_upgrade.lineage.history_sources import open_history
+from npu_upgrade.lineage.layout import Upstream
 
 RUN = "NPUModelRunner.run"
 

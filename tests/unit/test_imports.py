@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.pycode.names import Import, undefined_names
+from npu_upgrade.code.names import Import, undefined_names
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.lineage.import_sources import UpstreamFile
+from npu_upgrade.lineage.imports import ImportPlan, derive_imports
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.upgrade.conflict_text import answers
-from npu_upgrade.upgrade.import_sources import UpstreamFile
-from npu_upgrade.upgrade.imports import ImportPlan, derive_imports
-from npu_upgrade.upgrade.layout import RUNNERS
+from npu_upgrade.threeway.conflict_text import answers
 
 BASE, AR, GENERATION = (runner.path for runner in RUNNERS)
 GPU_BASE, GPU_AR = (runner.gpu_path for runner in RUNNERS[:2])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.pycode.exports import Exports, absolute
-from npu_upgrade.pycode.names import Import
+from npu_upgrade.code.exports import Exports, absolute
+from npu_upgrade.code.names import Import
 from npu_upgrade.sources.tree import open_source
 
 FILES = {

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from bench.imports_score import score_imports, with_imports_of
-from npu_upgrade.upgrade.import_sources import UpstreamFile
+from npu_upgrade.lineage.import_sources import UpstreamFile
 
 PATH = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
 UPSTREAM = UpstreamFile("vllm_ascend/worker/runner.py", "import time\nfrom vllm.moved import there\n")

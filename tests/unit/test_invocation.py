@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade import cli, invocation
+from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.validation.rungs import Outcome, Rung
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.verdict import Verdict
 
 SHARED = ["evidence", "validate", "explain", "accuracy"]
 

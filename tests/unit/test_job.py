@@ -13,11 +13,11 @@ import psutil
 import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
-from npu_upgrade import cli
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import Job, find_workspace, open_job, start_job
-from npu_upgrade.errors import BadInput
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.cli import main as cli
+from npu_upgrade.evidence import ledger
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import Job, find_workspace, open_job, start_job
 
 
 @pytest.fixture

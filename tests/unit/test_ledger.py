@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.deliver import chain, ledger
-from npu_upgrade.deliver.job import Job, start_job
-from npu_upgrade.deliver.subject import Subject, subject_of
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.files import sha256
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence import chain, ledger
+from npu_upgrade.evidence.subject import Subject, subject_of
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import Job, start_job
 
 SUBJECT = Subject({"a.py": "1" * 64, "b.py": "2" * 64})
 

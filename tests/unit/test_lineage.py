@@ -24,12 +24,12 @@ from lineage_kit import (
 )
 from sources_kit import clean_machine, server  # noqa: F401
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.lineage.history import Version
+from npu_upgrade.lineage.inference import confidence, infer, infer_base
+from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.scores import Scores, rank
 from npu_upgrade.sources import SourceTree, open_source
-from npu_upgrade.upgrade.history import Version
-from npu_upgrade.upgrade.layout import RUNNERS
-from npu_upgrade.upgrade.lineage import confidence, infer, infer_base
-from npu_upgrade.upgrade.scores import Scores, rank
 
 BASE_PATH = RUNNERS[0].path
 NAME = "OmniNPUModelRunner.run"

@@ -21,12 +21,12 @@ from lineage_kit import (
 )
 from sources_kit import clean_machine, server  # noqa: F401
 
-from npu_upgrade.cli import main
+from npu_upgrade.cli.main import main
 from npu_upgrade.commands import lineage
-from npu_upgrade.deliver.job import Job, open_job, start_job
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import Job, open_job, start_job
 from npu_upgrade.sources import open_source
-from npu_upgrade.verdict import Result, Verdict
 
 PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
 

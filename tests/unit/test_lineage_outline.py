@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode import outline as outline_module
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.outline import outline
+from npu_upgrade.code import outline as outline_module
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.outline import outline
 
 NAMES = st.sampled_from(["run", "load", "step", "state", "Runner", "_sample"])
 STATEMENTS = st.sampled_from(

@@ -11,8 +11,8 @@ from code_gen import three_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode.statements import END, Comment, Statement, render, split_statements
-from npu_upgrade.upgrade.markers import MARKER, add_markers, is_marker, is_rule, marker_count, unmarked_lines
+from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
+from npu_upgrade.merge.markers import MARKER, add_markers, is_marker, is_rule, marker_count, unmarked_lines
 
 OPENERS = [
     "# -------------------------------------- Omni-new -------------------------------------------------",

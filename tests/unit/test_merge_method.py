@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import textwrap
 
-from npu_upgrade.pycode.statements import split_statements
-from npu_upgrade.upgrade.merge_method import Context, merge_method
-from npu_upgrade.upgrade.pieces import MergedMethod, as_module, resolved
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.threeway.method import Context, merge_method
+from npu_upgrade.threeway.pieces import MergedMethod, as_module, resolved
 
 
 def method(body: str) -> str:

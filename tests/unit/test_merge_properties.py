@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from code_gen import edited_apart, versions
 from hypothesis import assume, given, settings
 
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.align import align, weight
-from npu_upgrade.upgrade.expressions import merge_statement
-from npu_upgrade.upgrade.merge_method import merge_method
-from npu_upgrade.upgrade.pieces import MergedMethod, as_module, resolved, syntax_error
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.threeway.align import align, weight
+from npu_upgrade.threeway.expressions import merge_statement
+from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import MergedMethod, as_module, resolved, syntax_error
 
 # The same examples on every run: some generated triples have no one right answer to check against.
 many = settings(max_examples=250, deadline=None, derandomize=True)

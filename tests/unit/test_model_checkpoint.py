@@ -8,9 +8,9 @@ import os
 import model_kit as kit
 import pytest
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.model.analysis import analyse
-from npu_upgrade.model.serving import Sources
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.ground.errors import BadInput
 
 
 def findings(folder, severity="error"):

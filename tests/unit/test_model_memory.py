@@ -3,8 +3,8 @@ from __future__ import annotations
 import model_kit as kit
 import pytest
 
-from npu_upgrade.model.config import load
-from npu_upgrade.model.memory import (
+from npu_upgrade.checkpoint.config import load
+from npu_upgrade.checkpoint.memory import (
     BLOCK,
     GIB,
     Cache,
@@ -15,8 +15,8 @@ from npu_upgrade.model.memory import (
     possible,
     weight_bytes,
 )
-from npu_upgrade.model.safetensors import Tensor
-from npu_upgrade.model.shape import shape_of
+from npu_upgrade.checkpoint.safetensors import Tensor
+from npu_upgrade.checkpoint.shape import shape_of
 
 BASE = {
     "hidden_size": 64,
@@ -87,8 +87,8 @@ def test_cuts_that_are_impossible():
 
 @pytest.mark.parametrize("scale", [1, 2])
 def test_the_plan_uses_the_headers(tmp_path, scale):
-    from npu_upgrade.model.analysis import analyse
-    from npu_upgrade.model.serving import Sources
+    from npu_upgrade.checkpoint.analysis import analyse
+    from npu_upgrade.checkpoint.serving import Sources
 
     shapes = {
         name: (size[0], size[1] * 1000 * scale) if len(size) > 1 else size

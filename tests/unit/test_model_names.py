@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.model.model_classes import ClassReader
-from npu_upgrade.model.module_tree import ModuleTree
-from npu_upgrade.model.registry import read_registry, registered_by_calls, traits
+from npu_upgrade.checkpoint.model_classes import ClassReader
+from npu_upgrade.checkpoint.module_tree import ModuleTree
+from npu_upgrade.checkpoint.registry import read_registry, registered_by_calls, traits
 from npu_upgrade.sources import open_source
 
 REGISTRY = """

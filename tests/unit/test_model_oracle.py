@@ -9,10 +9,10 @@ import sys
 import model_kit as kit
 import pytest
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.model import oracle
-from npu_upgrade.model.analysis import analyse
-from npu_upgrade.model.serving import Sources
+from npu_upgrade.checkpoint import oracle
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.ground.errors import BadInput
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import model_kit as kit
 import pytest
 
-from npu_upgrade.model.analysis import analyse
-from npu_upgrade.model.serving import Sources
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.serving import Sources
 
 BLOCK = {"quant_method": "fp8", "weight_block_size": [4, 4], "activation_scheme": "dynamic"}
 

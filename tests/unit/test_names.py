@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.pycode.names import (
+from npu_upgrade.code.names import (
     Import,
     all_imports,
     exported,

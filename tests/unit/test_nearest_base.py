@@ -8,8 +8,8 @@ from collections import Counter
 from code_gen import versions
 from hypothesis import given, settings
 
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.nearest_base import add_ported, nearest_base
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.threeway.nearest_base import add_ported, nearest_base
 
 
 def lines(text: str) -> list[Statement]:

@@ -12,6 +12,10 @@ from lineage_kit import write_tree
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, omni_files
 from sources_kit import Server, clean_machine, server, sha, wheel  # noqa: F401
 
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.lineage.dialect import is_device_bound, translate
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.port.additions import add_base, add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
@@ -19,11 +23,7 @@ from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, closure, uses
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
 from npu_upgrade.port.unit_diff import diff_units
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.statements import split_statements
 from npu_upgrade.sources import open_source
-from npu_upgrade.upgrade.dialect import is_device_bound, translate
-from npu_upgrade.upgrade.layout import RUNNERS
 
 AR = RUNNERS[1]
 

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from code_gen import versions
 from hypothesis import Phase, given, settings
 
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.place import place
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.standing import holds
 from npu_upgrade.port.unit_diff import diff_units
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.layout import RUNNERS
-from npu_upgrade.upgrade.pieces import as_module
+from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.pieces import as_module
 
 # Shrinking merges takes minutes and tells little more.
 many = settings(max_examples=40, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))

@@ -15,10 +15,10 @@ from lineage_kit import git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from page_kit import HOSTILE, Page
 
-from npu_upgrade.deliver.job import open_job
+from npu_upgrade.job.job import open_job
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.report.page import printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
-from npu_upgrade.upgrade.layout import RUNNERS
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"

@@ -12,10 +12,10 @@ import pytest
 from lineage_kit import git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
-from npu_upgrade.deliver.job import Job, open_job
-from npu_upgrade.guide import stops
-from npu_upgrade.guide.journal import ANSWER, Journal
-from npu_upgrade.upgrade.layout import RUNNERS
+from npu_upgrade.job import stops
+from npu_upgrade.job.job import Job, open_job
+from npu_upgrade.job.journal import ANSWER, Journal
+from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -283,7 +283,7 @@ def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(
 
 
 def test_a_new_method_goes_to_the_end_of_the_class(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_upgrade.guide.edits import with_methods
+    from npu_upgrade.job.answer_edits import with_methods
 
     upgrade("resolve", ask()["id"], "--take", "theirs")
     text, names = with_methods(
@@ -297,8 +297,8 @@ def test_a_new_method_goes_to_the_end_of_the_class(world: World, monkeypatch: py
 
 @pytest.mark.parametrize("given", ["x = 1", "", "class A:\n    pass", "  def f(self): pass", "def f(:"])
 def test_what_is_no_method_is_refused(world: World, given: str) -> None:
-    from npu_upgrade.errors import BadInput
-    from npu_upgrade.guide.edits import with_methods
+    from npu_upgrade.ground.errors import BadInput
+    from npu_upgrade.job.answer_edits import with_methods
 
     upgrade("resolve", ask()["id"], "--take", "theirs")
     with pytest.raises(BadInput):

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.pycode.sequences import Change, changes, dice, longest_common, overlap, patience, similarity
+from npu_upgrade.code.sequences import Change, changes, dice, longest_common, overlap, patience, similarity
 
 ITEMS = st.lists(st.sampled_from("abcdef"), max_size=20)
 

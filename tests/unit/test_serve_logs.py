@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.serving.log_lines import LONGEST, lines_until, parse, read
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.signatures import Matcher, signatures
 from npu_upgrade.gates.serving.troubleshooting import NAME, render
+from npu_upgrade.ground.errors import BadInput
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "serve_logs"
 REFERENCES = Path(__file__).parents[2] / "references"

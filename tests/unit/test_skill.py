@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from documented import COMMANDS, ROOT, broken_links, command_lines, documents
-from npu_upgrade import cli
-from npu_upgrade.errors import BadInput
+from npu_upgrade.cli import main as cli
+from npu_upgrade.ground.errors import BadInput
 
 TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 HEAD_KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sources_kit import SOURCES, cache_files, sdist, sha, wheel
 
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources import archives, unpack
 from npu_upgrade.sources.simplepage import ReleaseFile
 

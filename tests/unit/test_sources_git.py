@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from sources_kit import commit, git
 
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources.git import Commit, Repo
 
 pytest_plugins = "sources_kit"

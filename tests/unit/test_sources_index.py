@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sources_kit import html, link, sha, wheel
 
-from npu_upgrade import pipconfig
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.ground import pipconfig
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources import index, project_files, releases_of
 from npu_upgrade.sources.simplepage import UnreadablePage, parse_page
 

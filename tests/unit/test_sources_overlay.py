@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import open_source
 

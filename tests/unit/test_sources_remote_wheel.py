@@ -5,7 +5,7 @@ import os
 import pytest
 from sources_kit import SOURCES, html, link, sdist, wheel
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources import archives, index, open_source, peek_file, remote_wheel
 
 pytest_plugins = "sources_kit"

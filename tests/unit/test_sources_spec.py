@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.spec import Spec, parse_spec
 
 

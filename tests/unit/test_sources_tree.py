@@ -8,7 +8,7 @@ import time
 import pytest
 from sources_kit import SOURCES, commit, git, html, link, sdist, sha, wheel
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources import Spec, open_source
 
 pytest_plugins = "sources_kit"

@@ -9,8 +9,8 @@ import pytest
 from code_gen import methods, versions
 from hypothesis import assume, given, settings
 
-from npu_upgrade.pycode.statements import END, Comment, render, split_statements
-from npu_upgrade.upgrade.pieces import as_module
+from npu_upgrade.code.statements import END, Comment, render, split_statements
+from npu_upgrade.threeway.pieces import as_module
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(

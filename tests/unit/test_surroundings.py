@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from lineage_kit import omni_files, write_tree
 
-from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.lineage.items import Item
+from npu_upgrade.lineage.layout import NPU_WORKER, RUNNERS
+from npu_upgrade.merge.override_changes import DIFF_LINES
+from npu_upgrade.merge.surroundings import method_items, worker_items
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.items import Item
-from npu_upgrade.upgrade.layout import NPU_WORKER, RUNNERS
-from npu_upgrade.upgrade.override_changes import DIFF_LINES
-from npu_upgrade.upgrade.surroundings import method_items, worker_items
 
 WORKER = f"{NPU_WORKER}/base.py"
 HEAD = "from vllm_ascend.worker.worker import NPUWorker\n\n\n"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import serving_kit as kit
 
-from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.validation import matrix
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.verdict import Verdict
 
 SMI = """
 +------------------------------------------------------------------------------------------------+

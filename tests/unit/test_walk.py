@@ -7,7 +7,7 @@ import ast
 from code_gen import methods
 from hypothesis import given
 
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.walk import walk
 
 
 @given(methods())

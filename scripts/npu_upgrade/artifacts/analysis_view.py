@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_upgrade.artifacts.runs import mapping
+from npu_upgrade.evidence.runs import mapping
 
 
 class AnalysisView:

@@ -14,11 +14,11 @@ from npu_upgrade.artifacts.consumer import consumer_of
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.keep import check_replaceable, merged
 from npu_upgrade.artifacts.naming import check_case
+from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.artifacts.state import Written
 from npu_upgrade.artifacts.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.artifacts.view import ModelView
-from npu_upgrade.deliver.adapted.roots import Changed
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measured.\n"
 

@@ -8,7 +8,7 @@ import yaml
 
 from npu_upgrade.artifacts.consumer import Consumer
 from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.runs import mapping
+from npu_upgrade.evidence.runs import mapping
 
 FOLDER = "tests/e2e/models/configs"
 _CHAT = ("apply_chat_template", "fewshot_as_multiturn")

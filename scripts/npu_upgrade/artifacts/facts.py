@@ -12,11 +12,11 @@ from typing import Any
 
 from npu_upgrade.artifacts.analysis_view import longest
 from npu_upgrade.artifacts.features import Feature, feature_matrix
-from npu_upgrade.artifacts.gaps import Gap, gate_command
 from npu_upgrade.artifacts.naming import Source, check_name, source_of
-from npu_upgrade.artifacts.runs import LABELS, REAL, Run, mapping, of_code, runs_of, standing
-from npu_upgrade.errors import BadInput
+from npu_upgrade.checkpoint.gaps import Gap, gate_command
+from npu_upgrade.evidence.runs import LABELS, REAL, Run, mapping, of_code, runs_of, standing
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.ground.errors import BadInput
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name
 _SERIES = (

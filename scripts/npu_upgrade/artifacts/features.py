@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_upgrade.artifacts.runs import LABELS, Run
+from npu_upgrade.evidence.runs import LABELS, Run
 
 # the features every adaptation has to try and report, in the order of the report
 EXPECTED = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal")

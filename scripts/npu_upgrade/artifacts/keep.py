@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from npu_upgrade.deliver.checkout import Checkout, open_checkout
-from npu_upgrade.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.sources.checkout import Checkout, open_checkout
 
 
 def merged(path: Path, current: str | None, written: str | None, new: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.features import Feature
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 YES, TRIED, NO, UNKNOWN, NONE = "✅", "🔵", "❌", "🟡", ""
 _LINK = "../../tutorials/models/{name}.md"

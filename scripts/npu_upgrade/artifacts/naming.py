@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.artifacts.runs import Run
-from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.manifest import is_plain
+from npu_upgrade.evidence.runs import Run
+from npu_upgrade.ground.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 _ID = re.compile(r"[\w.-]+/[\w.-]+")

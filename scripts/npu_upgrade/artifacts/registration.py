@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 _PAGE = "tutorials/models/"
 _WIDTH = 120

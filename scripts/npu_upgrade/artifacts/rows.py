@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npu_upgrade.artifacts.features import Feature
-from npu_upgrade.artifacts.runs import LABELS, Run, mapping
+from npu_upgrade.evidence.runs import LABELS, Run, mapping
 
 Row = dict[str, Any]
 # how the two stages compare, by their states

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import json_text
-from npu_upgrade.paths import workspace_root
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import json_text
+from npu_upgrade.ground.paths import workspace_root
 
 SCHEMA = "npu-upgrade/artifacts/1"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.artifacts.consumer import READER
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 MODELS = "docs/source/tutorials/models"
 NAV = "mkdocs.yml"

@@ -9,10 +9,10 @@ from typing import Any
 from npu_upgrade.artifacts import rows
 from npu_upgrade.artifacts.analysis_view import AnalysisView
 from npu_upgrade.artifacts.facts import BASELINE_LENGTH, BASELINE_SEQUENCES, Facts
-from npu_upgrade.artifacts.gaps import gate_command
 from npu_upgrade.artifacts.page_text import quoted, shell_lines
-from npu_upgrade.artifacts.runs import Run, mapping
-from npu_upgrade.deliver.adapted.roots import Changed
+from npu_upgrade.artifacts.roots import Changed
+from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.evidence.runs import Run, mapping
 
 _SERIES = (
     {"name": "A3", "suffix": "-a3", "devices": 16},

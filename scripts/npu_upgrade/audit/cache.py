@@ -12,9 +12,9 @@ from typing import Any
 import npu_upgrade
 from npu_upgrade.audit.finding import Finding, from_json
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256, write_atomic
-from npu_upgrade.paths import cache_root
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.sources.tree import SourceTree
 
 _PACKAGES = ("audit", "program", "pycode", "sources", "upgrade")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.definitions import read_module
-from npu_upgrade.pycode.module import Unit
-from npu_upgrade.pycode.statements import Statement, split_statements
+from npu_upgrade.code.definitions import read_module
+from npu_upgrade.code.module import Unit
+from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.history import History, Version, keys_of, upstream_unit
+from npu_upgrade.lineage.history_sources import open_history
+from npu_upgrade.lineage.inference import FEWEST_STATEMENTS, infer, is_copy
+from npu_upgrade.lineage.layout import RUNNERS, Upstream, find_upstream, read_runner
+from npu_upgrade.lineage.records import Lineage, MethodLineage
+from npu_upgrade.lineage.scores import Scores, rank
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.history import History, Version, keys_of, upstream_unit
-from npu_upgrade.upgrade.history_sources import open_history
-from npu_upgrade.upgrade.layout import RUNNERS, Upstream, find_upstream, read_runner
-from npu_upgrade.upgrade.lineage import FEWEST_STATEMENTS, infer, is_copy
-from npu_upgrade.upgrade.lineage_records import Lineage, MethodLineage
-from npu_upgrade.upgrade.scores import Scores, rank
 
 DEEPER = 3
 """So many releases before those that lineage looks at are looked at for copies never synced."""

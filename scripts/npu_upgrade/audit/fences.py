@@ -7,9 +7,9 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.code.module import Unit, parse_module
+from npu_upgrade.lineage.marker_places import is_fence, is_rule
 from npu_upgrade.program.program import File
-from npu_upgrade.pycode.module import Unit, parse_module
-from npu_upgrade.upgrade.marker_places import is_fence, is_rule
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_upgrade.files import sha256
+from npu_upgrade.ground.files import sha256
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from npu_upgrade.audit.cache import KeptFindings
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import in_order, no_collector, run_checks
 from npu_upgrade.audit.world import World
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.judge import LAG, NEW, NOTE, STATES, WAIVED, Judged
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 _HEADINGS = {
     NEW: "NEW: the matched old pair does not have these",

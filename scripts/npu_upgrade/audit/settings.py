@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Side
+from npu_upgrade.code.signatures import plain_text
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Program
-from npu_upgrade.pycode.signatures import plain_text
-from npu_upgrade.pycode.walk import walk
 
 ENVIRONMENTS = ("vllm/envs.py", "vllm_ascend/envs.py")
 _PLACES = ("vllm/config", "vllm_ascend/ascend_config.py")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from npu_upgrade.audit.matching import ascend_of, release_before, vllm_of
 from npu_upgrade.audit.world import NPU_PLATFORM, Triple
-from npu_upgrade.errors import BadInput
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.layout import RUNNERS, check_omni, read_runner
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.layout import RUNNERS, check_omni, read_runner
-from npu_upgrade.upgrade.lineage import infer
 
 _EXAMPLES = {
     "vllm-omni": "pypi:vllm-omni==0.30.0, git:PATH@REF or dir:PATH",

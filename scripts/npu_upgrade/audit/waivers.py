@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 FILE = "npu-audit-waivers.yaml"
 _FIELDS = {"key", "reason", "until"}

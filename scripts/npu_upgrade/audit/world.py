@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from npu_upgrade.audit.copies import Copy, find_copies
+from npu_upgrade.lineage.layout import GPU_WORKER, RUNNERS
 from npu_upgrade.program.program import ClassSymbol, File, Program
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.layout import GPU_WORKER, RUNNERS
 
 NPU_PLATFORM = "vllm_omni/platforms/npu"
 ASCEND = "vllm_ascend"

@@ -17,7 +17,6 @@ from typing import Any
 
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.accuracy import lm_eval
 from npu_upgrade.gates.accuracy.chat_template import template
 from npu_upgrade.gates.accuracy.compare import by_name, compare
@@ -25,13 +24,14 @@ from npu_upgrade.gates.accuracy.config_file import Config, Task, fill_in, load
 from npu_upgrade.gates.accuracy.lm_eval import Evaluation
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.gate import judge
-from npu_upgrade.gates.serving.job_record import into_job
 from npu_upgrade.gates.serving.launch import DUMMY, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.requests import Client
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.gate_record import into_job
 
 HELP = "measure a served model's accuracy with lm_eval"
 EXAMPLES = """  upgrade.py accuracy /models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
@@ -147,8 +147,8 @@ def _evaluation(args: argparse.Namespace, config: Config, wanted: Asked) -> Eval
 def _interpreter(text: str | None) -> Path | None:
     if text != "own":
         return Path(text).expanduser().absolute() if text else None
-    from npu_upgrade.envs.specs import read_spec
-    from npu_upgrade.envs.store import ensure
+    from npu_upgrade.environments.specs import read_spec
+    from npu_upgrade.environments.store import ensure
 
     return ensure(read_spec(OWN))
 

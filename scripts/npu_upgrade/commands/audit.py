@@ -25,10 +25,10 @@ from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, r
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
-from npu_upgrade.errors import BadInput
-from npu_upgrade.guide.answer import WAIVERS as JOB_WAIVERS
-from npu_upgrade.progress import say
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
 
 HELP = "find drift in the NPU workers without hardware"
 EXAMPLES = """  upgrade.py audit

@@ -13,20 +13,20 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.catalogue import structure
-from npu_upgrade.catalogue.block import Catalogue
-from npu_upgrade.catalogue.build import Sources, build
-from npu_upgrade.catalogue.compare import beside, beside_text, changed
-from npu_upgrade.catalogue.purposes import with_purposes
-from npu_upgrade.catalogue.reference import NAME, Row, render, rows, specs_in
-from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.commands.blocks_inputs import read
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import json_text, write_together
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import json_text, write_together
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.catalogue import structure
+from npu_upgrade.lineage.catalogue.block import Catalogue
+from npu_upgrade.lineage.catalogue.build import Sources, build
+from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
+from npu_upgrade.lineage.catalogue.purposes import with_purposes
+from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "list the omni-specific blocks of the runners, from the difference to upstream"
 EXAMPLES = """  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --out blocks

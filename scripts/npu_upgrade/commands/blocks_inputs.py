@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_upgrade.catalogue.build import Sources
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.catalogue.build import Sources
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.layout import check_omni
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.published import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.bases import Bases
-from npu_upgrade.upgrade.layout import check_omni
-from npu_upgrade.upgrade.lineage import infer
 
 
 def read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sources, dict[str, str]]:

@@ -11,10 +11,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.features import stopping
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.capacity.filled import ANSWER, filled
 from npu_upgrade.gates.capacity.steps import LENGTH, SEQUENCES, Capacity, climb
 from npu_upgrade.gates.capacity.together import concurrent
@@ -22,9 +22,9 @@ from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.features.serving import Extra, Servers
 from npu_upgrade.gates.features.started import Start
 from npu_upgrade.gates.serving.record import record
-from npu_upgrade.model.locate import model_folder
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
 
 HELP = "how long a context and how many sequences a model serves here"
 EXAMPLES = """  upgrade.py capacity /models/Qwen3-8B

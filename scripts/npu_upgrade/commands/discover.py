@@ -23,14 +23,14 @@ from npu_upgrade.commands.discover_targets import (
     resolved_pins,
     spec_of,
 )
-from npu_upgrade.errors import BadInput
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.sources.installed import cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
 from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "find releases, the vllm and vllm-ascend pair, what is installed, what changed on the GPU side"
 EXAMPLES = """  upgrade.py discover

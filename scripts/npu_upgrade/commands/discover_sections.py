@@ -10,8 +10,8 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.commands.discover_targets import open_or_why, shown, spec_of
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources import changes
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import resolve
@@ -80,7 +80,7 @@ def _unpublished(declared: list[Pin], ascend: Answer) -> list[str]:
 
 def _tracked(tree: SourceTree, clone: Path | None) -> dict[str, Any]:
     try:
-        from npu_upgrade.upgrade.lineage import infer_base
+        from npu_upgrade.lineage.inference import infer_base
     except ImportError:
         return {"why": "not inferred: this installation has no lineage module"}
     say("finding the vllm-ascend that the runners were copied from")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import Pair, pair_of, resolve
 from npu_upgrade.sources.pins import Pin, kind_of, pins_of_ascend

@@ -22,7 +22,6 @@ from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
-from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
@@ -30,9 +29,10 @@ from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.dry_run import run_kept
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.table import as_text
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Result, Verdict
 
 LABEL = "emulated dry-run"
 HELP = "run the NPU runners without an NPU, on emulated CANN"

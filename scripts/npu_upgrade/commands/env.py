@@ -11,15 +11,15 @@ import argparse
 import shutil
 from collections.abc import Callable
 
-from npu_upgrade.envs import locks, sizes
-from npu_upgrade.envs.entries import Entry, entries, remove
-from npu_upgrade.envs.heavy import uv_cache
-from npu_upgrade.envs.specs import read_spec
-from npu_upgrade.envs.store import ensure
-from npu_upgrade.errors import BadInput
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.environments import locks, sizes
+from npu_upgrade.environments.entries import Entry, entries, remove
+from npu_upgrade.environments.heavy import uv_cache
+from npu_upgrade.environments.specs import read_spec
+from npu_upgrade.environments.store import ensure
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
 
 HELP = "list, make and prune the environments the gates run in"
 EXAMPLES = """  upgrade.py env list

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver import chain
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.errors import BadInput
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.store import Store, present_store, workspace_store
 from npu_upgrade.evidence.unpack import take
-from npu_upgrade.guide.onward import overview
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.onward import overview
 
 HELP = "list, show, check, pack and import the evidence of runs"
 EXAMPLES = """  upgrade.py evidence list

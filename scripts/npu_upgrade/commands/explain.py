@@ -12,15 +12,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from npu_upgrade.catalogue.skill import reference_to_refresh, skill_root
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic
 from npu_upgrade.gates.serving.explanation_text import as_text
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.signatures import signatures
 from npu_upgrade.gates.serving.troubleshooting import NAME, render
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 
 HELP = "find the first root cause in the log of a server that failed"
 EXAMPLES = """  upgrade.py explain serve.log

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import (
     Asked,
@@ -23,7 +24,6 @@ from npu_upgrade.commands.serving_arguments import (
     named_python,
     scratch,
 )
-from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED
 from npu_upgrade.gates.features.capability import FEATURES, Capability
@@ -39,10 +39,10 @@ from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
-from npu_upgrade.model.locate import model_folder
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
 
 HELP = "which features work with a model, each with its evidence"
 EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade import invocation
 from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import named_job
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import STEPS, Job, naming
-from npu_upgrade.deliver.plan_file import Plan, load_plan
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.deliver.surroundings import utc_now
-from npu_upgrade.errors import BadInput, UpgradeError
-from npu_upgrade.files import write_json
+from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import STEPS, Job, naming
+from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.verdict import Result, Verdict
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import contextlib
 import shlex
 from typing import Any
 
-from npu_upgrade import invocation
 from npu_upgrade.commands.serving_arguments import Asked
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.guide.onward import following
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.onward import following
 
 
 def after(wanted: Asked, result: dict[str, Any], verdict: Verdict) -> str:

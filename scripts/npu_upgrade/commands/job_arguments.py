@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from npu_upgrade.deliver.job import Job, find_workspace, open_job
-from npu_upgrade.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.job import Job, find_workspace, open_job
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:

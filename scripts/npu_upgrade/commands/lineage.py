@@ -16,17 +16,17 @@ from typing import Any
 
 from packaging.version import Version as Number
 
-from npu_upgrade.deliver.job import Job, find_workspace, open_job
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import Job, find_workspace, open_job
+from npu_upgrade.lineage.history import History, Version
+from npu_upgrade.lineage.history_sources import parse_history_spec
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.history import History, Version
-from npu_upgrade.upgrade.history_sources import parse_history_spec
-from npu_upgrade.upgrade.lineage import infer
-from npu_upgrade.upgrade.lineage_records import Base, Lineage, MethodLineage
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "find which runner methods are copied from vllm-ascend, and from which version"
 EXAMPLES = """  upgrade.py lineage --omni pypi:vllm-omni==0.30.0

@@ -14,24 +14,24 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.statements import render, split_statements
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.merge_inputs import Inputs
-from npu_upgrade.deliver.branch import apply_change, check_applicable
-from npu_upgrade.deliver.job import Job, find_workspace, naming, start_job
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import json_text, sha256, write_together
-from npu_upgrade.paths import workspace_root
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.statements import render, split_statements
+from npu_upgrade.delivery.branch import apply_change, check_applicable
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import Job, find_workspace, naming, start_job
+from npu_upgrade.merge.answers import Answers
+from npu_upgrade.merge.plan import build_plan, counts
+from npu_upgrade.merge.plan_text import label, method_rows, plan_markdown
+from npu_upgrade.merge.runners import MergedRunners, merge_runners
+from npu_upgrade.merge.surroundings import surrounding_items
 from npu_upgrade.sources.spec import parse_spec
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.answers import Answers
-from npu_upgrade.upgrade.merge_runners import MergedRunners, merge_runners
-from npu_upgrade.upgrade.plan import build_plan, counts
-from npu_upgrade.upgrade.plan_text import label, method_rows, plan_markdown
-from npu_upgrade.upgrade.surroundings import surrounding_items
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "merge a new vllm-ascend into the NPU runners"
 EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_upgrade.errors import BadInput, UpgradeError
-from npu_upgrade.files import sha256
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.bases import Bases, check_direction, find_version
+from npu_upgrade.lineage.history import Version
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.layout import NPU_WORKER, Upstream, check_omni, find_upstream
+from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.bases import Bases, check_direction, find_version
-from npu_upgrade.upgrade.history import Version
-from npu_upgrade.upgrade.layout import NPU_WORKER, Upstream, check_omni, find_upstream
-from npu_upgrade.upgrade.lineage import infer
-from npu_upgrade.upgrade.merge_runners import read_target
-from npu_upgrade.upgrade.pieces import Labels
+from npu_upgrade.threeway.pieces import Labels
 
 _INDEX = "pypi:vllm-ascend"
 

@@ -12,14 +12,14 @@ import argparse
 import shlex
 from typing import Any
 
-from npu_upgrade import invocation
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.deliver.job import Job, naming
-from npu_upgrade.errors import BadInput
-from npu_upgrade.guide.ask import Ask, root_of, text_at
-from npu_upgrade.guide.journal import CONTINUE, SKIP, Journal
-from npu_upgrade.guide.steer import SKIPPABLE, Step, next_step
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.ask import Ask, root_of, text_at
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.journal import CONTINUE, SKIP, Journal
+from npu_upgrade.job.steer import SKIPPABLE, Step, next_step
 
 HELP = "name the one next command or question, and why"
 EXAMPLES = """  upgrade.py next

@@ -15,22 +15,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.names import undefined_names
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.deliver import ledger
-from npu_upgrade.deliver.job import Job, naming
-from npu_upgrade.deliver.plan_file import load_plan
-from npu_upgrade.deliver.surroundings import utc_now
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import json_text, sha256, write_together
-from npu_upgrade.guide.conflicts import OpenConflict, ids, open_conflicts
-from npu_upgrade.paths import workspace_root
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.names import undefined_names
-from npu_upgrade.tables import table
-from npu_upgrade.upgrade.answers import Answers, learn
-from npu_upgrade.upgrade.plan import counts
-from npu_upgrade.upgrade.plan_text import method_rows, plan_markdown
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.plan_file import load_plan
+from npu_upgrade.merge.answers import Answers, learn
+from npu_upgrade.merge.plan import counts
+from npu_upgrade.merge.plan_text import method_rows, plan_markdown
 
 HELP = "check the merged files and say what is left"
 EXAMPLES = """  upgrade.py plan

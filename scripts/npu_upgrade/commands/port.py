@@ -19,17 +19,17 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import hunk_data, survey_text
-from npu_upgrade.deliver.job import Job, find_workspace, naming, open_job
-from npu_upgrade.deliver.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
-from npu_upgrade.errors import BadInput, UpgradeError
-from npu_upgrade.files import write_json
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import Job, find_workspace, naming, open_job
+from npu_upgrade.job.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
+from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
-from npu_upgrade.progress import say
 from npu_upgrade.sources.spec import parse_spec
-from npu_upgrade.upgrade.items import Item
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "list what the GPU runners gained and the NPU runners lack, and take it over"
 EXAMPLES = """  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from npu_upgrade.errors import BadInput, UpgradeError
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.items import Item
+from npu_upgrade.lineage.layout import check_omni, find_upstream, read_runner
+from npu_upgrade.merge.runners import read_target
+from npu_upgrade.merge.surroundings import override_items
 from npu_upgrade.port.correspondence import Since, Step, check_order, find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.npu_side import NpuSide, read_npu_side
@@ -21,16 +27,10 @@ from npu_upgrade.port.sides import (
     upstream_names,
     vllm_base,
 )
-from npu_upgrade.progress import say
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend
 from npu_upgrade.sources.published import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.items import Item
-from npu_upgrade.upgrade.layout import check_omni, find_upstream, read_runner
-from npu_upgrade.upgrade.lineage import infer
-from npu_upgrade.upgrade.merge_runners import read_target
-from npu_upgrade.upgrade.surroundings import override_items
 
 
 @dataclass(frozen=True)

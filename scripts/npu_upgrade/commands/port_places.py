@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import sha256, write_together
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256, write_together
 from npu_upgrade.sources.spec import parse_spec
 
 

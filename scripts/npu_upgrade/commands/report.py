@@ -11,11 +11,11 @@ import shlex
 from pathlib import Path
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.deliver.job import naming
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import naming
 from npu_upgrade.report.page import render
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "write one self-contained HTML page of the job"
 EXAMPLES = """  upgrade.py report

@@ -18,18 +18,18 @@ from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.plan import judge
-from npu_upgrade.deliver import chain
-from npu_upgrade.deliver.job import Job, naming
-from npu_upgrade.deliver.locks import locked
-from npu_upgrade.deliver.plan_file import Plan, load_plan
-from npu_upgrade.errors import BadInput
-from npu_upgrade.guide import answer
-from npu_upgrade.guide.answer import Answered
-from npu_upgrade.guide.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask
-from npu_upgrade.guide.asks import asks
-from npu_upgrade.guide.journal import ANSWER, Entry, Journal
-from npu_upgrade.upgrade.layout import RUNNERS
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.evidence import chain
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.locks import locked
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job import answer
+from npu_upgrade.job.answer import Answered
+from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask
+from npu_upgrade.job.asks import asks
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.journal import ANSWER, Entry, Journal
+from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.lineage.layout import RUNNERS
 
 HELP = "answer a conflict, a flagged decision, a hunk to port or a finding"
 EXAMPLES = """  upgrade.py resolve --list

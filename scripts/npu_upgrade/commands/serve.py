@@ -16,22 +16,22 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade import invocation
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.features.serving import Servers
 from npu_upgrade.gates.ladder import Ladder, descend
 from npu_upgrade.gates.ladder import as_text as ladder_text
 from npu_upgrade.gates.serving import explanation_text
 from npu_upgrade.gates.serving.gate import Served, judge
-from npu_upgrade.gates.serving.job_record import into_job
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
 from npu_upgrade.gates.serving.record import record
-from npu_upgrade.progress import say
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.gate_record import into_job
 
 HELP = "start a model with vLLM, prove that it serves, and see it gone"
 EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy

@@ -15,8 +15,6 @@ from pathlib import Path
 import psutil
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.errors import BadInput, Blocked
 from npu_upgrade.evidence.store import Store, workspace_store
 from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.serving import launch as launching
@@ -29,7 +27,9 @@ from npu_upgrade.gates.serving.lifeline import LONGEST_LOG
 from npu_upgrade.gates.serving.preflight import check_leftovers, check_room, end_leftovers
 from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.job.job import find_workspace
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set

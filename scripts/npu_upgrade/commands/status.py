@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.deliver.advice import Outlook, describe, look
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import Job
-from npu_upgrade.deliver.pins import short_pin
-from npu_upgrade.guide.steer import next_step
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.advice import Outlook, describe, look
+from npu_upgrade.job.job import Job
+from npu_upgrade.job.steer import next_step
 
 HELP = "show the steps, evidence and open items of the job"
 EXAMPLES = """  upgrade.py status

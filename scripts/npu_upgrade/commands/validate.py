@@ -15,8 +15,6 @@ from pathlib import Path
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.commands.serving_arguments import named_python
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
@@ -25,10 +23,12 @@ from npu_upgrade.gates.validation import matrix, on_ray
 from npu_upgrade.gates.validation.ladder import NAMES, Subject, rungs
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import Outcome, cell_rung, climb, together
-from npu_upgrade.guide.onward import overview
-from npu_upgrade.paths import WORKSPACE_DIR
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.onward import overview
 
 HELP = "climb the ladder of gates this machine can, or on NPUs all of them"
 EXAMPLES = """  upgrade.py validate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.manifest import file_sha256
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.errors import BadInput
 
 _RUNS = {".py", ".so", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".sh", ".jinja", ".yaml", ".yml", ".json"}
 _OUTSIDE = {"__pycache__", ".git", "docs", "references", "tests", "benchmarks", ".npu-upgrade"}

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.files import json_text
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import json_text
 
 INDEX = "pack.json"
 SCHEMA = "npu-upgrade/pack/1"

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.evidence.manifest import NAME, SCHEMA, listing
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.files import json_text
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import json_text
 
 PARTIAL = ".partial"
 

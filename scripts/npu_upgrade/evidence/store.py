@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver import chain
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.ledger import LABELS
-from npu_upgrade.deliver.ledger import SCHEMA as RECORD_SCHEMA
-from npu_upgrade.deliver.subject import Subject
-from npu_upgrade.deliver.surroundings import environment as this_environment
-from npu_upgrade.errors import BadInput
-from npu_upgrade.evidence import manifest, run_folder
+from npu_upgrade.evidence import chain, manifest, run_folder
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.ledger import LABELS
+from npu_upgrade.evidence.ledger import SCHEMA as RECORD_SCHEMA
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.run_folder import PARTIAL, RunFolder
-from npu_upgrade.paths import WORKSPACE_DIR, workspace_root
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.evidence.surroundings import environment as this_environment
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
+from npu_upgrade.ground.verdict import Verdict
 
 _LOG = "server.log"
 

@@ -10,14 +10,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver import chain
-from npu_upgrade.deliver.chain import Record, canonical
-from npu_upgrade.errors import BadInput
-from npu_upgrade.evidence import manifest
+from npu_upgrade.evidence import chain, manifest
+from npu_upgrade.evidence.chain import Record, canonical
 from npu_upgrade.evidence.pack import INDEX, SCHEMA
 from npu_upgrade.evidence.run_folder import PARTIAL
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.files import sha256
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
 
 _LARGEST = 8 << 30  # bytes that a pack may unfold to
 _MOST_FILES = 10_000

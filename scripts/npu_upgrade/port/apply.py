@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from npu_upgrade.code.import_edit import Edit, edit_imports
+from npu_upgrade.code.module import parse_module, replace_units
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.imports import derive_imports
+from npu_upgrade.lineage.layout import RUNNERS, Runner
 from npu_upgrade.port.additions import add_base, add_method
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import closure, uses
@@ -12,11 +17,6 @@ from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import place
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.sides import GpuSide
-from npu_upgrade.pycode.module import parse_module, replace_units
-from npu_upgrade.pycode.names import undefined_names
-from npu_upgrade.upgrade.import_edit import Edit, edit_imports
-from npu_upgrade.upgrade.imports import derive_imports
-from npu_upgrade.upgrade.layout import RUNNERS, Runner
 
 
 @dataclass

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, statements
 from npu_upgrade.port.standing import is_ported
 from npu_upgrade.port.unit_diff import UnitDiff
-from npu_upgrade.pycode.sequences import Change
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.layout import RUNNERS
 
 
 def carried(

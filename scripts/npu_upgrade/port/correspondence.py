@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.code.module import Module
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
 from npu_upgrade.port.driven import TELLING
 from npu_upgrade.port.sides import GpuSide, statements
-from npu_upgrade.progress import say
-from npu_upgrade.pycode.module import Module
 from npu_upgrade.sources.index import Release, releases_of
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.upgrade.align import weight
+from npu_upgrade.threeway.align import weight
 
 SHARE = 0.4
 """From this share of a release's changes on, the NPU runners have followed it."""

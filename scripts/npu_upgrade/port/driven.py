@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from npu_upgrade.code.sequences import Change, similarity
+from npu_upgrade.code.statements import Statement
 from npu_upgrade.port.unit_diff import UnitDiff
-from npu_upgrade.pycode.sequences import Change, similarity
-from npu_upgrade.pycode.statements import Statement
-from npu_upgrade.upgrade.align import SIMILAR, weight
-from npu_upgrade.upgrade.blocks import block_starts
+from npu_upgrade.threeway.align import SIMILAR, weight
+from npu_upgrade.threeway.blocks import block_starts
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

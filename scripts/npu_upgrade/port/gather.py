@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npu_upgrade.code.statements import Statement
+from npu_upgrade.lineage.layout import RUNNERS, Runner
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, statements
-from npu_upgrade.pycode.statements import Statement
-from npu_upgrade.upgrade.layout import RUNNERS, Runner
 
 
 def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> list[Hunk]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.files import sha256
+from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.statements import Statement, render
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.lineage.layout import Runner
 from npu_upgrade.port.driven import Upstream, split_pieces
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff, diff_units
-from npu_upgrade.pycode.sequences import Change
-from npu_upgrade.pycode.statements import Statement, render
-from npu_upgrade.upgrade.layout import Runner
 
 _REACH = 6  # so many hunks around one may have to come with it
 TEXT = ('"', "'")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from npu_upgrade.code.names import names_in, unbound_names
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
-from npu_upgrade.pycode.names import names_in, unbound_names
 
 
 @dataclass

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from npu_upgrade.code.module import Module, parse_module
+from npu_upgrade.code.names import names_in, names_of
+from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
+from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS, Runner, Upstream, read_runner
 from npu_upgrade.port.sides import statements
 from npu_upgrade.program.program import ClassSymbol, Program
-from npu_upgrade.pycode.module import Module, parse_module
-from npu_upgrade.pycode.names import names_in, names_of
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.import_sources import Sources, UpstreamFile
-from npu_upgrade.upgrade.layout import GPU_WORKER, NPU_WORKER, RUNNERS, Runner, Upstream, read_runner
 
 
 @dataclass(frozen=True)

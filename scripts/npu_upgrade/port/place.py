@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from npu_upgrade.code.names import names_in, unbound_names
+from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import uses
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
-from npu_upgrade.pycode.names import names_in, unbound_names
-from npu_upgrade.pycode.statements import Statement, render, split_statements
-from npu_upgrade.upgrade.merge_method import merge_method
+from npu_upgrade.threeway.method import merge_method
 
 _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Needs, closure, find_needs
@@ -17,8 +18,7 @@ from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import place
 from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.port.standing import own_keys
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.dialect import is_device_bound
+from npu_upgrade.threeway.align import weight
 
 FOLLOWED = 0.3
 """From this share on, the NPU side counts as having taken over the code around a hunk."""

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.pycode.module import Module, Unit, parse_module
-from npu_upgrade.pycode.names import Import, all_imports
-from npu_upgrade.pycode.statements import END, Statement, split_statements
+from npu_upgrade.code.module import Module, Unit, parse_module
+from npu_upgrade.code.names import Import, all_imports
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.lineage.dialect import translate
+from npu_upgrade.lineage.layout import RUNNERS, read_runner
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.upgrade.dialect import translate
-from npu_upgrade.upgrade.layout import RUNNERS, read_runner
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from npu_upgrade.port.driven import TELLING
 from npu_upgrade.port.hunks import TEXT, Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import keys_of, statements
-from npu_upgrade.upgrade.align import weight
+from npu_upgrade.threeway.align import weight
 
 
 def lacking(hunk: Hunk, own: Counter[str]) -> Counter[str]:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from npu_upgrade.pycode.sequences import Change, changes
-from npu_upgrade.pycode.statements import Statement, render
-from npu_upgrade.upgrade.align import align, align_similar
-from npu_upgrade.upgrade.pieces import as_module
-from npu_upgrade.upgrade.shifts import parents
+from npu_upgrade.code.sequences import Change, changes
+from npu_upgrade.code.statements import Statement, render
+from npu_upgrade.threeway.align import align, align_similar
+from npu_upgrade.threeway.pieces import as_module
+from npu_upgrade.threeway.shifts import parents
 
 _Place = tuple[str, int | None]
 """A statement by its version (``old`` or ``new``) and number."""

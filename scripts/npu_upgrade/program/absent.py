@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 
+from npu_upgrade.code.names import Import
 from npu_upgrade.program.moved import is_made_later, is_put_in
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
-from npu_upgrade.pycode.names import Import
 
 _PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
 

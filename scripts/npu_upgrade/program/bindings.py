@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 How = Literal["value", "annotation", "element", "key", "unknown"]

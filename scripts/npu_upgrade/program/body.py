@@ -9,9 +9,9 @@ from typing import Any
 
 from packaging.version import Version
 
+from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.version_guards import evaluate
-from npu_upgrade.pycode.names import Import, imports_in
-from npu_upgrade.pycode.signatures import Function
 
 
 @dataclass

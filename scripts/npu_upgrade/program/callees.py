@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import functools
 
+from npu_upgrade.code.definitions import top_level
+from npu_upgrade.code.signatures import Function, is_bound, last_name
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor
 from npu_upgrade.program.patches import patched_names
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File, FunctionSymbol, Method, Program, Symbol
 from npu_upgrade.program.receivers import Receivers, is_self
 from npu_upgrade.program.scope import Callee, How, Scope
 from npu_upgrade.program.symbols import Symbols
-from npu_upgrade.pycode.definitions import top_level
-from npu_upgrade.pycode.signatures import Function, is_bound, last_name
-from npu_upgrade.pycode.walk import walk
 
 # Decorators that leave the signature and the value as they are.
 _TRANSPARENT = {

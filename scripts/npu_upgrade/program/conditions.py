@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 
 _NONE_TESTS = (" is not None", " is None")
 

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol
-from npu_upgrade.pycode.signatures import Function, last_name
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
 CLOSED_BASES = {"object", "ABC", "Generic", "Protocol", "NamedTuple"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 
 _TYPES = "Event ExternalStream Stream StreamContext NPUGraph CUDAGraph MemPool device device_of graph"
 _MEMORY = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.facts import METHOD, Facts, facts_of
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.pycode.signatures import Function
 
 Key = tuple[str, str]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.type_terms import annotated, classes
-from npu_upgrade.pycode.signatures import Function, last_name
 
 _KINDS = {"classmethod", "staticmethod"}
 _HARMLESS = _KINDS | {"cache", "lru_cache", "final", "override", "abstractmethod"}

@@ -11,9 +11,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

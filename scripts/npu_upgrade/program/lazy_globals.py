@@ -10,8 +10,8 @@ import ast
 import functools
 from collections.abc import Iterator
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Program, ValueSymbol
-from npu_upgrade.pycode.walk import walk
 
 _DEVICE = "vllm-ascend"
 

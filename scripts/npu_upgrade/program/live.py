@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from npu_upgrade.code.names import is_typing_guard
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.version_guards import evaluate
-from npu_upgrade.pycode.names import is_typing_guard
-from npu_upgrade.pycode.walk import walk
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 
+from npu_upgrade.code.definitions import top_level
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.device_module import DEVICE_NAMES, passes_on
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol
 from npu_upgrade.program.self_use import self_use
-from npu_upgrade.pycode.definitions import top_level
-from npu_upgrade.pycode.walk import walk
 
 _CLOSED = {"object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum"}
 _BROUGHT = {

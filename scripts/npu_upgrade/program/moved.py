@@ -7,8 +7,8 @@ import functools
 import re
 from collections.abc import Sequence
 
+from npu_upgrade.code.exports import Exports
 from npu_upgrade.program.program import File, Program
-from npu_upgrade.pycode.exports import Exports
 
 _MOST = 4
 _SIMILAR = 0.75

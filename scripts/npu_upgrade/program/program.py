@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.code.definitions import functions, top_level
+from npu_upgrade.code.exports import absolute, module_of
+from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.lazy_names import lazy_names
-from npu_upgrade.pycode.definitions import functions, top_level
-from npu_upgrade.pycode.exports import absolute, module_of
-from npu_upgrade.pycode.names import Import, imports_in
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
 from npu_upgrade.sources.tree import SourceTree
 
 _HOPS = 8

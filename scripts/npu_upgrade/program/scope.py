@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import Literal
 
+from npu_upgrade.code.signatures import Function, is_bound
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.pycode.signatures import Function, is_bound
 
 How = Literal["self", "super", "name", "attribute"]
 

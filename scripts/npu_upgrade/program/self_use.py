@@ -10,9 +10,9 @@ from typing import TypeGuard
 
 from packaging.version import Version
 
+from npu_upgrade.code.signatures import Function, is_bound
 from npu_upgrade.program.dead_code import branches, reached
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.pycode.signatures import Function, is_bound
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CATCHES = {"AttributeError", "Exception", "BaseException"}

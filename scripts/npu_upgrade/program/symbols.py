@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.names import Import
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.program import UNKNOWN, File, ModuleSymbol, Program, Symbol
 from npu_upgrade.program.scope import Scope, dotted
 from npu_upgrade.program.version_guards import version_of
-from npu_upgrade.pycode.exports import absolute
-from npu_upgrade.pycode.names import Import
-from npu_upgrade.pycode.signatures import Function
 
 
 class Symbols:

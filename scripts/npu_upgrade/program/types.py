@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from npu_upgrade.code.signatures import Function, is_bound
 from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
 from npu_upgrade.program.factories import made_by
 from npu_upgrade.program.lazy_globals import lazy_global
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, union
-from npu_upgrade.pycode.signatures import Function, is_bound
 
 _PLAIN = {
     "staticmethod",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.walk import walk
 
 _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Eq: operator.eq,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.evidence.store import present_store
-from npu_upgrade.files import read_object
-from npu_upgrade.guide.adaptation import Adaptation, stages
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.job.adaptation import Adaptation, stages
 from npu_upgrade.report.gather import bounded, rows_of, run_of
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver import chain
-from npu_upgrade.deliver.advice import describe, look
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.job import Job
-from npu_upgrade.deliver.pins import short_pin
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.files import read_object
-from npu_upgrade.guide.ask import root_of
-from npu_upgrade.guide.conflicts import BY_HAND
-from npu_upgrade.guide.journal import Journal
-from npu_upgrade.guide.steer import next_step
-from npu_upgrade.paths import WORKSPACE_DIR
-from npu_upgrade.pycode.module import parse_module
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.advice import describe, look
+from npu_upgrade.job.ask import root_of
+from npu_upgrade.job.conflicts import BY_HAND
+from npu_upgrade.job.job import Job
+from npu_upgrade.job.journal import Journal
+from npu_upgrade.job.steer import next_step
 from npu_upgrade.report.sides import compare
-from npu_upgrade.upgrade.conflict_text import answers, split_lines
+from npu_upgrade.threeway.conflict_text import answers, split_lines
 
 MOST_ROWS = 300
 MOST_TEXT = 3000

@@ -7,9 +7,9 @@ from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
-from npu_upgrade.deliver.job import Job
-from npu_upgrade.deliver.surroundings import utc_now
-from npu_upgrade.guide.adaptation import Adaptation
+from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.job.adaptation import Adaptation
+from npu_upgrade.job.job import Job
 from npu_upgrade.report.adaptation import gather_adaptation
 from npu_upgrade.report.gather import MOST_ROWS, gather
 

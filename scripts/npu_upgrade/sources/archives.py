@@ -19,10 +19,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.files import sha256, write_json
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256, write_json
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.simplepage import ReleaseFile
 from npu_upgrade.sources.unpack import unpack
 

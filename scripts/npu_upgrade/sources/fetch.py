@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.pipconfig import ca_bundle, credentials_for, redact
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.pipconfig import ca_bundle, credentials_for, redact
 
 WAITS = (0.5, 2.0)  # seconds before the second and the third try
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)

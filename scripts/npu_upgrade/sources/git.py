@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
-from npu_upgrade.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput, Blocked
 
 TIMEOUT_SECONDS = 300
 Names = list[str]  # Repo.list hides the builtin inside the class

@@ -19,11 +19,11 @@ from urllib.request import url2pathname
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.files import sha256, write_atomic
-from npu_upgrade.paths import cache_root
-from npu_upgrade.pipconfig import Index, indexes
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.pipconfig import Index, indexes
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.simplepage import ACCEPT, ReleaseFile, UnreadablePage, parse_page, parse_time
 
 FRESH_SECONDS = 600.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 PACKAGES = ("vllm", "vllm-omni", "vllm-ascend", "torch", "torch-npu", "transformers")
 DEFAULT_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")

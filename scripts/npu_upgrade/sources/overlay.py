@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from npu_upgrade.files import sha256
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.sources.git import below
 from npu_upgrade.sources.tree import SourceTree
 

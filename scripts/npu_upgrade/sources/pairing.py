@@ -12,7 +12,7 @@ from datetime import datetime
 
 from packaging.version import Version
 
-from npu_upgrade.errors import UpgradeError
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pins import Pin
 from npu_upgrade.sources.published import Published

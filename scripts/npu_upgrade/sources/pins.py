@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.errors import UpgradeError
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.sources.tree import SourceTree
 
 

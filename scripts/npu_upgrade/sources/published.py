@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.errors import UpgradeError
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from npu_upgrade.errors import Blocked
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources.published import (
     REST_URL,
     PassedOver,

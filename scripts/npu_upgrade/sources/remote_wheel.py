@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
-from npu_upgrade.files import sha256, write_atomic
-from npu_upgrade.paths import cache_root
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.sources import archives
 from npu_upgrade.sources.git import decoded
 from npu_upgrade.sources.index import release

@@ -19,7 +19,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion
 
-from npu_upgrade.pipconfig import without_credentials
+from npu_upgrade.ground.pipconfig import without_credentials
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 

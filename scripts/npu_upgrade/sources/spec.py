@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 EXAMPLES = "pypi:vllm-ascend==0.22.1rc1, git:/path/to/clone@v0.22.0, dir:/path/to/folder"
 _RANGE = re.compile(r"[<>~!*,;\[\]]|===")

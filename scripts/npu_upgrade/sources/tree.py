@@ -13,8 +13,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.errors import BadInput, UpgradeError
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources import archives, index
 from npu_upgrade.sources.git import Repo, below, decoded, no_file
 from npu_upgrade.sources.spec import Spec, parse_spec
@@ -85,7 +85,7 @@ def open_source(spec: str | Spec) -> SourceTree:
     """Open a source spec for reading.
 
     Raises :class:`BadInput` for a wrong spec, version, ref, path or archive, and
-    :class:`npu_upgrade.errors.Blocked` when the network, the index or objects of a clone are missing.
+    :class:`npu_upgrade.ground.errors.Blocked` when the network, the index or objects of a clone are missing.
     """
     parsed = parse_spec(spec) if isinstance(spec, str) else spec
     return {"pypi": _open_release, "git": _open_git, "dir": _open_folder}[parsed.kind](parsed)

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn, Protocol, cast
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 MAX_MEMBERS = 200_000
 MAX_FILE = 32 << 20

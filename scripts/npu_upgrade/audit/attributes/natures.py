@@ -6,9 +6,9 @@ import ast
 import functools
 from typing import Literal
 
+from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.program import ClassSymbol
-from npu_upgrade.pycode.signatures import Function, last_name
-from npu_upgrade.upgrade.signature_merge import alternatives
+from npu_upgrade.threeway.signature_merge import alternatives
 
 Nature = Literal["method", "value", ""]
 _PROPERTIES = {"property", "cached_property", "abstractproperty"}

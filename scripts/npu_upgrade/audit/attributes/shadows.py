@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, misfit, plain_text
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import SelfUse, self_use
-from npu_upgrade.pycode.signatures import Function, misfit, plain_text
-from npu_upgrade.pycode.walk import walk
 
 # A shorter line is ``return None`` or ``else:``.
 _SHORT = 12

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.attributes.uses import Use, misused, note_uses
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.bindings import dotted
 from npu_upgrade.program.dead_code import branches, reached
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type
 from npu_upgrade.program.types import Frame, Types
-from npu_upgrade.pycode.walk import walk
 
 # Of what buffer classes have, a tensor has these too.
 _OF_TENSORS = {"cpu", "cuda", "npu", "numpy", "to", "copy_", "fill_", "zero_", "shape", "dtype", "device"} | {

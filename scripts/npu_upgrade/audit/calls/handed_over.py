@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.calls.overrides import audited_classes, is_stub
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, misfit, not_taken
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.running import running_methods, scope_of
 from npu_upgrade.program.scope import Scope, dotted
-from npu_upgrade.pycode.signatures import Function, misfit, not_taken
-from npu_upgrade.pycode.walk import walk
 
 _BY_NAME = "resolve_obj_by_qualname"
 _REGISTER = "register_oot"

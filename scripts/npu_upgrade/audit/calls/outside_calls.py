@@ -12,10 +12,10 @@ from collections.abc import Iterator, Set
 
 from npu_upgrade.audit.calls.override_calls import BadCall
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import is_bound, misfit
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import Callee, Scope, dotted
-from npu_upgrade.pycode.signatures import is_bound, misfit
 
 _RUNNERS, _WORKERS = {"model_runner", "runner", "_runner"}, {"worker", "driver_worker", "_worker"}
 _AROUND = (

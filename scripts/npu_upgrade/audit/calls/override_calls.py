@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.calls.overrides import audited_classes
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import misfit
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.running import running_methods, scope_of
 from npu_upgrade.program.scope import Callee, Scope
-from npu_upgrade.pycode.signatures import misfit
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.pycode.signatures import Function, last_name
 
 
 def audited_classes(world: World) -> list[ClassSymbol]:

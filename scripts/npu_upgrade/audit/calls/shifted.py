@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.calls.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, last_name
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.scope import Callee, Scope, dotted
-from npu_upgrade.pycode.signatures import Function, last_name
-from npu_upgrade.pycode.walk import walk
 
 _KINDS = {"staticmethod", "classmethod"}
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.upgrade.signature_merge import alternatives
+from npu_upgrade.threeway.signature_merge import alternatives
 
 # Types that say nothing, or that only a type checker can compare.
 _OPEN = {"Any", "object", "Annotated", "Callable", "Self", "Protocol", "Literal", "ClassVar"}

@@ -11,10 +11,10 @@ from npu_upgrade.audit.calls.scopes import audited_scopes
 from npu_upgrade.audit.calls.shifted import Shift, Shifts
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import misfit, signature, signature_change
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Callee, Scope
-from npu_upgrade.pycode.signatures import misfit, signature, signature_change
 
 NAME = "calls"
 ABOUT = "calls that do not fit the signature of what they reach"

@@ -16,10 +16,10 @@ from npu_upgrade.audit.device.counterpart import counterpart
 from npu_upgrade.audit.device.cuda import Use, cuda_uses, redirected
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.moved import exports
 from npu_upgrade.program.program import ClassSymbol, File, Program
-from npu_upgrade.pycode.walk import walk
 
 NAME = "cuda-names"
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"

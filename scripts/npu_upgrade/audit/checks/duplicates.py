@@ -11,14 +11,14 @@ from difflib import SequenceMatcher
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.positions import line_numbers
+from npu_upgrade.code.signatures import plain_text
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.pycode.module import parse_module
-from npu_upgrade.pycode.positions import line_numbers
-from npu_upgrade.pycode.signatures import plain_text
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.pycode.walk import walk
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.shifts import parents
+from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.shifts import parents
 
 NAME = "duplicates"
 ABOUT = "methods defined twice, blocks pasted twice, helpers repeated in sibling runners"

@@ -10,8 +10,8 @@ from npu_upgrade.audit.device.counterpart import replaced_in
 from npu_upgrade.audit.device.platform_calls import platform_misfits
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.pycode.signatures import signature
 
 NAME = "forward-context"
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"

@@ -8,6 +8,8 @@ from functools import cached_property
 
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.moved import advice
@@ -21,8 +23,6 @@ from npu_upgrade.program.name_uses import (
 )
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
 from npu_upgrade.program.version_guards import version_of
-from npu_upgrade.pycode.exports import absolute
-from npu_upgrade.pycode.names import Import, imports_in
 
 NAME = "imports"
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"

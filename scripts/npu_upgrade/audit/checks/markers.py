@@ -14,11 +14,11 @@ from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.fences import Fence, fences_in, odd_one
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.positions import line_numbers
+from npu_upgrade.code.statements import END
+from npu_upgrade.lineage.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_statements
 from npu_upgrade.program.program import File
-from npu_upgrade.pycode.positions import line_numbers
-from npu_upgrade.pycode.statements import END
-from npu_upgrade.upgrade.align import align, weight
-from npu_upgrade.upgrade.marker_places import is_fence, is_marker, is_rule, omni_code, unmarked_statements
+from npu_upgrade.threeway.align import align, weight
 
 NAME = "markers"
 ABOUT = "omni code outside markers, upstream's code inside, markers that do not pair"

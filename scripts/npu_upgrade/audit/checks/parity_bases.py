@@ -9,9 +9,9 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.gap_text import class_place
 from npu_upgrade.audit.parity.mixins import missing_bases
 from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.facts import facts_of
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.pycode.walk import walk
 
 NAME = "parity-bases"
 ABOUT = "mixins that a GPU class has and its NPU counterpart has nowhere among its ancestors"

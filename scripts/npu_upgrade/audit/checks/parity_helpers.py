@@ -13,12 +13,12 @@ from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT
 from npu_upgrade.audit.parity.gaps import gaps
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.statements import Statement
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.statements import Statement
-from npu_upgrade.upgrade.align import fine_changes, weight
+from npu_upgrade.threeway.align import fine_changes, weight
 
 NAME = "parity-helpers"
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"

@@ -19,9 +19,9 @@ from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT, place
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
 
 NAME = "parity-kwargs"
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"

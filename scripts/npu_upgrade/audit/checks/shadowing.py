@@ -8,9 +8,9 @@ from npu_upgrade.audit.attributes.runners import nearest_common
 from npu_upgrade.audit.attributes.shadows import Shadow, shadows
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.program import Method
 from npu_upgrade.program.version_guards import version_of
-from npu_upgrade.pycode.signatures import signature
 
 NAME = "shadowing"
 ABOUT = "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO"

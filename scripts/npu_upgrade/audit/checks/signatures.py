@@ -12,9 +12,9 @@ from npu_upgrade.audit.calls.overrides import audited_classes, is_stub, overridi
 from npu_upgrade.audit.calls.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, last_name, not_taken, signature
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import Method
-from npu_upgrade.pycode.signatures import Function, last_name, not_taken, signature
 
 NAME = "signatures"
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"

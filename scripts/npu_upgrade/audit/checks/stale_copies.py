@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
-from npu_upgrade.pycode.names import names_in
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.upgrade.align import align
-from npu_upgrade.upgrade.merge_method import merge_method
-from npu_upgrade.upgrade.pieces import resolved
+from npu_upgrade.code.names import names_in
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.threeway.align import align
+from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import resolved
 
 NAME = "stale-copies"
 ABOUT = "copied methods that upstream has changed since, and that were not synced"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 
 _SETS = re.compile(r"set_(\w+_)?forward_context")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.walk import walk
 
 # They work, and say that there is no CUDA, wherever torch was built without it.
 _HARMLESS = {"is_available", "is_initialized", "device_count", "is_current_stream_capturing"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import is_bound, misfit
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.pycode.signatures import is_bound, misfit
-from npu_upgrade.pycode.walk import walk
 
 _PLATFORM = "current_omni_platform"
 

@@ -7,14 +7,14 @@ import copy
 import functools
 from collections.abc import Iterable, Mapping
 
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.walk import walk
+from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import FUNCTION, Fact, facts_of
 from npu_upgrade.program.program import File, Method
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.statements import END, Statement, split_statements
-from npu_upgrade.pycode.walk import walk
-from npu_upgrade.upgrade.align import weight
-from npu_upgrade.upgrade.dialect import translate
+from npu_upgrade.threeway.align import weight
 
 _TELLING = 3
 

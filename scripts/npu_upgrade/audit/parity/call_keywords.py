@@ -7,11 +7,11 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
+from npu_upgrade.lineage.dialect import KEYWORDS, NAMES
 from npu_upgrade.program.facts import constant, dotted
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
-from npu_upgrade.upgrade.dialect import KEYWORDS, NAMES
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from functools import cached_property
 
 from npu_upgrade.audit.device.words import is_device_bound, speaks_of_kernels
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair
+from npu_upgrade.code.walk import walk
+from npu_upgrade.lineage.dialect import class_names
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.effective import Effective, Key
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fact, Facts, facts_of
 from npu_upgrade.program.program import Method
-from npu_upgrade.pycode.walk import walk
-from npu_upgrade.upgrade.dialect import class_names
 
 _OMNI = "vllm-omni"
 

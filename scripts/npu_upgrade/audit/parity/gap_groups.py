@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.facts import MEMBER, Fact
-from npu_upgrade.pycode.walk import walk
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.parity.gap_text import place
 from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.conditions import conditions_of, text_of
 from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.program import Method, Program
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
 
 # What a callee takes where it is given nothing, most often.
 _EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}

@@ -6,8 +6,8 @@ import ast
 import functools
 from dataclasses import dataclass
 
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,

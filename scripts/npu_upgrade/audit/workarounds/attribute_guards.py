@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.program import ClassSymbol, File, Method, ModuleSymbol
-from npu_upgrade.pycode.signatures import Function
-from npu_upgrade.pycode.walk import walk
 from npu_upgrade.sources.tree import SourceTree
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.program.program import File, Method
-from npu_upgrade.pycode.module import parse_module
 
 NAME = "workarounds"
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.workarounds.needless import needless
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.definitions import catches_import_error
+from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import UNKNOWN, File
-from npu_upgrade.pycode.definitions import catches_import_error
-from npu_upgrade.pycode.exports import absolute
-from npu_upgrade.pycode.names import Import, imports_in
-from npu_upgrade.pycode.walk import walk
 
 
 def needless_import_guards(world: World, file: File) -> Iterator[Finding]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.workarounds.needless import needless, place
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import plain_text
+from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.pycode.signatures import plain_text
-from npu_upgrade.pycode.statements import END, split_statements
-from npu_upgrade.pycode.walk import walk
 
 
 def needless_overrides(world: World) -> Iterator[Finding]:

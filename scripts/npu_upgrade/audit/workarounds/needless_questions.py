@@ -15,9 +15,9 @@ from npu_upgrade.audit.workarounds.attribute_guards import (
 )
 from npu_upgrade.audit.workarounds.needless import around, needless, place
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.version_guards import evaluate, version_of
-from npu_upgrade.pycode.walk import walk
 
 
 def needless_questions(world: World) -> Iterator[Finding]:

@@ -12,18 +12,18 @@ import argparse
 import shlex
 from typing import Any
 
+from npu_upgrade.checkpoint import oracle
+from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.memory import GIB
+from npu_upgrade.checkpoint.report import text_of
 from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
     named_sources,
     next_options,
     write_state,
 )
-from npu_upgrade.model import oracle
-from npu_upgrade.model.analysis import Analysis, analyse
-from npu_upgrade.model.locate import model_folder
-from npu_upgrade.model.memory import GIB
-from npu_upgrade.model.report import text_of
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.verdict import Result, Verdict
 
 HELP = "what a checkpoint is, who serves it, and whether it is consistent"
 EXAMPLES = """  adapt.py analyze /models/Qwen3-8B

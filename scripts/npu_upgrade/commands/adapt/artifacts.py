@@ -17,9 +17,9 @@ from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.gaps import Gap
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
+from npu_upgrade.checkpoint.gaps import Gap
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -27,9 +27,9 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.files import read_object, write_together
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.files import read_object, write_together
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import find_workspace
 
 HELP = "write accuracy config, tutorial and reports of a model from its evidence"
 EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run

@@ -15,9 +15,10 @@ from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.gaps import Gap
+from npu_upgrade.artifacts.roots import Root
 from npu_upgrade.artifacts.state import Written, load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
+from npu_upgrade.checkpoint.gaps import Gap
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -25,16 +26,15 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver.adapted.delivery import Delivery, Order, carry_out, prepare
-from npu_upgrade.deliver.adapted.named import Named, planned_files
-from npu_upgrade.deliver.adapted.proof import check_proof
-from npu_upgrade.deliver.adapted.publication import Publication
-from npu_upgrade.deliver.adapted.roots import Root
-from npu_upgrade.deliver.advice import PENDING
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.deliver.publish import push_arguments
-from npu_upgrade.errors import BadInput
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.delivery.adapted.delivery import Delivery, Order, carry_out, prepare
+from npu_upgrade.delivery.adapted.named import Named, planned_files
+from npu_upgrade.delivery.adapted.proof import check_proof
+from npu_upgrade.delivery.adapted.publication import Publication
+from npu_upgrade.delivery.publish import push_arguments
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.advice import PENDING
+from npu_upgrade.job.job import find_workspace
 
 HELP = "make the one signed-off commit of a model, and publish it on request"
 EXAMPLES = """  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from npu_upgrade.artifacts.facts import Facts, gather
 from npu_upgrade.artifacts.naming import Source, check_id, check_name, check_place
+from npu_upgrade.artifacts.roots import Root, open_root
 from npu_upgrade.artifacts.state import load_state, model_folder
 from npu_upgrade.commands.adapt.model_arguments import ROOTS
-from npu_upgrade.deliver.adapted.roots import Root, open_root
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.guide.adaptation import plain_name
+from npu_upgrade.job.adaptation import plain_name
 
 
 def add_identity_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,16 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_json
-from npu_upgrade.guide.adaptation import plain_name
-from npu_upgrade.model.ascend import read_ascend
-from npu_upgrade.model.locate import MODELS
-from npu_upgrade.model.plugins import installed_plugins
-from npu_upgrade.model.registry import REGISTRY
-from npu_upgrade.model.serving import Sources
-from npu_upgrade.paths import workspace_root
+from npu_upgrade.checkpoint.ascend import read_ascend
+from npu_upgrade.checkpoint.locate import MODELS
+from npu_upgrade.checkpoint.plugins import installed_plugins
+from npu_upgrade.checkpoint.registry import REGISTRY
+from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.job.adaptation import plain_name
+from npu_upgrade.job.job import find_workspace
 from npu_upgrade.sources import SourceTree, open_source
 from npu_upgrade.sources.installed import installed
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.deliver.job import find_workspace
-from npu_upgrade.errors import BadInput
-from npu_upgrade.guide.adaptation import (
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import (
     FAILED,
     SKIPPABLE,
     Adaptation,
@@ -27,9 +28,8 @@ from npu_upgrade.guide.adaptation import (
     skip,
     stages,
 )
-from npu_upgrade.guide.onward import in_workspace
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.onward import in_workspace
 
 HELP = "name the one next command for a model, and why"
 EXAMPLES = """  adapt.py next

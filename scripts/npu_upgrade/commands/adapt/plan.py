@@ -13,6 +13,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.nearest import nearest
+from npu_upgrade.checkpoint.scaffold import decisions, package_name, patterns, registry_entry, scaffold
+from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.checkpoint.work import Step, steps
 from npu_upgrade.commands.adapt.analyze import verdict_of
 from npu_upgrade.commands.adapt.model_arguments import (
     ROOTS,
@@ -22,17 +28,11 @@ from npu_upgrade.commands.adapt.model_arguments import (
     state_folder,
     write_state,
 )
-from npu_upgrade.errors import UpgradeError
-from npu_upgrade.files import read_object
-from npu_upgrade.model.analysis import Analysis, analyse
-from npu_upgrade.model.locate import model_folder
-from npu_upgrade.model.nearest import nearest
-from npu_upgrade.model.scaffold import decisions, package_name, patterns, registry_entry, scaffold
-from npu_upgrade.model.serving import Sources
-from npu_upgrade.model.work import Step, steps
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "the files and the order of work for a model, and scaffolds for its code"
 EXAMPLES = """  adapt.py plan /models/Qwen3-8B

@@ -11,12 +11,12 @@ import shlex
 from pathlib import Path
 
 from npu_upgrade.commands.adapt.next import add_adaptation_arguments, advice, named_adaptation
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic
-from npu_upgrade.guide.adaptation import stages
-from npu_upgrade.guide.onward import in_workspace
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import stages
+from npu_upgrade.job.onward import in_workspace
 from npu_upgrade.report.page import render_adaptation
-from npu_upgrade.verdict import Result, Verdict
 
 HELP = "write one self-contained HTML page of a model's adaptation"
 EXAMPLES = """  adapt.py report

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from npu_upgrade.commands.adapt.next import add_adaptation_arguments, advice, named_adaptation, stage_table
-from npu_upgrade.guide.adaptation import DONE, SKIPPED, Adaptation, stages
-from npu_upgrade.guide.adapted_runs import Ran
-from npu_upgrade.guide.onward import in_workspace
-from npu_upgrade.tables import table
-from npu_upgrade.verdict import Result, Verdict
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import DONE, SKIPPED, Adaptation, stages
+from npu_upgrade.job.adapted_runs import Ran
+from npu_upgrade.job.onward import in_workspace
 
 HELP = "show the trees, stages and runs of a model's adaptation"
 EXAMPLES = """  adapt.py status

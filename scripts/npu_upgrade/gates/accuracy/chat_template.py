@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.files import read_object, sha256
+from npu_upgrade.ground.files import read_object, sha256
 
 _OPTION = "--chat-template"
 NONE = "none in the checkpoint: vLLM's own for this architecture, where it has one"

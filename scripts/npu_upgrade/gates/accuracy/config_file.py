@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
 
 _KINDS = ("vllm", "vllm-vlm")
 _FLAGS = ("trust_remote_code", "enforce_eager", "enable_expert_parallel")

@@ -12,7 +12,7 @@ from typing import Any
 
 from npu_upgrade.gates.capacity.limits import fitting
 from npu_upgrade.gates.features.started import Start, Started, Starter, setting
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond
 RETRIES = 2  # further starts for one number of sequences

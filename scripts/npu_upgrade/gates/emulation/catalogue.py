@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
 FILE = EMULATOR / "npu_emulator" / "dry_run" / "catalogue.py"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, NOT_REACHED, PASS, Outcome
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 LAG = "LAG"
 

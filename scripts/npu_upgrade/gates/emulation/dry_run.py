@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.files import write_json
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, watched
 from npu_upgrade.gates.emulation.environment import Environment, prepare
@@ -19,8 +18,9 @@ from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play
 from npu_upgrade.gates.emulation.reference import models_folder, references
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import configparser
 import tomllib
 from typing import Any
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
 
 Points = dict[str, dict[str, str]]  # group -> name -> "module:attribute"

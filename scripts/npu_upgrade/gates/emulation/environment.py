@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.envs.store import ensure
+from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.first_import import import_once
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.native import native_parts
 from npu_upgrade.gates.emulation.packages import emulator_info, materialise
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
-from npu_upgrade.paths import cache_root
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.sources.tree import SourceTree
 
 MEMORY_MB = 640  # of the emulated device

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.process import play
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.progress import say
 
 RUNNER = "vllm_ascend.worker.model_runner_v1"
 

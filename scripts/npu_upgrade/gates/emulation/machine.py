@@ -6,7 +6,7 @@ import platform
 import shutil
 import sys
 
-from npu_upgrade.errors import Blocked
+from npu_upgrade.ground.errors import Blocked
 
 _TOOLS = {"g++": "g++", "nm": "binutils"}  # command -> Debian package
 _PLATFORM = ("Linux", "x86_64")

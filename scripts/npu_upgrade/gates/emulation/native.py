@@ -12,11 +12,11 @@ import tempfile
 from importlib.metadata import distributions
 from pathlib import Path
 
-from npu_upgrade.envs import locks
-from npu_upgrade.errors import Blocked
+from npu_upgrade.environments import locks
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 
 STAMP = "npu-upgrade-native.json"
 

@@ -13,14 +13,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from npu_upgrade.envs import locks
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.files import sha256
+from npu_upgrade.environments import locks
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.entry_points import entry_points, entry_points_text
 from npu_upgrade.gates.emulation.generated import generated_files
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
 STAMP = "npu-upgrade-package.json"

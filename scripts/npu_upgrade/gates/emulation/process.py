@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import Blocked
-from npu_upgrade.files import write_json
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.progress import say
 
 _MODULE = "npu_emulator.dry_run"
 _PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "XDG_CACHE_HOME", "SSL_CERT_FILE")

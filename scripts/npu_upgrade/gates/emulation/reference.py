@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
-from npu_upgrade.paths import cache_root
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 
 _MODULE = "npu_emulator.dry_run.cpu_reference"
 _SECONDS = 600

@@ -16,9 +16,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from npu_upgrade.envs.store import EnvSpec, is_ready
-from npu_upgrade.errors import BadInput, Blocked
-from npu_upgrade.progress import say
+from npu_upgrade.environments.store import EnvSpec, is_ready
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.index import release
 from npu_upgrade.sources.tree import SourceTree
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from npu_upgrade.gates.emulation.changed import Coverage, ranges
 from npu_upgrade.gates.emulation.compare import Compared
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 _WIDEST = 100
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.files import write_atomic, write_json
+from npu_upgrade.checkpoint.weights import read_weights
 from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.gates.serving.requests import Client, Exchange
-from npu_upgrade.model.weights import read_weights
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic, write_json
 
 NAME = "gate-lora"
 # What reaches the hidden states by itself: values and the attention's output, else the feed-forward's.

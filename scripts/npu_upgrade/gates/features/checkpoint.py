@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.errors import BadInput
-from npu_upgrade.model.analysis import Analysis, analyse
-from npu_upgrade.model.config import Config
-from npu_upgrade.model.serving import Sources
+from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.config import Config
+from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.ground.errors import BadInput
 
 _INPUTS = ("image", "video", "audio")
 

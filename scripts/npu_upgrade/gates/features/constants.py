@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.gates.features.package import Package, Place
-from npu_upgrade.pycode.walk import walk
 
 
 def strings(package: Package, word: str, pattern: str, below: str = "") -> Iterator[tuple[str, Place]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.gates.features.package import Package, Place
-from npu_upgrade.pycode.walk import walk
 
 _BELOW = ("engine/", "entrypoints/")
 _FIELDS = "FrontendArgs"  # its fields are options without an add_argument of their own

@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Iterator
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.gates.features.capability import DEFAULT, RESOLVED, Capability, Proof, Way, logged
 from npu_upgrade.gates.features.flags import flags
 from npu_upgrade.gates.features.log_calls import LogCall, log_call, log_calls
 from npu_upgrade.gates.features.package import Package
-from npu_upgrade.pycode.walk import walk
 
 _SWITCH = "--enforce-eager"
 _CAPTURED = re.compile(r"graph captur\w* finished", re.IGNORECASE)

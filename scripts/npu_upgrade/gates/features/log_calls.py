@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.code.walk import walk
 from npu_upgrade.gates.features.package import Package, Place
-from npu_upgrade.pycode.walk import walk
 
 _LEVELS = ("debug", "info", "warning", "error")
 _PLACEHOLDER = re.compile(r"%(?:\(\w+\))?[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|%%")

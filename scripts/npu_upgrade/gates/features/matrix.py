@@ -19,7 +19,7 @@ from npu_upgrade.gates.features.checkpoint import Checkpoint
 from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
 from npu_upgrade.gates.features.plan import start, with_needs
 from npu_upgrade.gates.features.started import Started, Starter
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.features.capability import METRIC, Capability
 from npu_upgrade.gates.features.started import Start, Started
 from npu_upgrade.gates.serving.checks import Check
@@ -14,7 +13,8 @@ from npu_upgrade.gates.serving.device import Device
 from npu_upgrade.gates.serving.gate import Options, Served, judge
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.requests import Client, counted
-from npu_upgrade.progress import say
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.progress import say
 
 Extra = Callable[[Client, str], list[Check]]
 Judge = Callable[[Launch, Device, Options, Path], Served]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.gates.serving.log_lines import LogLine, read
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.verdict import Verdict
 
 READY = "Application startup complete"
 

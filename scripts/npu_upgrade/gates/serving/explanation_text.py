@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_upgrade.gates.serving.root_cause import Explanation
-from npu_upgrade.tables import table
+from npu_upgrade.ground.tables import table
 
 _WIDEST = 200
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.deliver.surroundings import utc_now
+from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.gates.serving import ready, semantics, smoke
 from npu_upgrade.gates.serving.checks import Check, failed, first_bad, passed, unsure, verdict
 from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
@@ -30,8 +30,8 @@ from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, sockets, start, stop
 from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
-from npu_upgrade.progress import say
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Verdict
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end

@@ -33,8 +33,8 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.errors import BadInput
 from npu_upgrade.gates.serving.pictures import picture
+from npu_upgrade.ground.errors import BadInput
 
 _EXPECT = {
     "sequence": list, "matches": str, "not_matches": str, "finish_reason": str, "least_tokens": int,

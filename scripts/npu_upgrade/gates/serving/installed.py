@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
+from npu_upgrade.ground.errors import Blocked
 
 PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transformers", "ray", "lm-eval")
 _PROBE = """

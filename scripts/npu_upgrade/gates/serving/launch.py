@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 DUMMY, REAL = "dummy", "real"
 _OURS = ("--host", "--port", "--served-model-name", "--load-format", "--uds", "--api-key")

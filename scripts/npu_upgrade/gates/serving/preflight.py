@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from npu_upgrade.errors import Blocked
+from npu_upgrade.ground.errors import Blocked
 
 TOKEN = "NPU_UPGRADE_SERVE"  # in the environment of every server we start: name:pid of the gate:time
 _ROOM = 512 << 20  # bytes for logs and evidence

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade import invocation
-from npu_upgrade.deliver.chain import Record
-from npu_upgrade.deliver.surroundings import environment as this_environment
+from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
 from npu_upgrade.gates.serving.installed import Installed
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.verdict import Verdict
 
 SCHEMA = "npu-upgrade/serve/1"
 _JUDGED = ("vllm", "vllm_ascend", "vllm_omni")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.gates.serving.preflight import TOKEN, check_port, token
+from npu_upgrade.ground.errors import Blocked
 
 HOST = "127.0.0.1"
 _POLL = 0.1  # seconds

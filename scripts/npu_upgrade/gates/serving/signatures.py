@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 DATA = Path(__file__).with_name("signatures.yaml")
 _KNOWN_LINES = 4096  # a flood repeats few lines

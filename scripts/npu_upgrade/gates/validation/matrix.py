@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.errors import BadInput
+from npu_upgrade.ground.errors import BadInput
 
 GATES = ("dummy", "real", "features", "capacity", "accuracy")
 _KEYS = {"model", "tp", "gates", "gate_file", "accuracy", "omni", "env", "arguments"}

@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_upgrade.errors import Blocked
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.evidence.unpack import take
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, judged
-from npu_upgrade.progress import say
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Verdict
 
 PROGRAM = Path(__file__).with_name("ray_program.py")
 SHIPPED = ("scripts", "pyproject.toml", "SKILL.md")

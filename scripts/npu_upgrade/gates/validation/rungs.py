@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade import invocation
 from npu_upgrade.gates.validation.matrix import Cell
-from npu_upgrade.progress import say
-from npu_upgrade.verdict import Verdict
+from npu_upgrade.ground import invocation
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Verdict
 
 SCRIPT = Path(__file__).resolve().parents[3] / "upgrade.py"
 _VERDICTS = {verdict.exit_code: verdict for verdict in Verdict}

@@ -1,0 +1,1 @@
+"""A model's files: configuration, weights, memory, and who serves it."""

@@ -1,0 +1,194 @@
+"""How a vLLM model renames a checkpoint's tensors while it loads them, read from the model's source.
+
+A class says it by a ``WeightsMapper`` (``hf_to_vllm_mapper``), by a ``stacked_params_mapping`` inside its
+``load_weights``, or by code that only running would tell; then the map is not ``sure``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_upgrade.checkpoint.model_classes import ClassReader, ModelClass
+
+_ORDER = ("regex", "substr", "stacked", "prefix", "suffix")
+# tensors that are no weights, and that vLLM drops or that no model has a parameter for
+_DROPPED = (
+    *("rotary_pos_emb.inv_freq", "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"),
+    *(".masked_bias", "position_ids", "num_batches_tracked"),
+)
+
+
+@dataclass
+class NameMap:
+    """``rules``: kind -> {pattern: replacement, None to drop}; ``ignored``: names that may have no place."""
+
+    rules: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    sure: bool = True
+
+    def apply(self, name: str) -> str | None:
+        """The name in the model, None for a tensor that is dropped."""
+        if any(part in name for part in _DROPPED):
+            return None
+        for kind in _ORDER:
+            for old, new in self.rules.get(kind, {}).items():
+                if _hits(kind, old, name):
+                    if new is None:
+                        return None
+                    name = _replaced(kind, old, new, name)
+        return name
+
+    def merged(self, other: NameMap) -> NameMap:
+        """Both maps' rules."""
+        rules = {kind: self.rules.get(kind, {}) | other.rules.get(kind, {}) for kind in _ORDER}
+        return NameMap(rules, self.ignored + other.ignored, self.sure and other.sure)
+
+
+def _hits(kind: str, old: str, name: str) -> bool:
+    if kind == "regex":
+        return bool(re.search(old, name))
+    if kind == "prefix":
+        return name.startswith(old)
+    return name.endswith(old) if kind == "suffix" else old in name
+
+
+def _replaced(kind: str, old: str, new: str, name: str) -> str:
+    if kind == "regex":
+        return re.sub(old, new, name)
+    if kind == "suffix":
+        return name[: -len(old)] + new
+    return name.replace(old, new, 1)
+
+
+def name_map(reader: ClassReader, one: ModelClass) -> NameMap | None:
+    """The map of the class's own ``load_weights``, None when neither it nor a base has one."""
+    found = next(reader.methods(one, "load_weights"), None)
+    if found is None:
+        return None
+    owner, method = found
+    calls = [node for node in ast.walk(method) if isinstance(node, ast.Call)]
+    words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
+    result = NameMap(sure=not _renames(method) and all(_as_given(call) for call in calls))
+    if "mapper" in words:
+        result = result.merged(_mapper(reader, one, words["mapper"]))
+    for call in calls:  # self.mapper.apply(weights)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
+            result = result.merged(_mapper(reader, one, call.func.value))
+    result.rules.setdefault("stacked", {}).update(_stacked(method))
+    for key, value in words.items():
+        if "prefix" in key or "substr" in key:
+            result.ignored += [text for node in ast.walk(value) if (text := _constant(node))]
+    result.ignored += list(_skipped(method))
+    if _calls_super(calls):
+        result = result.merged(_above(reader, one, owner))
+    return result
+
+
+def _above(reader: ClassReader, one: ModelClass, owner: ModelClass) -> NameMap:
+    rest = [other for other, _ in reader.methods(one, "load_weights") if other is not owner]
+    return (name_map(reader, rest[0]) or NameMap()) if rest else NameMap()
+
+
+def _mapper(reader: ClassReader, one: ModelClass, value: ast.expr, depth: int = 0) -> NameMap:
+    """A mapper expression: a call, an attribute of a class or of self, or a union of those."""
+    if depth > 6:
+        return NameMap(sure=False)
+    match value:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _mapper(reader, one, left, depth + 1).merged(_mapper(reader, one, right, depth + 1))
+        case ast.Call(func=ast.Name(id="WeightsMapper"), keywords=keywords):
+            return _called(keywords)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            base = one if owner in ("self", "cls") else reader.find(one.module, owner)
+            found = reader.expression(base, name) if base else None
+            return _mapper(reader, found[0], found[1], depth + 1) if found else NameMap(sure=False)
+    return NameMap(sure=False)
+
+
+def _called(keywords: list[ast.keyword]) -> NameMap:
+    result = NameMap()
+    for word in keywords:
+        kind = (word.arg or "").removeprefix("orig_to_new_")
+        if kind not in _ORDER or not isinstance(word.value, ast.Dict):
+            result.sure = False
+            continue
+        for key, new in zip(word.value.keys, word.value.values, strict=True):
+            old, target = _text(key), _text(new)
+            if old is None or (target is None and not _is_none(new)):
+                result.sure = False
+            else:
+                result.rules.setdefault(kind, {})[old] = target
+    return result
+
+
+def _text(node: ast.expr | None) -> str | None:
+    """The text of a literal, of ``re.compile("...")``, or the first of a tuple (name, shard)."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.Call(args=[ast.Constant(value=str(value)), *_]):
+            return value
+        case ast.Tuple(elts=[ast.Constant(value=str(value)), *_]):
+            return value
+    return None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _constant(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _stacked(method: ast.FunctionDef) -> dict[str, str]:
+    """``(parameter, weight, shard)`` of a list in the method: weight -> parameter."""
+    found: dict[str, str] = {}
+    for node in ast.walk(method):
+        if isinstance(node, ast.Tuple) and len(node.elts) == 3:
+            parameter, weight = _text(node.elts[0]), _text(node.elts[1])
+            if parameter and weight:
+                found[weight] = parameter
+    return found
+
+
+def _renames(method: ast.FunctionDef) -> bool:
+    """Whether the method changes names in its own code."""
+    changing = {"replace", "removeprefix", "removesuffix", "sub", "split", "join", "format"}
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing
+        for node in ast.walk(method)
+    ) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(method))
+
+
+def _skipped(method: ast.FunctionDef) -> Iterator[str]:
+    """Texts of ``if "text" in name: continue`` and of ``name.endswith("text")``: tensors it leaves out."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.If) and any(isinstance(one, ast.Continue) for one in node.body):
+            for test in ast.walk(node.test):
+                match test:
+                    case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In()]):
+                        yield text
+                    case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
+                        yield from filter(None, (_constant(one) for one in ast.walk(argument)))
+
+
+def _as_given(call: ast.Call) -> bool:
+    """Whether a call that loads hands on the weights as they came."""
+    if getattr(call.func, "attr", "") != "load_weights" or not call.args:
+        return True
+    return isinstance(call.args[0], ast.Name)
+
+
+def _calls_super(calls: list[ast.Call]) -> bool:
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "load_weights"
+        and isinstance(call.func.value, ast.Call)
+        and getattr(call.func.value.func, "id", "") == "super"
+        for call in calls
+    )

@@ -1,0 +1,77 @@
+"""vLLM's own answers about checkpoints, from an interpreter that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.ground.errors import BadInput
+
+_PROBE = Path(__file__).with_name("oracle_probe.py")
+_SECONDS = 600
+# what the analysis and vLLM both answer, by the same names
+COMPARED = (
+    *(
+        "architecture",
+        "model_type",
+        "text_model_type",
+        "hidden_size",
+        "layers",
+        "heads",
+        "kv_heads",
+        "head_size",
+    ),
+    *("vocab_size", "experts", "experts_per_token", "mla", "hybrid", "attention_free", "multimodal"),
+    *("quantization", "max_len"),
+)
+
+
+def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[dict[str, Any]]:
+    """One answer per folder, in order; ``error`` in an answer is what vLLM said.
+
+    Raises :class:`BadInput` when the interpreter does not run or has no vLLM.
+    """
+    # the folder of the script is not on the path (-P), nor is the present one
+    command = [str(python), "-P", str(_PROBE)]
+    given = json.dumps([str(folder.absolute()) for folder in folders])
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env=_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise _no_oracle(python, str(problem)) from problem
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(answers) != len(folders):
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise _no_oracle(python, last)
+    return answers
+
+
+def differences(own: dict[str, Any], answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where the analysis and vLLM disagree: name, what we say, what vLLM says."""
+    return [
+        {"property": name, "analysis": own.get(name), "vllm": answer[name]}
+        for name in COMPARED
+        if name in answer and own.get(name) != answer[name]
+    ]
+
+
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+def _no_oracle(python: Path, why: str) -> BadInput:
+    return BadInput(
+        f"{python} gave no answer about the model: {why}",
+        expected="the interpreter of an environment in which vLLM can be imported",
+        try_="--python /path/to/venv/bin/python, or leave --python out",
+    )

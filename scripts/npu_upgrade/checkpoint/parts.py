@@ -1,0 +1,230 @@
+"""Parts beside the text model's layers: multi-token prediction, towers of other modalities, tied weights."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from npu_upgrade.checkpoint.config import Config
+from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
+from npu_upgrade.checkpoint.layers import layer_kinds
+from npu_upgrade.checkpoint.safetensors import Tensor
+
+_MTP_KEYS = (
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_modules",
+    "num_mtp_layers",
+    "mtp_num_layers",
+)
+_MTP_NAMES = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:[._]|$)|\.(?:eh_proj|enorm|hnorm)\.")
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_TEXT_LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.\*\.")
+Patterns = Mapping[str, list[str]]
+_LAYER = re.compile(r"^(.*?\b(?:layers|h|blocks|layer))\.(\d+)\.(.+)$")
+_MODALITIES = {
+    "image": ("vision_config", "visual", "vision_tower", "vit_config", "image_config", "vision_n_layers"),
+    "audio": ("audio_config", "speech_config", "audio_encoder", "audio_processor", "sound_config"),
+    "speech output": ("talker_config", "code2wav_config", "token2wav_config", "tts_config", "audio_decoder"),
+}
+_VIDEO_KEYS = ("video_token_id", "video_token_index")
+_TOWER_NAMES = {
+    "image": re.compile(r"(?:^|\.)(?:visual|vision_tower|vision_model|vit|vision_encoder|image_encoder)\."),
+    "audio": re.compile(r"(?:^|\.)(?:audio_tower|audio_encoder|speech_encoder|audio_model|whisper)\."),
+    "speech output": re.compile(r"^(?:talker|code2wav|token2wav|tts)\."),
+}
+
+
+def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
+    """Tensor names by their pattern: the name with its numbers as ``*``."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(_NUMBER.sub("*", name), []).append(name)
+    return found
+
+
+def mtp(config: Config, patterns: Patterns) -> dict[str, Any]:
+    """What configuration and weights say of multi-token prediction.
+
+    ``state``: ``none``; ``ready``; ``checkpoint missing`` (announced, no weights); ``not announced`` (weights
+    only); ``config only`` when no weights were there to look at.
+    """
+    places = (config.text, config)
+    announced = max(
+        (place.number(key) for place in places for key in _MTP_KEYS if key in place.given), default=0
+    )
+    count = config.text.number("num_hidden_layers")
+    found = [name for key, names in patterns.items() if _MTP_NAMES.search(key) for name in names]
+    numbered = [names for key, names in patterns.items() if _TEXT_LAYER.match(key)]
+    found += [name for names in numbered for name in names if _beyond(name, count) and name not in found]
+    state = "none"
+    if announced:
+        state = "ready" if found else ("checkpoint missing" if patterns else "config only")
+    elif found:
+        state = "not announced"
+    return {"state": state, "layers": announced, "tensors": len(found), "example": min(found, default="")}
+
+
+def _beyond(name: str, count: int) -> bool:
+    match = re.match(r"^(?:model\.|language_model\.)*layers\.(\d{1,6})\.", name)
+    return bool(match and count and int(match[1]) >= count)
+
+
+def modalities(
+    config: Config, patterns: Patterns, of_processor: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The towers, by what configuration and weights have of each.
+
+    A tower for images takes videos too where the configuration has a key about them, or the processor has,
+    whose keys are ``of_processor``.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    places = [config, *filter(None, (config.part("thinker_config"),))]
+    for kind, keys in _MODALITIES.items():
+        has = [f"{place.path}{key}" for place in places for key in keys if place.raw.get(key)]
+        tensors = sum(len(names) for key, names in patterns.items() if _TOWER_NAMES[kind].search(key))
+        if has or tensors:
+            found[kind] = {"config": has, "tensors": tensors}
+    about = [f"{place.path}{key}" for place in places for key in _about_video(place)]
+    about += of_processor
+    return found | ({"video": {"config": about, "tensors": 0}} if about and "image" in found else {})
+
+
+def _about_video(place: Config) -> list[str]:
+    """The keys that are about videos, also those that the class fills in where the file leaves them out."""
+    filled = [
+        f"{key} (of its class)" for key in _VIDEO_KEYS if key not in place.raw and place.get(key) is not None
+    ]
+    given = [
+        key for key, value in place.raw.items() if "video" in key and value is not None and value is not False
+    ]
+    return given + filled
+
+
+def ties(config: Config, names: Iterable[str]) -> dict[str, Any]:
+    """Whether the output shares the input embedding, by configuration, and whether a head is stored."""
+    value = config.text.get("tie_word_embeddings")
+    value = config.get("tie_word_embeddings") if value is None else value
+    head = sorted(name for name in names if re.search(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$", name))
+    return {"tied": True if value is None else bool(value), "head": head[0] if head else ""}
+
+
+def check_ties(tied: dict[str, Any], tensors: dict[str, Tensor], generates: bool) -> list[Finding]:
+    """A model that generates text and does not tie needs a head of its own."""
+    if tied["tied"] or tied["head"] or not tensors or not generates:
+        return []
+    what = "tie_word_embeddings is false and no tensor is an output head (lm_head.weight)"
+    return [error("head-missing", what, "lm_head.weight")]
+
+
+def check_layers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
+    """Layers that are not there, and layers that lack what others like them have."""
+    groups: dict[str, dict[int, set[str]]] = {}
+    flat: set[str] = set()
+    for name, one in tensors.items():
+        if match := _LAYER.match(name):
+            number = int(match[2]) if len(match[2]) < 7 else -1
+            groups.setdefault(match[1], {}).setdefault(number, set()).add(match[3])
+            if len(one.shape) < 2:
+                flat.add(f"{match[1]}.{match[3]}")
+    found: list[Finding] = []
+    for prefix, layers in sorted(groups.items()):
+        if len(layers) > 1:
+            kinds = layer_kinds(config) if _is_text(prefix) else []
+            found += _gaps(config, prefix, layers)
+            found += _odd_layers(prefix, layers, kinds, flat)
+    return found
+
+
+def _is_text(prefix: str) -> bool:
+    """Whether these are the text model's layers."""
+    if "mtp" in prefix or any(pattern.search(f"{prefix}.") for pattern in _TOWER_NAMES.values()):
+        return False
+    return bool(re.search(r"(?:^|model\.|language_model\.|transformer\.|backbone\.)(?:layers|h)$", prefix))
+
+
+def _gaps(config: Config, prefix: str, layers: dict[int, set[str]]) -> list[Finding]:
+    count = config.text.number("num_hidden_layers")
+    expected = count if _is_text(prefix) and 0 < count < 10_000 else max(layers) + 1
+    missing = sorted(set(range(min(expected, 10_000))) - set(layers))
+    if not missing:
+        return []
+    lacking = shortened(list(map(str, missing)))
+    what = f"{prefix} has {len(layers)} layers, {expected} are expected; missing: {lacking}"
+    return [error("layer-missing", what, f"{prefix}.{missing[0]}")]
+
+
+def _odd_layers(prefix: str, layers: dict[int, set[str]], kinds: list[str], flat: set[str]) -> list[Finding]:
+    """A layer whose tensors are a part of what at least two others of its kind have, and no other is like it.
+
+    The first and the last layer may do without what is ``flat`` (a norm, a bias).
+    """
+    groups: dict[str, dict[int, frozenset[str]]] = {}
+    for number, names in sorted(layers.items()):
+        kind = kinds[number] if 0 <= number < len(kinds) else ""
+        groups.setdefault(kind, {})[number] = frozenset(names)
+    ends, found = {min(layers), max(layers)}, []
+    for group in groups.values():
+        for number, lacks in _lacking(group):
+            if not (number in ends and all(f"{prefix}.{name}" in flat for name in lacks)):
+                what = f"{prefix}.{number} lacks what others like it have: {shortened(lacks, 3)}"
+                found.append(error("tensor-missing", what, f"{prefix}.{number}.{lacks[0]}"))
+    return found[:5]
+
+
+def _lacking(group: dict[int, frozenset[str]]) -> Iterator[tuple[int, list[str]]]:
+    """The layers that are alone with their set of names, and what the nearest fuller set has more."""
+    counts = Counter(group.values())
+    if len(counts) > 200:
+        return
+    for number, own in group.items():
+        if counts[own] == 1:
+            fuller = [one for one, times in counts.items() if own < one and times > 1]
+            fuller = [one for one in fuller if len(one - own) <= len(own)]
+            if fuller:
+                yield number, sorted(min(fuller, key=len) - own)
+
+
+def check_numbers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
+    """Shapes that contradict the configuration, for weights whose shape is plain."""
+    text, found = config.text, []
+    hidden, vocabulary = text.number("hidden_size"), text.number("vocab_size")
+    for name, one in tensors.items():
+        if re.search(r"(?:^|\.)embed_tokens\.weight$", name) and len(one.shape) == 2 and _plain_text(name):
+            if hidden and one.shape[1] != hidden and one.dtype.startswith(("BF", "F")):
+                what = f"{name} has {one.shape[1]} columns, hidden_size is {hidden}"
+                found.append(error("shape-hidden", what, name))
+            if vocabulary and one.shape[0] < vocabulary:
+                what = f"{name} has {one.shape[0]} rows, vocab_size is {vocabulary}"
+                found.append(error("shape-vocabulary", what, name))
+    return found
+
+
+def _plain_text(name: str) -> bool:
+    return not re.search(r"mtp|talker|vision|visual|audio|per_layer|encoder|draft", name)
+
+
+def wrong_values(config: Config) -> list[Finding]:
+    """Keys that have to be sensible whole numbers and are not."""
+    found = []
+    for key in (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "num_key_value_heads",
+    ):
+        if config.text.has(key):
+            value = config.text.get(key)
+            per_layer = isinstance(value, list) or value is None
+            if not per_layer and not (type(value) is int and 0 <= value < 10**9):
+                shown = f"{type(value).__name__} {str(value)[:40]}"
+                what = f"{config.text.path}{key} is {shown}, a whole number is expected"
+                found.append(error("config-value", what, f"{config.text.path}{key}"))
+    heads, kv = config.text.number("num_attention_heads"), config.text.number("num_key_value_heads")
+    if heads and kv and not (heads % kv == 0 or kv > heads):
+        what = f"{heads} attention heads are no multiple of {kv} heads of keys and values"
+        found.append(note("config-heads", what, "num_key_value_heads"))
+    return found

@@ -1,0 +1,278 @@
+"""How the weights are quantized: the method vLLM would take, and whether the tensors bear it out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from npu_upgrade.checkpoint.config import Config
+from npu_upgrade.checkpoint.finding import Finding, error, note, shortened, unsure
+from npu_upgrade.checkpoint.safetensors import BITS, Tensor
+
+_FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+_MODELOPT_FP8 = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}
+# suffixes of tensors that only describe another one
+SCALES = (
+    "weight_scale_inv",
+    "weight_scale",
+    "weight_scale_2",
+    "input_scale",
+    "scales",
+    "weight_offset",
+    "scale",
+)
+_KV_SCALE = re.compile(r"\.(?:k|v|q|kv|prob)_(?:scale|zero_point|proj\.output_scale|cache_scale)$")
+
+
+@dataclass
+class Quantization:
+    """``method`` as vLLM names it (``ascend`` for ModelSlim), empty for none; ``scheme`` is more exact."""
+
+    method: str = ""
+    scheme: str = ""
+    source: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        value = asdict(self)
+        del value["findings"]
+        return value
+
+
+def read_quantization(
+    config: Config, hf_quant: dict[str, Any] | None, ascend: dict[str, Any] | None
+) -> Quantization:
+    """The method of a configuration, a ``hf_quant_config.json`` or a ``quant_model_description.json``."""
+    given, source = _given(config, hf_quant)
+    if given is None:
+        if ascend is not None:
+            return _ascend(ascend)
+        return Quantization()
+    found = Quantization(_method(given), source=source)
+    found.scheme = _scheme(found, given)
+    keys = (
+        "bits",
+        "group_size",
+        "weight_block_size",
+        "activation_scheme",
+        "fmt",
+        "format",
+        "desc_act",
+        "zero_point",
+    )
+    keys += (
+        "version",
+        "sym",
+        "ignore",
+        "modules_to_not_convert",
+        "quant_algo",
+        "kv_cache_scheme",
+        "scale_fmt",
+    )
+    found.details = {key: _short(given[key]) for key in keys if given.get(key) is not None}
+    if not found.method:
+        what = f"{source} names no quant_method: {shortened(sorted(map(str, given)), 6)}"
+        found.findings.append(unsure("quantization-unknown", what, source))
+    if ascend is not None:
+        what = "both a quantization_config and a quant_model_description.json: vllm-ascend reads the latter"
+        found.findings.append(note("quantization-twice", what, "quant_model_description.json"))
+    return found
+
+
+def _given(config: Config, hf_quant: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+    places = [(config, "quantization_config"), (config, "compression_config")]
+    places += [
+        (part, name) for part in (config.part("text_config"), config.text) if part for _, name in places[:2]
+    ]
+    for part, name in places:
+        value = part.raw.get(name)
+        if isinstance(value, dict) and value:
+            return value, f"{part.path}{name}"
+        if name == "quantization_config" and part is config and hf_quant:
+            return hf_quant, "hf_quant_config.json"
+    return None, ""
+
+
+def _method(given: dict[str, Any]) -> str:
+    inner = given.get("quantization")
+    inner = inner if isinstance(inner, dict) else {}
+    producer = given.get("producer")
+    producer = producer.get("name") if isinstance(producer, dict) else ""
+    algorithm = str(inner.get("quant_algo") or given.get("quant_algo") or "").upper()
+    method = str(given.get("quant_method") or "").lower().replace("compressed_tensors", "compressed-tensors")
+    if producer == "modelopt" or "modelopt" in method or (not method and algorithm):
+        if algorithm in _MODELOPT_FP8:
+            return "modelopt"
+        return {"NVFP4": "modelopt_fp4", "MXFP8": "modelopt_mxfp8", "MIXED_PRECISION": "modelopt_mixed"}.get(
+            algorithm, method or "modelopt"
+        )
+    return method
+
+
+def _scheme(found: Quantization, given: dict[str, Any]) -> str:
+    match found.method:
+        case "fp8":
+            block = given.get("weight_block_size")
+            return (
+                f"fp8 blocks of {'x'.join(map(str, block))}" if isinstance(block, list) else "fp8 per tensor"
+            )
+        case "gptq" | "awq" | "awq_marlin" | "gptq_marlin":
+            return f"{found.method} {given.get('bits', given.get('w_bit', '?'))} bit"
+        case "compressed-tensors":
+            return f"compressed-tensors {given.get('format') or ''}".strip()
+        case "bitsandbytes":
+            bits = "4" if given.get("load_in_4bit") or given.get("_load_in_4bit") else "8"
+            return f"bitsandbytes {bits} bit"
+    return found.method
+
+
+def _ascend(value: dict[str, Any]) -> Quantization:
+    """ModelSlim's description: tensor name -> kind (``FLOAT``, ``W8A8``, ``W8A8_DYNAMIC`` and so on)."""
+    kinds = Counter(kind for key, kind in value.items() if key.endswith(".weight") and isinstance(kind, str))
+    found = Quantization("ascend", source="quant_model_description.json")
+    found.scheme = str(value.get("model_quant_type") or "")
+    found.scheme = found.scheme or next((kind for kind, _ in kinds.most_common() if kind != "FLOAT"), "")
+    found.details = {"kinds": dict(kinds.most_common(8)), "group_size": value.get("group_size")}
+    if not kinds:
+        what = "quant_model_description.json describes no weight"
+        found.findings.append(error("quantization-description", what, found.source))
+    return found
+
+
+def check_quantization(
+    found: Quantization, tensors: dict[str, Tensor], description: dict[str, Any] | None
+) -> None:
+    """Hold the tensors against the method; adds to ``found.findings``."""
+    if not tensors:
+        return
+    found.findings += check_scales(found, tensors)
+    if found.method == "ascend" and description:
+        found.findings += _check_description(tensors, description)
+    found.findings += _packed(found, tensors)
+
+
+def check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
+    """Every fp8 weight has its scale and every scale its weight; block scales fit their weights."""
+    weights = {name for name, one in tensors.items() if one.dtype in _FP8 and not name.endswith(SCALES)}
+    block = found.details.get("weight_block_size")
+    needs = found.method in ("fp8", "modelopt", "compressed-tensors", "deepseek_v4_fp8", "fbgemm_fp8", "")
+    lacking = sorted(name for name in weights if not _scales_of(name, tensors)) if needs else []
+    lonely = sorted(
+        name
+        for name in tensors
+        if name.endswith((".weight_scale_inv", ".weight_scale"))
+        and not _KV_SCALE.search(name)
+        and not _owner(name, tensors)
+    )
+    wrong = sorted(name for name in weights if isinstance(block, list) and not _fits(name, tensors, block))
+    result = []
+    if lacking:
+        what = f"{len(lacking)} of {len(weights)} fp8 weights have no scale: {shortened(lacking, 3)}"
+        result.append(error("scale-missing", what, lacking[0]))
+    if lonely:
+        what = f"{len(lonely)} scales belong to no weight: {shortened(lonely, 3)}"
+        result.append(error("scale-unpaired", what, lonely[0]))
+    if wrong:
+        what = f"{len(wrong)} scales do not have the shape of blocks of {block}: {shortened(wrong, 3)}"
+        result.append(error("scale-shape", what, wrong[0]))
+    if weights and not found.method:
+        what = f"{len(weights)} weights are fp8 and no configuration says how they are quantized"
+        result.append(error("quantization-undeclared", what, min(weights)))
+    if found.method == "fp8" and not weights:
+        what = "the configuration says fp8 and no tensor is"
+        result.append(error("quantization-absent", what))
+    return result
+
+
+def _scales_of(name: str, tensors: dict[str, Tensor]) -> list[str]:
+    stem = name.removesuffix(".weight")
+    options = [
+        f"{name}_scale_inv",
+        f"{name}_scale",
+        f"{stem}.scale",
+        f"{stem}.weight_scale",
+        f"{stem}.scales",
+    ]
+    return [one for one in options if one in tensors and one != name]
+
+
+def _owner(name: str, tensors: dict[str, Tensor]) -> bool:
+    stem = re.sub(r"_scale(?:_inv)?$", "", name)
+    return any(f"{stem}{suffix}" in tensors for suffix in ("", "_packed", "_quantized"))
+
+
+def _fits(name: str, tensors: dict[str, Tensor], block: list[Any]) -> bool:
+    scale, weight = tensors.get(f"{name}_scale_inv"), tensors[name]
+    if (
+        scale is None
+        or len(weight.shape) < 2
+        or len(block) != 2
+        or not all(type(b) is int and b > 0 for b in block)
+    ):
+        return True
+    rows, columns = weight.shape[-2:]
+    return scale.shape[-2:] == (-(-rows // block[0]), -(-columns // block[1])) or len(scale.shape) != len(
+        weight.shape
+    )
+
+
+def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) -> list[Finding]:
+    described = {key for key, kind in description.items() if isinstance(kind, str) and key in tensors}
+    weights = {name for name in tensors if name.endswith(".weight")}
+    unknown = sorted(weights - described)
+    absent = sorted(
+        key
+        for key, kind in description.items()
+        if key.endswith((".weight", "_scale", "_offset", ".deq_scale"))
+        and isinstance(kind, str)
+        and key not in tensors
+    )
+    result = []
+    if unknown:
+        what = f"{len(unknown)} weights are not in quant_model_description.json: {shortened(unknown, 3)}"
+        result.append(error("description-lacks", what, unknown[0]))
+    if absent:
+        what = f"quant_model_description.json names tensors no shard has: {shortened(absent, 3)}"
+        result.append(error("description-extra", what, absent[0]))
+    plain = sorted(
+        key
+        for key in described
+        if description[key] not in ("FLOAT",) and key.endswith(".weight") and BITS[tensors[key].dtype] > 8
+    )
+    if plain:
+        kind = tensors[plain[0]].dtype
+        what = f"{len(plain)} weights described as quantized are {kind}: {shortened(plain, 3)}"
+        result.append(error("description-dtype", what, plain[0]))
+    return result
+
+
+_COMPANIONS = {"gptq": ("qweight", ("qzeros", "scales")), "awq": ("qweight", ("qzeros", "scales"))}
+
+
+def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
+    """Packed integer weights have their scales and zero points."""
+    method = found.method.removeprefix("auto_").removesuffix("_marlin")
+    if method not in _COMPANIONS:
+        if any(name.endswith(".qweight") for name in tensors) and not found.method:
+            return [error("quantization-undeclared", "packed weights (qweight) and no quantization_config")]
+        return []
+    packed, companions = _COMPANIONS[method]
+    stems = [name.removesuffix(packed) for name in tensors if name.endswith(f".{packed}")]
+    if not stems:
+        return [
+            error("quantization-absent", f"the configuration says {found.method} and no tensor is packed")
+        ]
+    lacking = sorted(
+        f"{stem}{other}" for stem in stems for other in companions if f"{stem}{other}" not in tensors
+    )
+    if lacking:
+        what = f"packed weights without {len(lacking)} of their tensors: {shortened(lacking, 3)}"
+        return [error("scale-missing", what, lacking[0])]
+    return []
+
+
+def _short(value: Any) -> Any:
+    return [*value[:6], f"and {len(value) - 6} more"] if isinstance(value, list) and len(value) > 6 else value

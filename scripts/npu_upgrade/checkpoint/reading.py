@@ -1,0 +1,86 @@
+"""Reading files of a checkpoint that may hold anything: size, kind and JSON are checked before use."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
+
+MOST_BYTES = 256 * 1024 * 1024
+
+
+def regular(path: Path) -> str:
+    """Why ``path`` is no file to read, empty when it is one (links are followed)."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as problem:
+        if path.is_symlink():
+            return f"is a link to {os.readlink(path)}, which is not there"
+        return f"is not there ({getattr(problem, 'strerror', None) or problem})"
+    if not stat.S_ISREG(mode):
+        return "is no regular file"
+    return "" if os.access(path, os.R_OK) else "is not readable"
+
+
+def read_json(path: Path) -> tuple[Any, list[Finding]]:
+    """The value of a JSON file, and what is wrong with it; None when it cannot be read."""
+    name = path.name
+    if problem := regular(path):
+        return None, [error("file-unreadable", f"{name} {problem}", name)]
+    if (size := path.stat().st_size) > MOST_BYTES:
+        return None, [
+            error("json-too-large", f"{name} has {size} bytes, at most {MOST_BYTES} are read", name)
+        ]
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        return None, [error("file-unreadable", f"{name}: {problem.strerror}", name)]
+    return parse_json(data, name)
+
+
+def parse_json(data: bytes, name: str) -> tuple[Any, list[Finding]]:
+    """The value of JSON text; duplicate keys and constants that are no JSON are told."""
+    duplicates: list[str] = []
+    constants: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            keys = [key for key, _ in items]
+            duplicates.extend(sorted({key for key in keys if keys.count(key) > 1})[:5])
+        return found
+
+    def constant(text: str) -> float:
+        constants.append(text)
+        return float(text.replace("Infinity", "inf"))
+
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        return None, [error("json-too-deep", f"{name} nests too deep to be read", name)]
+    except ValueError as problem:
+        what = "is empty" if not data.strip(b" \t\r\n\0") else f"is no JSON: {problem}"
+        return None, [error("json-invalid", f"{name} {what}", name)]
+    found = []
+    if duplicates:
+        text = f"{name} has keys twice: {shortened(sorted(set(duplicates)))}"
+        found.append(error("json-duplicate-key", text, name))
+    if constants:
+        text = f"{name} has values that are no JSON: {shortened(sorted(set(constants)))}"
+        found.append(note("json-constant", text, name))
+    return value, found
+
+
+def read_object(path: Path) -> tuple[dict[str, Any], list[Finding]]:
+    """Like :func:`read_json` for a file that has to hold an object; empty when it does not."""
+    value, found = read_json(path)
+    if found and value is None:
+        return {}, found
+    if not isinstance(value, dict):
+        what = f"{path.name} holds a {type(value).__name__}, not an object"
+        return {}, [*found, error("json-no-object", what, path.name)]
+    return value, found

@@ -1,0 +1,120 @@
+"""What lies beside configuration and weights: tokenizer, processor, and code of the checkpoint's own."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.checkpoint.config import Config
+from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
+from npu_upgrade.checkpoint.reading import read_object, regular
+
+_TOKENIZERS = (
+    *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tiktoken.model", "tekken.json"),
+    *("spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken", "vocab.bpe"),
+)
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+
+
+@dataclass
+class SideFiles:
+    """``code``: each Python file with the names it takes from transformers; ``auto_map``: what names it.
+
+    ``video``: what of the processor is about videos, as ``FILE: KEY``.
+    """
+
+    tokenizer: list[str] = field(default_factory=list)
+    tokenizer_length: int | None = None
+    encoder_length: int | None = None
+    processor: list[str] = field(default_factory=list)
+    video: list[str] = field(default_factory=list)
+    chat_template: bool = False
+    code: dict[str, list[str]] = field(default_factory=dict)
+    auto_map: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("tokenizer", "processor", "chat_template", "code", "auto_map")
+        return {name: getattr(self, name) for name in names}
+
+
+def read_side_files(folder: Path, config: Config) -> SideFiles:
+    """What is there; code is parsed for the names it imports, and never run."""
+    found = SideFiles()
+    found.tokenizer = [name for name in _TOKENIZERS if (folder / name).exists()]
+    found.processor = [name for name in _PROCESSORS if (folder / name).exists()]
+    found.video = [one for name in found.processor for one in _about_video(folder / name)]
+    found.chat_template = any((folder / name).exists() for name in _TEMPLATES)
+    _read_tokenizer(found, folder)
+    _read_encoder(found, folder)
+    auto_map = config.raw.get("auto_map")
+    found.auto_map = auto_map if isinstance(auto_map, dict) else {}
+    for path in sorted(folder.glob("*.py")):
+        found.code[path.name] = _imports(found, path)
+    _check_auto_map(found, folder)
+    return found
+
+
+def _read_tokenizer(found: SideFiles, folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return
+    value, problems = read_object(path)
+    found.findings += problems
+    found.chat_template |= "chat_template" in value
+    length = value.get("model_max_length")
+    found.tokenizer_length = int(length) if isinstance(length, int) and 0 < length < 10**9 else None
+
+
+def _about_video(path: Path) -> list[str]:
+    if path.name.startswith("video_"):
+        return [path.name]
+    return [f"{path.name}: {key}" for key, value in read_object(path)[0].items() if "video" in key and value]
+
+
+def _read_encoder(found: SideFiles, folder: Path) -> None:
+    names = (
+        f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "xlnet")
+    )
+    for name in (*names, "sentence_albert_config.json", "sentence_xlm-roberta_config.json"):
+        if (folder / name).exists():
+            value, problems = read_object(folder / name)
+            found.findings += problems
+            length = value.get("max_seq_length")
+            found.encoder_length = length if type(length) is int and length > 0 else None
+            return
+
+
+def _imports(found: SideFiles, path: Path) -> list[str]:
+    """Names a file takes from transformers: what an installed version has to have."""
+    if problem := regular(path):
+        found.findings.append(note("code-unreadable", f"{path.name} {problem}", path.name))
+        return []
+    try:
+        parsed = ast.parse(path.read_bytes()[: 4 * 1024 * 1024])
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        found.findings.append(note("code-unparsable", f"{path.name} does not parse: {problem}", path.name))
+        return []
+    taken = set()
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "transformers":
+            taken |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return sorted(taken)
+
+
+def _check_auto_map(found: SideFiles, folder: Path) -> None:
+    named = set()
+    for value in found.auto_map.values():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str) and "--" not in one and "." in one:
+                named.add(one.rpartition(".")[0].replace(".", "/") + ".py")
+    missing = sorted(name for name in named if ".." in name or not (folder / name).is_file())
+    if missing:
+        what = f"auto_map names files that are not there: {shortened(missing)}"
+        found.findings.append(error("code-missing", what, missing[0]))
+    if found.code:
+        what = f"code of its own, not run here: {shortened(sorted(found.code))}"
+        found.findings.append(note("code-own", what, min(found.code)))

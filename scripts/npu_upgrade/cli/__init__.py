@@ -1,0 +1,1 @@
+"""The command line that all programs share: dispatch, parsing, rendering."""

@@ -1,0 +1,1 @@
+"""One file of Python: statements, names, signatures, imports, sequences."""

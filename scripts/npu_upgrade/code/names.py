@@ -1,0 +1,217 @@
+"""Names a module uses without defining, and names it imports without using."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import symtable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from npu_upgrade.code.annotations import with_annotations, without_annotations
+from npu_upgrade.code.module import parse_module
+
+_ALWAYS = set(dir(builtins)) | {
+    *("__file__", "__name__", "__path__", "__spec__", "__class__", "__builtins__"),
+    *("__doc__", "__package__", "__loader__", "__annotations__", "__qualname__", "__module__"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name: ``from module import name as asname`` or ``import module``.
+
+    ``name`` is None for a plain ``import``; ``typing_only`` marks an import under
+    ``if TYPE_CHECKING:``.
+    """
+
+    module: str
+    name: str | None
+    asname: str | None = None
+    typing_only: bool = False
+
+    @property
+    def bound(self) -> str:
+        """The name it binds in the module."""
+        return self.asname or self.name or self.module.partition(".")[0]
+
+    def statement(self) -> str:
+        """The import as a line of source."""
+        alias = f" as {self.asname}" if self.asname else ""
+        if self.name is None:
+            return f"import {self.module}{alias}"
+        return f"from {self.module} import {self.name}{alias}"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The global names of a module.
+
+    ``read`` holds those that are read anywhere, annotations (quoted ones too) included;
+    ``run_time`` those that are looked up when the code runs; ``bound`` those that the
+    module defines or imports; ``local`` the names that some function in it assigns.
+    """
+
+    read: frozenset[str]
+    run_time: frozenset[str]
+    bound: frozenset[str]
+    local: frozenset[str]
+
+
+@functools.lru_cache(maxsize=256)
+def names_of(source: str) -> Names:
+    """The global names of a module; raises :class:`SyntaxError`."""
+    everything = _table(source, keep_annotations=True)
+    at_run_time = _table(source, keep_annotations=False)
+    bound = {symbol.get_name() for symbol in everything.get_symbols() if _binds(symbol)}
+    below = [scope for scope in _scopes(everything) if scope is not everything]
+    inner = [symbol for scope in below for symbol in scope.get_symbols()]
+    bound |= {symbol.get_name() for symbol in inner if symbol.is_declared_global() and symbol.is_assigned()}
+    return Names(
+        read=frozenset(_read(everything)),
+        run_time=frozenset(_read(at_run_time)),
+        bound=frozenset(bound),
+        local=frozenset(symbol.get_name() for symbol in inner if symbol.is_local() and symbol.is_assigned()),
+    )
+
+
+def undefined_names(source: str) -> set[str]:
+    """Global names that ``source`` reads and nothing in it (or the builtins) defines."""
+    names = names_of(source)
+    return set(names.read - names.bound - _ALWAYS)
+
+
+def imports_of(source: str) -> dict[str, Import]:
+    """The imports of a module by the name they bind, top level and TYPE_CHECKING blocks.
+
+    ``import a`` comes before ``import a.b``, which binds the same name.
+    """
+    found: dict[str, Import] = {}
+    for item in all_imports(source):
+        if item.bound not in found or (item.name is None and item.module == item.bound):
+            found[item.bound] = item
+    return found
+
+
+def all_imports(source: str) -> list[Import]:
+    """The imports of a module in source order; those inside functions are left out."""
+    nodes = _import_nodes(parse_module(source).tree.body, False)
+    return [item for node, typing_only in nodes for item in imports_in(node, typing_only)]
+
+
+def imports_in(node: ast.Import | ast.ImportFrom, typing_only: bool = False) -> list[Import]:
+    """The imports of one statement."""
+    if isinstance(node, ast.Import):
+        return [Import(alias.name, None, alias.asname, typing_only) for alias in node.names]
+    module = "." * node.level + (node.module or "")
+    return [Import(module, alias.name, alias.asname, typing_only) for alias in node.names]
+
+
+def is_typing_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Whether a statement is ``if TYPE_CHECKING:``."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+
+
+def unused_imports(source: str) -> set[str]:
+    """Names bound by imports that nothing in ``source`` reads (``__all__`` counts as reading)."""
+    read = names_of(source).read | exported(source)
+    return {
+        name for name, item in imports_of(source).items() if name not in read and item.module != "__future__"
+    }
+
+
+def exported(source: str) -> set[str]:
+    """The strings in the module's ``__all__``."""
+    found: set[str] = set()
+    for node in parse_module(source).tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            values = (item for item in ast.walk(node) if isinstance(item, ast.Constant))
+            found |= {item.value for item in values if isinstance(item.value, str)}
+    return found
+
+
+def _table(source: str, keep_annotations: bool) -> symtable.SymbolTable:
+    tree = with_annotations if keep_annotations else without_annotations
+    return symtable.symtable(ast.unparse(tree(ast.parse(source), _has_future(source))), "<source>", "exec")
+
+
+def _has_future(source: str) -> bool:
+    return any(item.module == "__future__" and item.name == "annotations" for item in all_imports(source))
+
+
+def _read(table: symtable.SymbolTable) -> set[str]:
+    return {
+        symbol.get_name()
+        for scope in _scopes(table)
+        for symbol in scope.get_symbols()
+        if symbol.is_referenced() and (symbol.is_global() or scope is table)
+    }
+
+
+def _binds(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _scopes(child)
+
+
+def _import_nodes(
+    body: list[ast.stmt], typing_only: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node, typing_only
+        elif isinstance(node, ast.If):
+            yield from _import_nodes(node.body, typing_only or is_typing_guard(node))
+            yield from _import_nodes(node.orelse, typing_only)
+        elif isinstance(node, ast.Try):
+            for part in (node.body, node.orelse, node.finalbody, *(h.body for h in node.handlers)):
+                yield from _import_nodes(part, typing_only)
+
+
+def unbound_names(keys: Iterable[str]) -> set[str]:
+    """Names that some statements (of a method) read and none of them binds.
+
+    Unlike :func:`undefined_names` this looks at a piece of a module, where the names of
+    the module's top level count as unbound too.
+    """
+    keys = list(keys)
+    return names_in(keys, ast.Load) - names_in(keys, ast.Store) - names_in(keys, ast.Del) - _ALWAYS
+
+
+def names_in(keys: Iterable[str], context: type[ast.expr_context]) -> set[str]:
+    """The names that statements (see :mod:`statements`) load or store, by ``context``."""
+    return {name for key in keys for name, kind in _names_of(key) if kind is context}
+
+
+@functools.lru_cache(maxsize=65536)
+def _names_of(key: str) -> frozenset[tuple[str, type[ast.expr_context]]]:
+    text = key.removeprefix("el") if key.startswith("elif ") else key
+    if key.startswith("except"):
+        text = "try: pass\n" + key
+    try:
+        tree = ast.parse(text + " pass" if key.endswith(":") else text)
+    except SyntaxError:
+        return frozenset()
+    return frozenset(pair for node in ast.walk(tree) for pair in _bindings(node))
+
+
+def _bindings(node: ast.AST) -> list[tuple[str, type[ast.expr_context]]]:
+    """The names that one node of a tree loads or binds."""
+    if isinstance(node, ast.Name):
+        return [(node.id, type(node.ctx))]
+    if isinstance(node, ast.arg):
+        return [(node.arg, ast.Store)]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [(node.name, ast.Store)]
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        return [(node.name, ast.Store)]
+    if isinstance(node, ast.alias):
+        return [((node.asname or node.name).partition(".")[0], ast.Store)]
+    return []

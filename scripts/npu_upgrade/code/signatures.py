@@ -1,0 +1,156 @@
+"""Signatures read from source: what changed, what a call or an override no longer fits."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+from collections.abc import Sequence
+
+from npu_upgrade.code.given_names import given_names
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
+_LONG = 160
+
+
+def signature(node: Function) -> str:
+    """The name with its parameters and defaults, less annotations: ``f(self, a, b=None)``."""
+    arguments = copy.deepcopy(node.args)
+    for arg in _all(arguments):
+        arg.annotation = None
+    kinds = [f"@{kind} " for kind in map(last_name, node.decorator_list) if kind in _KINDS]
+    word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return f"{''.join(kinds)}{word}{node.name}({ast.unparse(arguments)})"
+
+
+def signature_change(before: Function, after: Function) -> str:
+    """Both signatures, or only the parameters that differ where the signatures are long."""
+    old, new = signature(before), signature(after)
+    if len(old) + len(new) <= _LONG:
+        return f"{old} -> {new}"
+    had, has = (_parameters(node) for node in (before, after))
+    words = {"added": [p for p in has if p not in had], "removed": [p for p in had if p not in has]}
+    parts = [f"{word} {', '.join(names)}" for word, names in words.items() if names]
+    return f"{after.name}(...): {'; '.join(parts)}" if parts else f"{old} -> {new}"
+
+
+@functools.lru_cache(maxsize=16384)  # a node is its own key; the same classes are compared many times
+def plain_text(node: ast.stmt) -> str:
+    """The source of a definition without comments, layout and docstrings, to compare by."""
+    node = copy.deepcopy(node)
+    for inner in ast.walk(node):
+        body = inner.body if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else []
+        first = body[0].value if body and isinstance(body[0], ast.Expr) else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str) and len(body) > 1:
+            del body[0]
+    return ast.unparse(node)
+
+
+def not_taken(override: Function, upstream: Function) -> list[str]:
+    """The parameters of ``upstream`` that a caller may give and ``override`` does not take.
+
+    Ends with ``NAME (has no default)`` for those that the override asks for and upstream
+    does not have.
+    """
+    own, args = override.args, upstream.args
+    takes = {arg.arg for arg in [*own.posonlyargs, *own.args, *own.kwonlyargs]}
+    missing = []
+    for position, arg in enumerate(_positional(args)):
+        fits_place = own.vararg is not None or position < len(_positional(own))
+        fits_name = arg.arg in takes or own.kwarg is not None or position == 0
+        if not (fits_place and fits_name):
+            missing.append(arg.arg)
+    missing += [arg.arg for arg in args.kwonlyargs if arg.arg not in takes and own.kwarg is None]
+    given = {arg.arg for arg in _all(args)}
+    asked = [name for name in _required(own) if name not in given][_common_places(own, args) :]
+    return missing + [f"{name} (has no default)" for name in asked]
+
+
+def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
+    """Why ``call`` does not fit the signature, empty when it does or cannot be told.
+
+    ``bound``: the first parameter is given by the object it is called on. Starred arguments
+    may give nothing or anything; what stands beside them, and the keys of an unpacked dict
+    display, are judged all the same.
+    """
+    args, places = node.args, _positional(node.args)[int(bound) :]
+    given = sum(not isinstance(arg, ast.Starred) for arg in call.args)
+    if given > len(places) and args.vararg is None:
+        return f"takes {len(places)} positional arguments, gets {given}"
+    names = given_names(call)
+    named = [*names.sure, *names.maybe]
+    by_place_only = {arg.arg for arg in args.posonlyargs}
+    takes = {arg.arg for arg in [*places, *args.kwonlyargs]} - by_place_only
+    unknown = [name for name in dict.fromkeys(named) if name not in takes]
+    if unknown and args.kwarg is None:
+        return f"has no parameter {', '.join(unknown)}"
+    filled = {arg.arg for arg in places[:given]}
+    twice = [name for name in named if name in filled and name in takes]
+    twice += [name for name in dict.fromkeys(names.sure) if names.sure.count(name) > 1 and name not in twice]
+    if twice:
+        return f"gets {', '.join(twice)} twice"
+    if given < len(call.args) or names.more:
+        return ""
+    filled |= takes & set(named)
+    expected = takes | {arg.arg for arg in places}
+    lacking = [name for name in _required(args) if name in expected and name not in filled]
+    return f"needs {', '.join(lacking)}" if lacking else ""
+
+
+def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound: bool) -> list[str]:
+    """The calls that fitted the old signature and do not fit the new one, each with the reason."""
+    found = [
+        f"{_short(call)}: {reason}"
+        for call in calls
+        if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def is_bound(node: Function) -> bool:
+    """Whether a method gets the object or class as its first argument."""
+    return "staticmethod" not in map(last_name, node.decorator_list)
+
+
+def _parameters(node: Function) -> list[str]:
+    """The parameters with their defaults."""
+    args = copy.deepcopy(node.args)
+    for arg in _all(args):
+        arg.annotation = None
+    places = _positional(args)
+    defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
+    pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    found = [arg.arg + (f"={ast.unparse(default)}" if default else "") for arg, default in pairs]
+    return found + [f"{stars}{arg.arg}" for stars, arg in (("*", args.vararg), ("**", args.kwarg)) if arg]
+
+
+def _positional(args: ast.arguments) -> list[ast.arg]:
+    return [*args.posonlyargs, *args.args]
+
+
+def _all(args: ast.arguments) -> list[ast.arg]:
+    rest = [arg for arg in (args.vararg, args.kwarg) if arg]
+    return [*_positional(args), *args.kwonlyargs, *rest]
+
+
+def _required(args: ast.arguments) -> list[str]:
+    places = _positional(args)
+    named = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    required = [arg.arg for arg in places[: len(places) - len(args.defaults)]]
+    return required + [arg.arg for arg, default in named if default is None]
+
+
+def _common_places(own: ast.arguments, args: ast.arguments) -> int:
+    """1 when the override only calls its first parameter otherwise (``self``, ``worker``)."""
+    first = [places[0].arg for places in (_positional(own), _positional(args)) if places]
+    return int(len(first) == 2 and first[0] != first[1] and first[0] in _required(own))
+
+
+def last_name(node: ast.expr) -> str:
+    return ast.unparse(node).partition("(")[0].rpartition(".")[2]
+
+
+def _short(call: ast.Call) -> str:
+    text = ast.unparse(call)
+    return text if len(text) <= 100 else text[:97] + "..."

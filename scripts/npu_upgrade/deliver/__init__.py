@@ -1,1 +1,0 @@
-"""What a job leaves behind: its state, its evidence, and the one commit it delivers."""

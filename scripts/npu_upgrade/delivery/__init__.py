@@ -1,0 +1,1 @@
+"""One signed-off commit of exactly the files that were proven, or the reason why there is none."""

@@ -1,0 +1,56 @@
+"""What an edit by hand may do without any gate failing: lose markers, define a method twice."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.lineage.marker_places import is_fence
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def lost_markers(before: str, now: str) -> list[str]:
+    """The methods with fewer omni markers than before, though all the code between those stands as it was.
+
+    Where that code changed or went as well, nobody can tell whether its markers should have stayed.
+    """
+    old, new = parse_module(before).units, parse_module(now).units
+    return [name for name in old if name in new and _lost(old[name].source, new[name].source)]
+
+
+def _lost(before: str, now: str) -> bool:
+    markers, held = _marked(before)
+    left, _ = _marked(now)
+    keys = Counter(statement.key for statement in split_statements(now))
+    return left < markers and bool(held) and held <= keys
+
+
+def _marked(source: str) -> tuple[int, Counter[str]]:
+    """How many markers a method has, and the statements between each first and second one."""
+    markers, held = 0, Counter[str]()
+    for statement in split_statements(source):
+        markers += sum(is_fence(comment.text) for comment in statement.comments)
+        if markers % 2 and statement.key != END:
+            held[statement.key] += 1
+    return markers, held
+
+
+def defined_twice(before: str, now: str) -> list[str]:
+    """The methods and functions that are defined more often than before; the first ones never run."""
+    old, new = Counter(_defined(before)), Counter(_defined(now))
+    return [name for name, count in new.items() if count > max(1, old[name])]
+
+
+def _defined(source: str) -> Iterator[str]:
+    """The qualified names of all undecorated functions in the bodies of a module and its classes.
+
+    A decorator such as ``overload`` or ``x.setter`` is a reason to define a name again.
+    """
+    tree = ast.parse(source)
+    bodies = [("", tree.body), *((f"{n.name}.", n.body) for n in tree.body if isinstance(n, ast.ClassDef))]
+    for owner, body in bodies:
+        yield from (owner + n.name for n in body if isinstance(n, _FUNCTIONS) and not n.decorator_list)

@@ -1,0 +1,1 @@
+"""The one store of Python environments, in the cache folder."""

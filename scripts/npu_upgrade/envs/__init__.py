@@ -1,1 +1,0 @@
-"""Python environments in the cache folder; nothing else in the project creates one."""

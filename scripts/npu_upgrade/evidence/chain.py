@@ -1,0 +1,154 @@
+"""The ledger's file: one canonical JSON record per line, each naming the one before.
+
+Knows nothing of what a record means; see ``references/evidence.md`` for the format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.locks import locked
+
+TORN = b"#torn"  # closes the line of a writer that died in it
+
+
+@dataclass(frozen=True)
+class Record:
+    """One verdict of one gate; the fields are those of the JSON line."""
+
+    id: str
+    schema: str
+    previous: str | None
+    gate: str
+    label: str
+    verdict: str
+    subject: dict[str, Any]
+    pins: dict[str, dict[str, Any]]
+    command: list[str]
+    environment: dict[str, Any]
+    log: dict[str, str] | None
+    started: str
+    seconds: float
+    summary: str
+    data: dict[str, Any]
+
+    @property
+    def tree(self) -> str:
+        return self.subject["tree"]
+
+
+@dataclass
+class Ledger:
+    """A ledger as read: the records to trust, the numbers of torn lines, and what breaks the chain."""
+
+    records: list[Record] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+    unfinished: bool = False  # the newest line is torn: a gate ended without a readable verdict
+    broken: str | None = None
+
+
+def canonical(value: Any) -> bytes:
+    """The one JSON spelling of ``value``: ASCII, sorted keys, no spaces; raises ValueError on NaN."""
+    # Read back first: keys that are not text become text, and must be sorted as text.
+    plain = json.loads(json.dumps(value, allow_nan=False))
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def add(folder: Path, body: dict[str, Any]) -> Record:
+    """Append a record after the newest one, under a lock; on return it is on disk."""
+    with locked(folder / "evidence.lock"):
+        records = trusted(folder).records
+        body = body | {"previous": records[-1].id if records else None}
+        line = canonical(body | {"id": sha256(canonical(body))})
+        _append(ledger_path(folder), line + b"\n")
+        new = Record(**json.loads(line))
+        write_atomic(_head_path(folder), new.id + "\n")
+    return new
+
+
+def trusted(folder: Path) -> Ledger:
+    """The ledger of a job's folder; raises :class:`BadInput` when its chain was broken."""
+    ledger = load(folder)
+    if ledger.broken:
+        raise BadInput(
+            f"the evidence in {ledger_path(folder)} cannot be trusted: {ledger.broken}",
+            expected="the records as the gates wrote them",
+            try_="restore it, or move it and evidence.head out of that folder and run the gates again",
+        )
+    return ledger
+
+
+def load(folder: Path) -> Ledger:
+    """Read the ledger and check its chain, without refusing anything."""
+    path, head, ledger = ledger_path(folder), _head_path(folder), Ledger()
+    newest = head.read_text("utf-8").strip() if head.exists() else None  # read first: a writer moves it last
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    unended = lines.pop()  # what stands after the last newline: nothing, or half a record
+    for number, line in enumerate(lines, start=1):
+        _take(ledger, number, line)
+    if unended:
+        _take(ledger, len(lines) + 1, unended + TORN)
+    if newest and not ledger.broken and newest not in {entry.id for entry in ledger.records}:
+        ledger.broken = "its newest records were removed"
+    return ledger
+
+
+def ledger_path(folder: Path) -> Path:
+    return folder / "evidence.jsonl"
+
+
+def _head_path(folder: Path) -> Path:
+    # A chain alone does not show that its last lines were cut off; this names the newest record.
+    return folder / "evidence.head"
+
+
+def _take(ledger: Ledger, number: int, line: bytes) -> None:
+    if ledger.broken:
+        return
+    if line.endswith(TORN):
+        ledger.torn.append(number)
+        ledger.unfinished = True
+        return
+    try:
+        value = json.loads(line)
+        entry = Record(**value)
+        digest = sha256(canonical({key: value[key] for key in value if key != "id"}))
+    except (ValueError, TypeError):
+        ledger.broken = f"line {number} is not a record"
+        return
+    before = ledger.records[-1].id if ledger.records else None
+    if entry.id != digest:
+        ledger.broken = f"line {number} was changed after it was written"
+    elif entry.previous != before:
+        ledger.broken = f"a record before line {number} was changed, moved or removed"
+    else:
+        ledger.records.append(entry)
+        ledger.unfinished = False
+
+
+def _append(path: Path, line: bytes) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            line = TORN + b"\n" + line  # close the torn line for good: it may lack its newline only
+        if os.write(handle, line) != len(line):
+            raise OSError("the disk took only a part")
+        os.fsync(handle)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    except OSError as error:
+        raise Blocked(
+            f"cannot append to {path}: {error.strerror or error}",
+            expected="room for one more line",
+            try_="free some space and run the gate again",
+        ) from error
+    finally:
+        os.close(handle)

@@ -1,0 +1,63 @@
+"""What a piece of evidence is about: the exact content of a set of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
+
+ABSENT = "absent"  # stands for the hash of a file that is not there (deleted by the change)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``files``: repo-relative POSIX path -> SHA-256 of the bytes on disk, or ``absent``."""
+
+    files: dict[str, str]
+
+    @property
+    def tree(self) -> str:
+        """SHA-256 over the sorted lines ``PATH HASH\\n``: equal exactly when all files are equal."""
+        return sha256("".join(f"{path} {digest}\n" for path, digest in sorted(self.files.items())))
+
+    def as_json(self) -> dict[str, object]:
+        return {"files": self.files, "tree": self.tree}
+
+
+def subject_of(root: Path, paths: Iterable[str]) -> Subject:
+    """The present content of ``paths`` below ``root``.
+
+    Raises :class:`BadInput` for an unreadable file and for a path that is not plainly below ``root``.
+    """
+    paths = list(paths)
+    for path in paths:
+        check_path(path)
+    return Subject({path: file_digest(root / path) for path in sorted(set(paths))})
+
+
+def check_path(path: str) -> None:
+    """Raise :class:`BadInput` unless ``path`` is a plain POSIX path below a repository's root."""
+    parts = path.split("/")
+    if not path.isprintable() or any(part in ("", ".", "..", ".git") for part in parts):
+        raise BadInput(
+            f"not a file of the repository: {path!r}",
+            expected="a path below the repository's root, such as vllm_omni/platforms/npu/worker.py",
+            try_="correct the path in plan.json (merge writes it)",
+        )
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file's bytes, or ``absent``; raises :class:`BadInput` when it cannot be read."""
+    try:
+        return sha256(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {path}: {error.strerror or error}",
+            expected="a readable file",
+            try_="check its permissions, and that no folder took its name",
+        ) from error

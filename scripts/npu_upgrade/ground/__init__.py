@@ -1,0 +1,1 @@
+"""What every room stands on: verdicts, errors, commands, files, progress, tables."""

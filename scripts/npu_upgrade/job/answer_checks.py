@@ -1,0 +1,102 @@
+"""What an answer must not do to a runner file: break it, use unknown names, lose methods or markers.
+
+Works on texts with conflicts left in them: every other conflict is read both ways.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Set as AbstractSet
+
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.conflicts import OpenConflict
+from npu_upgrade.lineage.marker_places import is_fence
+from npu_upgrade.merge.conflict_identity import identity
+from npu_upgrade.threeway.conflict_text import answers
+
+_CONFLICT = ("<<<<<<<", "|||||||", ">>>>>>>")
+
+
+def problems(before: str, after: str) -> list[str]:
+    """What is wrong with ``after`` that was not wrong with ``before``, in sentences; else empty."""
+    try:
+        readings = [side.text for side in answers(after)]
+    except BadInput as error:
+        return [error.what]
+    for text in readings:
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError) as error:
+            line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            said = error.msg if isinstance(error, SyntaxError) else str(error)
+            return [f"the file does not parse with it: {said}{line}"]
+    was = _readings(before)
+    found = _new_names(was, readings)
+    found += [f"the method {name} would be gone" for name in sorted(_units(was) - _units(readings))]
+    return found + _odd_markers(was, readings)
+
+
+def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
+    """What is wrong with an answer by itself: conflict markers in it, or omni code without its markers."""
+    if any(line.startswith(_CONFLICT) or line.rstrip() == "=======" for line in answer.split("\n")):
+        return ["the answer holds conflict markers"]
+    if not _fences(conflict.marked.ours) or _fences(answer):
+        return []
+    base = {str(key) for key in _keys(conflict.marked.base)}
+    omni = [key for key in _keys(conflict.marked.ours) if str(key) not in base]
+    kept = [key for key in _keys(answer) if key in omni]
+    return ["omni code is kept and its Omni-new markers are not"] if kept else []
+
+
+def undefined(before: str, after: str) -> list[str]:
+    """The names that nothing defines any more, whichever way the other conflicts are decided."""
+    try:
+        return sorted(_undefined(_readings(after)) - _undefined(_readings(before)))
+    except SyntaxError:
+        return []
+
+
+def _readings(text: str) -> list[str]:
+    """A file with all its conflicts read as ours, and as theirs; less those that are not Python."""
+    good = []
+    for side in answers(text):
+        try:
+            ast.parse(side.text)
+        except (SyntaxError, ValueError):
+            continue
+        good.append(side.text)
+    return good
+
+
+def _new_names(was: list[str], readings: list[str]) -> list[str]:
+    names = sorted(_undefined(readings) - _undefined(was))
+    return [f"nothing defines {', '.join(names)}"] if names else []
+
+
+def _undefined(readings: list[str]) -> AbstractSet[str]:
+    return set.intersection(*(undefined_names(text) for text in readings)) if readings else set()
+
+
+def _units(readings: list[str]) -> set[str]:
+    """The methods that all readings have."""
+    return set.intersection(*(set(parse_module(text).units) for text in readings)) if readings else set()
+
+
+def _odd_markers(was: list[str], readings: list[str]) -> list[str]:
+    """The methods in which markers paired before and do not any more."""
+    if not was:
+        return []
+    old = {name: _fences(unit.source) for name, unit in parse_module(was[0]).units.items()}
+    new = {name: _fences(unit.source) for name, unit in parse_module(readings[0]).units.items()}
+    odd = [name for name, count in new.items() if count % 2 and name in old and not old[name] % 2]
+    return [f"the Omni-new markers of {name} do not pair any more" for name in odd]
+
+
+def _fences(text: str) -> int:
+    return sum(is_fence(line.strip()) for line in text.split("\n"))
+
+
+def _keys(text: str) -> list[str]:
+    return [str(item[1] if isinstance(item, list) else item) for item in identity(text)]

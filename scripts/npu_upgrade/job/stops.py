@@ -1,0 +1,164 @@
+"""When a person is needed: rounds without progress, changes without effect, a changed architecture.
+
+The counts are read from the evidence, which nobody edits; ``next --continue`` starts them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.conflicts import conflicts_in
+from npu_upgrade.job.job import Job
+from npu_upgrade.job.journal import ANSWER, CONTINUE, Journal
+from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.merge.answer_regions import MarkedConflict
+from npu_upgrade.merge.conflict_identity import statements_of
+from npu_upgrade.threeway.conflict_text import answers
+
+ROUNDS = 4
+"""So many failing runs of a gate over changed files, and none with fewer findings than the best before."""
+UNCHANGED = 2
+"""So many failing runs over different files with the very same findings."""
+DISPUTED = 0.5
+"""From this share of upstream's statements in conflict on, a method is another method."""
+BROKEN_OFF = 3
+"""So many runs of a step that never ended."""
+FEWEST = 12
+"""Of a method with fewer statements a share says nothing."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a person is needed; ``key`` names the cause, ``tried`` is what was done about it."""
+
+    rule: str
+    key: str
+    why: str
+    tried: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"rule": self.rule, "key": self.key, "why": self.why, "tried": self.tried}
+
+
+def find_stop(job: Job, plan: Plan | None, records: Sequence[Record]) -> Stop | None:
+    """The first rule that says stop, None when none does or a person said to go on."""
+    journal = Journal(job.folder)
+    found = _architecture(job, plan) or _cannot_run(job)
+    if found is None:
+        found = next((stop for gate in _gates(records) if (stop := _of_gate(gate, records, journal))), None)
+    if found and found.rule in ("architecture", "cannot run"):
+        gone_on = journal.latest(CONTINUE, found.key)
+        return None if gone_on else found
+    return found
+
+
+def _gates(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(record.gate for record in records if record.verdict == "FAIL"))
+
+
+def _architecture(job: Job, plan: Plan | None) -> Stop | None:
+    """The target's runner is gone or moved, or most of a method is in dispute."""
+    moved = job.steps["merge"].outputs.get("architecture")
+    if moved:
+        return Stop("architecture", "architecture-moved", str(moved), ["merge: refused"])
+    for path in plan.files if plan else ():
+        merged = job.folder / "merged" / path
+        if merged.exists():
+            for method, share, count in disputed(merged.read_text("utf-8"), path):
+                if share > DISPUTED and count >= FEWEST:
+                    why = f"{share:.0%} of upstream's {count} statements of {method} are in conflict"
+                    return Stop("architecture", f"architecture-{method}", why)
+    return None
+
+
+def _cannot_run(job: Job) -> Stop | None:
+    """A gate that ended without a verdict, for a reason that running it again does not change."""
+    for name, step in job.steps.items():
+        if step.interrupted and step.begun >= BROKEN_OFF:
+            why = f"step {name} was broken off {step.begun} times (memory? a time limit?), last at {step.at}"
+            return Stop("cannot run", f"broken-off-{name}-{step.at}", why, [f"{step.at} {name}: never ended"])
+        error = step.outputs.get("error") if step.status == "failed" else None
+        if error and name not in job.skipped:
+            tried = [f"{step.at} {name}: {error}", f"it says to try: {step.outputs.get('try')}"]
+            return Stop(
+                "cannot run", f"cannot-run-{name}-{step.at}", f"gate {name} cannot judge: {error}", tried
+            )
+    return None
+
+
+def disputed(text: str, path: str) -> list[tuple[str, float, int]]:
+    """For each method with conflicts: the share of upstream's statements in them, and how many it has."""
+    by_method: dict[str, int] = {}
+    for conflict in conflicts_in(text, path, {}):
+        by_method[conflict.method] = by_method.get(conflict.method, 0) + _count(conflict.marked)
+    if not by_method:
+        return []
+    try:
+        units = parse_module(answers(text)[1].text).units
+        whole = {name: len(split_statements(units[name].source)) for name in by_method if name in units}
+    except (SyntaxError, BadInput):
+        return []
+    return [(name, min(1.0, by_method[name] / max(1, count)), count) for name, count in whole.items()]
+
+
+def _count(conflict: MarkedConflict) -> int:
+    try:
+        return len(statements_of(conflict.theirs))
+    except SyntaxError:
+        return conflict.theirs.count("\n") + 1
+
+
+def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | None:
+    went_on = journal.latest(CONTINUE)
+    runs: list[Record] = []
+    for record in records:
+        if record.gate != gate or (went_on and record.started <= went_on["at"]):
+            continue
+        if record.verdict == "PASS":
+            runs = []
+        elif record.verdict == "FAIL" and (not runs or runs[-1].tree != record.tree):
+            runs.append(record)
+    stuck = _without_progress(runs)
+    if len(stuck) >= UNCHANGED and len({str(findings(run)) for run in stuck[-UNCHANGED:]}) == 1:
+        why = f"gate {gate} fails with the same findings after the files were changed: {stuck[-1].summary}"
+        return Stop("unchanged", f"unchanged-{gate}", why, _tried(stuck, journal))
+    if len(stuck) > ROUNDS:
+        why = f"gate {gate} failed {len(stuck)} times with nothing gained: {stuck[-1].summary}"
+        return Stop("rounds", f"rounds-{gate}", why, _tried(stuck, journal))
+    return None
+
+
+def _without_progress(runs: list[Record]) -> list[Record]:
+    """The runs since the number of findings was last lower than ever before, that one included."""
+    best, start = None, 0
+    for place, run in enumerate(runs):
+        size = len(findings(run))
+        if best is None or size < best:
+            best, start = size, place
+    return runs[start:]
+
+
+def findings(record: Record) -> list[str]:
+    """What a failing run named, as its evidence holds it; the summary where it holds nothing."""
+    data = record.data
+    named = data.get("failing")
+    if isinstance(named, list) and named:
+        return sorted(map(str, named))
+    return [record.summary]
+
+
+def _tried(runs: list[Record], journal: Journal) -> list[str]:
+    """The failing runs and the answers between them, oldest first."""
+    start = runs[0].started
+    lines = [(run.started, 0, f"{run.started} {run.gate} FAIL: {run.summary}") for run in runs]
+    for entry in journal.entries():
+        if entry["kind"] == ANSWER and entry["at"] >= start:
+            note = f": {entry['note']}" if entry.get("note") else ""
+            lines.append((entry["at"], 1, f"{entry['at']} answered {entry['id']} ({entry['how']}){note}"))
+    return [line for _, _, line in sorted(lines)][-20:]

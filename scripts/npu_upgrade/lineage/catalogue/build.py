@@ -1,0 +1,110 @@
+"""Builds the catalogue of one vllm-omni: which files are looked at, and with what they are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from npu_upgrade.code.definitions import read_module
+from npu_upgrade.code.module import Module
+from npu_upgrade.code.statements import END
+from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.catalogue.ancestry import runner_ancestries
+from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.counterparts import OMNI, Counterpart, counterparts
+from npu_upgrade.lineage.catalogue.derive import block_id, derive, places, whole
+from npu_upgrade.lineage.catalogue.needs import OmniNames, needs, omni_names
+from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.tree import SourceTree
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a catalogue is read from; ``vllm`` is None when the GPU side is left out.
+
+    ``bases`` knows what the NPU runners' methods were copied from, None when nothing is
+    copied; ``ascend`` is the tree of the joint base, None when it cannot be had.
+    """
+
+    omni: SourceTree
+    ascend: SourceTree | None
+    vllm: SourceTree | None
+    bases: Bases | None
+
+    def trees(self) -> dict[str, SourceTree]:
+        every = {OMNI: self.omni, "vllm_ascend": self.ascend, "vllm": self.vllm}
+        return {name: tree for name, tree in every.items() if tree}
+
+    @cached_property
+    def program(self) -> Program:
+        return Program(self.trees())
+
+    def labels(self) -> dict[str, str]:
+        return {name: tree.version or (tree.sha or "")[:9] for name, tree in self.trees().items()}
+
+
+def build(sources: Sources, versions: dict[str, str]) -> Catalogue:
+    """The catalogue of all runner files and of what other worker files copy; purposes are still empty."""
+    names = omni_names(sources.omni, (GPU_WORKER, NPU_WORKER), _upstream_texts(sources))
+    runners = {runner.path for runner in RUNNERS} | {runner.gpu_path for runner in RUNNERS}
+    found = []
+    for side, folder in (("npu", NPU_WORKER), ("gpu", GPU_WORKER)):
+        if side == "gpu" and sources.vllm is None:
+            continue
+        order = [r.path if side == "npu" else r.gpu_path for r in RUNNERS]
+        others = [path for path in sources.omni.list(folder) if path.endswith(".py") and path not in order]
+        for path in [path for path in order if sources.omni.exists(path)] + others:
+            methods = _methods(sources, path, names, path in runners)
+            if methods:
+                found.append(Listing(side, path, tuple(methods)))
+    return Catalogue(versions, tuple(found), runner_ancestries(sources.program))
+
+
+def _methods(sources: Sources, path: str, names: OmniNames, runner: bool) -> list[Method]:
+    """The methods of a file; outside the runner files only those that are copies."""
+    bases = sources.bases if path in {runner.path for runner in RUNNERS} else None
+    found = counterparts(sources.program, path, bases, sources.labels())
+    methods = [_method(sources, path, one, names) for one in found if runner or one.base is not None]
+    return [method for method in methods if method.blocks]
+
+
+def _method(sources: Sources, path: str, one: Counterpart, names: OmniNames) -> Method:
+    unit = one.unit
+    module = read_module(sources.omni, path)
+    assert module is not None
+    if one.base is None:
+        kind = "override" if one.upstream else "own"
+        blocks = [whole(unit.qualname, kind, unit.start, unit.end, one.ours)]
+        keys = {blocks[0].id: [s.key for s in one.ours if s.key != END]}
+    else:
+        blocks = derive(unit.qualname, unit.start, one.ours, one.base)
+        keys = _keys(unit.qualname, one)
+    with_needs = [_with_needs(block, keys.get(block.id, []), module, path, names) for block in blocks]
+    place = (unit.qualname, unit.start + 1, unit.end)
+    return Method(*place, one.upstream, one.version, one.base is not None, tuple(with_needs))
+
+
+def _keys(name: str, one: Counterpart) -> dict[str, list[str]]:
+    """The statements of each block by its id."""
+    return {
+        block_id(name, place.keys): list(place.keys)
+        for place in places(one.ours, one.base or [])
+        if place.ours
+    }
+
+
+def _with_needs(block: Block, keys: list[str], module: Module, path: str, names: OmniNames) -> Block:
+    return replace(block, needs=needs(keys, module, path, names)) if keys else block
+
+
+def _upstream_texts(sources: Sources) -> list[str]:
+    """The files whose names are not omni's: upstream's runners."""
+    texts = []
+    if sources.ascend and sources.bases:
+        path = sources.bases.lineage.history.upstream.path
+        texts += [sources.ascend.read(path)] if sources.ascend.exists(path) else []
+    for path in ("vllm/v1/worker/gpu_model_runner.py", "vllm/v1/worker/gpu_worker.py"):
+        if sources.vllm and sources.vllm.exists(path):
+            texts.append(sources.vllm.read(path))
+    return texts

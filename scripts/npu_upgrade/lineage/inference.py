@@ -1,0 +1,207 @@
+"""Which methods of the NPU runners are copies of vllm-ascend's, and of which version.
+
+Read from the texts alone: no method name is written down here. A version newer than the
+omni tree is never a candidate, and of equally good versions the oldest is taken, since a
+base that is too new hides upstream changes without a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from packaging.version import InvalidVersion
+from packaging.version import Version as Number
+
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.lineage.history import History, Version, keys_of
+from npu_upgrade.lineage.history_sources import open_history
+from npu_upgrade.lineage.layout import RUNNERS, Upstream, check_omni, find_upstream, read_runner
+from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
+from npu_upgrade.lineage.scores import Ranked, Scores, rank
+from npu_upgrade.sources.tree import SourceTree
+
+COPIED_SHARE = 0.6
+FEWEST_STATEMENTS = 6
+PATIENCE = 4  # releases older than the best one that are looked at before the walk ends
+_HALF_DAYS = 30.0
+
+
+def infer_base(omni: SourceTree, ascend: str) -> Base:
+    """The version of ``ascend`` that the copied methods of ``omni`` come from.
+
+    Raises as :func:`infer`, and :class:`BadInput` when nothing is copied.
+    """
+    found = infer(omni, ascend)
+    if found.base is None:
+        raise BadInput(
+            f"no method of the NPU runners of {omni.spec} is a copy of one in {ascend}",
+            expected="runners that copy methods of vllm-ascend, and a history that reaches back to the copy",
+            try_="another clone, or pypi:vllm-ascend; runners without copies have no base",
+        )
+    return found.base
+
+
+def infer(omni: SourceTree, ascend: str | History) -> Lineage:
+    """Compare every unit of the NPU runner files with upstream's history.
+
+    Raises :class:`BadInput` when ``omni`` is no vllm-omni tree or every version is newer
+    than it, and as :func:`npu_upgrade.lineage.history_sources.open_history`.
+    """
+    check_omni(omni)
+    upstream = find_upstream(omni)
+    history = ascend if isinstance(ascend, History) else open_history(ascend, upstream)
+    entries = _units(omni, upstream, history)
+    history.prepare({unit.name for _, unit in entries})
+    cap = omni.date or datetime.now(UTC)
+    versions = candidates(history, omni, cap)
+    units = [unit for _, unit in entries]
+    if history.lazy:
+        versions = _walk_back(units, versions)
+    ranks = [rank([unit], versions) for unit in units]
+    copied = [unit for unit, ranked in zip(units, ranks, strict=True) if is_copy(unit, ranked.best[0])]
+    base = _base(copied, versions, cap) if copied else None
+    methods = [
+        _method(entry, unit, ranked, versions, base, cap)
+        for (entry, unit), ranked in zip(entries, ranks, strict=True)
+    ]
+    history.save()
+    return Lineage(base, tuple(methods), history, tuple(versions))
+
+
+def is_copy(unit: Scores, version: Version) -> bool:
+    """Whether most of upstream's unit is in ours, or most of ours in upstream's."""
+    match = unit.match(version)
+    most = max(match.matched / max(1, match.theirs), match.matched / max(1, len(unit.keys)))
+    return match.matched >= FEWEST_STATEMENTS and most >= COPIED_SHARE
+
+
+def confidence(margin: float, days: float) -> float:
+    """How sure a best version is, 0 to 1.
+
+    The geometric mean of two parts: ``m / (m + 1)`` for a lead of ``m`` statements over the
+    best version that scores lower, and ``30 / (30 + d)`` for the ``d`` days in which the
+    copy can have been made (from the last version before the equally good ones to the
+    first one after them). One statement and no time is 0.71, three and a month 0.61.
+    """
+    lead = max(0.0, margin)
+    return round((lead / (lead + 1) * _HALF_DAYS / (_HALF_DAYS + max(0.0, days))) ** 0.5, 2)
+
+
+def candidates(history: History, omni: SourceTree, cap: datetime) -> list[Version]:
+    """The versions that ``omni`` can have copied, oldest first; withdrawn ones when there is no other."""
+    possible = [version for version in history.versions if _not_newer(version, omni, cap)]
+    if not possible:
+        raise BadInput(
+            f"every version of {history.upstream.path} is newer than {omni.spec} ({cap:%Y-%m-%d})",
+            expected="a history of vllm-ascend that reaches back to when the runners were copied",
+            try_="a full clone of vllm-ascend, or pypi:vllm-ascend",
+        )
+    return [version for version in possible if not version.yanked] or possible
+
+
+def _not_newer(version: Version, omni: SourceTree, cap: datetime) -> bool:
+    if version.date:
+        return version.date <= cap
+    # An index without dates: the two projects share the number of the vllm they follow.
+    try:
+        own, theirs = Number(omni.version or ""), Number(version.version or "")
+    except InvalidVersion:
+        return True
+    return theirs.release[:2] <= own.release[:2]
+
+
+def _units(omni: SourceTree, upstream: Upstream, history: History) -> list[tuple[MethodLineage, Scores]]:
+    """An entry and the scores of every unit of the three files."""
+    found = []
+    for runner in RUNNERS:
+        for unit in read_runner(omni, runner.path).units.values():
+            method = unit.owner == runner.class_name
+            name = f"{upstream.class_name}.{unit.name}" if method else unit.qualname
+            keys = keys_of(unit.source)
+            entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
+            found.append((entry, Scores(history, name, keys)))
+    return found
+
+
+def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Version]:
+    """The releases worth looking at: from the newest back until the score has only fallen."""
+    seen: list[Version] = []
+    for version in reversed(versions):
+        seen.insert(0, version)
+        copied = [unit for unit in units if is_copy(unit, rank([unit], seen).best[0])]
+        top = rank(copied or units, seen).best[0]
+        if seen.index(top) >= PATIENCE:
+            break
+    return seen
+
+
+def _base(copied: Sequence[Scores], versions: Sequence[Version], cap: datetime) -> Base:
+    found = rank(copied, versions)
+    version = found.best[0]
+    statements = sum(len(unit.keys) + unit.match(version).theirs for unit in copied) / 2
+    return Base(
+        version,
+        round(found.score, 4),
+        found.runner_up.label if found.runner_up else None,
+        round(found.runner_up_score, 4),
+        confidence((found.score - found.runner_up_score) * statements, _span(found.best, versions, cap)),
+        (version, found.best[-1]),
+    )
+
+
+def _method(
+    entry: MethodLineage,
+    unit: Scores,
+    ranked: Ranked,
+    versions: Sequence[Version],
+    base: Base | None,
+    cap: datetime,
+) -> MethodLineage:
+    """``entry`` filled in; of equally good versions the base is named when it is one of them."""
+    if not any(unit.digest(version) for version in versions):
+        return entry
+    best = base.version if base and base.version in ranked.best else ranked.best[0]
+    match = unit.match(best)
+    same = [version for version in versions if unit.digest(version) == unit.digest(best)]
+    behind, days = _behind(unit, same[-1], versions)
+    margin = (match.score - ranked.runner_up_score) * (len(unit.keys) + match.theirs) / 2
+    return replace(
+        entry,
+        upstream_exists=True,
+        copied=is_copy(unit, best),
+        matched=match.matched,
+        coverage=round(match.matched / max(1, match.theirs), 4),
+        share=round(match.matched / max(1, len(unit.keys)), 4),
+        score=round(match.score, 4),
+        best=best,
+        runner_up=ranked.runner_up,
+        runner_up_score=round(ranked.runner_up_score, 4),
+        confidence=confidence(margin, _span(ranked.best, versions, cap)),
+        window=(same[0], same[-1]),
+        behind=behind,
+        behind_days=days,
+    )
+
+
+def _behind(unit: Scores, last: Version, versions: Sequence[Version]) -> tuple[int, int | None]:
+    """How many new texts came after ``last``, and how many days before the newest version that was."""
+    place = versions.index(last)
+    known = {unit.digest(version) for version in versions[: place + 1]}
+    newer = {unit.digest(version) for version in versions[place + 1 :]} - known
+    if not newer:
+        return 0, 0
+    return len(newer), _days(last.date, versions[-1].date)
+
+
+def _span(same: Sequence[Version], versions: Sequence[Version], cap: datetime) -> float:
+    """The days from the last version before ``same`` to the first one after it."""
+    first, last = versions.index(same[0]), versions.index(same[-1])
+    after = versions[last + 1].date if last + 1 < len(versions) else cap
+    days = _days(versions[max(0, first - 1)].date, after)
+    return _HALF_DAYS if days is None else days
+
+
+def _days(first: datetime | None, last: datetime | None) -> int | None:
+    return (last - first).days if first and last else None

@@ -1,0 +1,35 @@
+"""Things an upgrade leaves to a person, with ids that survive a second merge."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_upgrade.ground.files import sha256
+
+
+@dataclass
+class Item:
+    """One thing to look at.
+
+    ``kind`` says which (``conflict``, ``flag``, ``unresolved-name``, ...), ``title`` is one
+    line, ``detail`` the texts. A ``blocking`` item keeps the plan from passing while it is
+    open. ``state`` is ``open``, ``done`` or ``waived``, ``note`` is what a person said when closing it.
+    """
+
+    id: str
+    kind: str
+    title: str
+    detail: str = ""
+    path: str = ""
+    blocking: bool = False
+    state: str = "open"
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def item_id(kind: str, *texts: str) -> str:
+    """A short id from the content: the same finding has it again after another merge."""
+    return f"{kind}-{sha256(chr(0).join((kind, *texts)))[:8]}"

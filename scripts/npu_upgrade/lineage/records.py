@@ -1,0 +1,126 @@
+"""What is known of where the methods of the NPU runners come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from npu_upgrade.lineage.history import History, Version
+
+OLDER = (1, 2, 3, 4, 8, 16, 32)  # which of the distinct older texts of a method serve as neighbours
+NEWER = (1, 2, 3, 4, 5, 6)
+LAZY_REACH = 6  # so many older releases are worth a download for it
+
+
+@dataclass(frozen=True, slots=True)
+class MethodLineage:
+    """What one unit of an NPU runner file has to do with upstream's unit of that name.
+
+    ``runner`` is the kind of runner (base, ar, generation), ``name`` the qualified name in
+    ``path``, ``upstream`` the name to ask the history for. ``coverage`` is the matched part
+    of upstream's statements, ``share`` of ours, ``score`` their dice, all at ``best``; the
+    runner-up is the best version that scores lower. ``window`` is the first and the last
+    version with the text of ``best``. ``behind`` counts the texts that came after the window
+    up to the date of the omni tree, ``behind_days`` the days of that.
+    """
+
+    runner: str
+    path: str
+    name: str
+    upstream: str
+    upstream_exists: bool
+    copied: bool
+    statements: int
+    matched: int = 0
+    coverage: float = 0.0
+    share: float = 0.0
+    score: float = 0.0
+    best: Version | None = None
+    runner_up: Version | None = None
+    runner_up_score: float = 0.0
+    confidence: float = 0.0
+    window: tuple[Version, Version] | None = None
+    behind: int = 0
+    behind_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The one version that fits all copied methods best; ``window`` spans the equally good ones.
+
+    ``runner_up`` is the label of the best version that scores lower.
+    """
+
+    version: Version
+    score: float
+    runner_up: str | None
+    runner_up_score: float
+    confidence: float
+    window: tuple[Version, Version]
+
+    @property
+    def label(self) -> str:
+        return self.version.label
+
+    @property
+    def spec(self) -> str:
+        return self.version.spec
+
+    @property
+    def date(self) -> datetime | None:
+        return self.version.date
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The lineage of every unit of the NPU runner files; ``base`` is None when nothing is copied.
+
+    ``considered`` are the versions that were compared, oldest first.
+    """
+
+    base: Base | None
+    methods: tuple[MethodLineage, ...]
+    history: History
+    considered: tuple[Version, ...]
+
+    @property
+    def copied(self) -> list[MethodLineage]:
+        return [method for method in self.methods if method.copied]
+
+    def method(self, path: str, name: str) -> MethodLineage | None:
+        """The entry of one unit."""
+        return next((entry for entry in self.methods if (entry.path, entry.name) == (path, name)), None)
+
+    def neighbours(
+        self, name: str, version: Version, newest: Version | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Other texts of one upstream unit, older and newer than ``version``, nearest first.
+
+        Distinct ones at the distances :data:`OLDER` and :data:`NEWER`; newer ones up to
+        ``newest`` (default: the version the history was asked for, else the last one).
+        """
+        versions = [v for v in self.history.versions if not v.yanked or v in (version, newest)]
+        place = versions.index(version)
+        last = newest or self.history.target or versions[-1]
+        end = versions.index(last) + 1 if last in versions else len(versions)
+        own = self.history.digest(version, name)
+        before = versions[:place][::-1]
+        older = self._texts(name, before[:LAZY_REACH] if self.history.lazy else before, {own}, OLDER)
+        return older, self._texts(name, versions[place + 1 : end], {own}, NEWER)
+
+    def _texts(
+        self, name: str, versions: Sequence[Version], seen: set[str | None], distances: tuple[int, ...]
+    ) -> list[str]:
+        seen, distance, texts = seen | {None}, 0, []
+        for version in versions:
+            if distance == distances[-1]:
+                break
+            digest = self.history.digest(version, name)
+            if digest in seen:
+                continue
+            seen.add(digest)
+            distance += 1
+            if distance in distances:
+                texts.append(self.history.unit(version, name) or "")
+        return texts

@@ -1,0 +1,137 @@
+"""The plan of an upgrade: what was merged, what was decided, what is left, for agents (JSON)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from npu_upgrade.code.names import Import
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.merge.runners import MergedRunners, MethodOutcome
+from npu_upgrade.threeway.pieces import Conflict, Flag
+
+SCHEMA = "npu-upgrade/plan/1"
+
+
+def build_plan(
+    merged: MergedRunners,
+    versions: Mapping[str, Any],
+    extra: Iterable[Item],
+    earlier: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The JSON of ``plan.json``.
+
+    ``versions`` are the identities of omni, ascend and base; ``extra`` the items found
+    outside the merge; ``earlier`` the plan of an earlier run, whose answers to items stay.
+    """
+    items = [*_merge_items(merged), *extra]
+    _keep_answers(items, earlier)
+    return {
+        "schema": SCHEMA,
+        "versions": dict(versions),
+        "files": [
+            {"path": path, "sha256_ours": sha256(merged.ours[path]), "sha256_merged": sha256(text)}
+            for path, text in sorted(merged.files.items())
+        ],
+        "methods": [_method(outcome) for outcome in merged.methods],
+        "imports": [_imports(path, plan) for path, plan in sorted(merged.imports.items())],
+        "items": [item.as_json() for item in items],
+        "conflicts_open": merged.conflicts,
+    }
+
+
+def counts(plan: Mapping[str, Any]) -> dict[str, int]:
+    """How many methods had which outcome, and how many items of which sort are open."""
+    found: dict[str, int] = {}
+    for method in plan["methods"]:
+        found[method["outcome"]] = found.get(method["outcome"], 0) + 1
+    open_items = [item for item in plan["items"] if item["state"] == "open"]
+    return found | {
+        "blocking items": sum(item["blocking"] for item in open_items),
+        "items to look at": sum(not item["blocking"] for item in open_items),
+    }
+
+
+def _merge_items(merged: MergedRunners) -> list[Item]:
+    found: list[Item] = []
+    for outcome in merged.methods:
+        entry = outcome.entry
+        where = f"{entry.path}: {entry.name}"
+        if outcome.outcome == "gone":
+            detail = f"It is a copy of {outcome.base}; the target has no such method. Ours was left as it is."
+            title = f"{where}: upstream removed the method this is a copy of"
+            found.append(Item(item_id("gone", where), "gone", title, detail, entry.path, True))
+        for conflict in outcome.merged.conflicts if outcome.merged else []:
+            found.append(_conflict_item(where, entry.path, conflict))
+        for flag in outcome.merged.flags if outcome.merged else []:
+            found.append(_flag_item(where, entry.path, flag))
+    for path, plan in sorted(merged.imports.items()):
+        for name in plan.unresolved:
+            detail = plan.reasons.get(name, "")
+            title = f"{path}: no certain import for {name}"
+            found.append(
+                Item(item_id("unresolved-name", path, name), "unresolved-name", title, detail, path, True)
+            )
+    return found
+
+
+def _conflict_item(where: str, path: str, conflict: Conflict) -> Item:
+    texts = conflict.texts()
+    title = f"{where}: conflict: {conflict.reason}"
+    return Item(item_id("conflict", where, *texts), "conflict", title, _three(texts), path, True)
+
+
+def _flag_item(where: str, path: str, flag: Flag) -> Item:
+    texts = (flag.base, flag.ours, flag.theirs)
+    title = f"{where}: {flag.reason}"
+    return Item(item_id(f"flag-{flag.kind}", where, *texts), f"flag-{flag.kind}", title, _three(texts), path)
+
+
+def _three(texts: tuple[str, str, str]) -> str:
+    names = ("base", "ours", "theirs")
+    return "\n".join(
+        f"--- {name}\n{text.strip(chr(10))}" for name, text in zip(names, texts, strict=True) if text
+    )
+
+
+def _keep_answers(items: list[Item], earlier: Mapping[str, Any] | None) -> None:
+    known = {item["id"]: item for item in (earlier or {}).get("items", [])}
+    for item in items:
+        before = known.get(item.id)
+        if before and item.kind != "conflict":
+            item.state, item.note = before["state"], before.get("note", "")
+
+
+def _method(outcome: MethodOutcome) -> dict[str, Any]:
+    entry, merged = outcome.entry, outcome.merged
+    return {
+        "path": entry.path,
+        "runner": entry.runner,
+        "name": entry.name,
+        "outcome": outcome.outcome,
+        "base": outcome.base,
+        "base_score": entry.score,
+        "base_confidence": entry.confidence,
+        "automatic_statements": merged.automatic if merged else 0,
+        "flags": [asdict(flag) for flag in merged.flags] if merged else [],
+        "conflicts": [
+            dict(zip(("reason", "base", "ours", "theirs"), (c.reason, *c.texts()), strict=True))
+            for c in (merged.conflicts if merged else [])
+        ],
+    }
+
+
+def _imports(path: str, plan: Any) -> dict[str, Any]:
+    def line(item: Import) -> str:
+        return item.statement()
+
+    return {
+        "path": path,
+        "added": [line(item) for item in plan.added],
+        "dropped": [line(item) for item in plan.dropped],
+        "moved": [{"from": line(old), "to": line(new)} for old, new in plan.moved],
+        "unresolved": plan.unresolved,
+        "reasons": plan.reasons,
+    }

@@ -1,0 +1,180 @@
+"""Merge all copied methods of the three NPU runner files, and derive their imports."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from npu_upgrade.code.module import Module, Unit, replace_units
+from npu_upgrade.code.names import imports_of
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.history import upstream_unit
+from npu_upgrade.lineage.import_sources import UpstreamFile
+from npu_upgrade.lineage.imports import ImportPlan, derive_imports
+from npu_upgrade.lineage.inference import MethodLineage
+from npu_upgrade.lineage.layout import RUNNERS, Runner, Upstream, read_runner
+from npu_upgrade.merge.answers import Answers, apply_answers
+from npu_upgrade.merge.markers import add_markers
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.threeway.method import Context, merge_method
+from npu_upgrade.threeway.pieces import Labels, MergedMethod, resolved
+
+_ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)")
+
+
+@dataclass(frozen=True)
+class MethodOutcome:
+    """What became of one copied method.
+
+    ``outcome`` is ``unchanged``, ``auto``, ``auto with flags``, ``conflict`` or ``gone``
+    (upstream has no such method any more: ours stays).
+    """
+
+    entry: MethodLineage
+    outcome: str
+    base: str
+    merged: MergedMethod | None = None
+    upstream_text: str | None = None
+
+
+@dataclass
+class MergedRunners:
+    """The merged files by path, before and after, with the imports and each method's outcome.
+
+    ``method_seconds`` is the time that merging the methods took, without imports and reading
+    the trees.
+    """
+
+    ours: dict[str, str]
+    files: dict[str, str]
+    methods: list[MethodOutcome] = field(default_factory=list)
+    imports: dict[str, ImportPlan] = field(default_factory=dict)
+    method_seconds: float = 0.0
+
+    @property
+    def conflicts(self) -> int:
+        return sum(len(m.merged.conflicts) for m in self.methods if m.merged)
+
+
+def read_target(target: SourceTree, upstream: Upstream) -> Module:
+    """The upstream runner file at the target; :class:`BadInput` when the target does not have it."""
+    if not target.exists(upstream.path):
+        raise BadInput(
+            f"{target.spec} has no {upstream.path}, where the NPU runners take {upstream.class_name} from",
+            expected="a version of vllm-ascend that has that file",
+            try_="check the spec; when upstream moved the file, move the import in the runners first",
+        )
+    module = read_runner(target, upstream.path)
+    if module.class_def(upstream.class_name) is None:
+        raise BadInput(
+            f"{upstream.path} of {target.spec} has no class {upstream.class_name}",
+            expected="the class that the NPU runners derive from",
+            try_="check the spec; a renamed class needs its import changed in the runners first",
+        )
+    return module
+
+
+def merge_runners(
+    omni: SourceTree,
+    target: SourceTree,
+    upstream: Upstream,
+    bases: Bases,
+    *,
+    labels: Labels,
+    answers: Answers | None = None,
+    mark: bool = False,
+) -> MergedRunners:
+    """Merge every copied method of ``omni`` towards ``target``; nothing is written."""
+    theirs = read_target(target, upstream)
+    ours = {runner.path: omni.read(runner.path) for runner in RUNNERS}
+    gpu = {r.gpu_path: omni.read(r.gpu_path) for r in RUNNERS if omni.exists(r.gpu_path)}
+    known = _attributes([theirs.source, *ours.values(), *gpu.values()])
+    result = MergedRunners(ours, {})
+    for runner in RUNNERS:
+        say(f"merging {runner.path}")
+        module = read_runner(omni, runner.path)
+        context = Context(known, _omni_names(module))
+        texts: dict[str, str] = {}
+        begun = time.monotonic()
+        for name, unit in module.units.items():
+            outcome = _merge_unit(runner, unit, theirs, upstream, bases, context, answers)
+            if outcome is None:
+                continue
+            result.methods.append(outcome)
+            if outcome.merged and (mark or outcome.outcome != "unchanged"):
+                texts[name] = _text(outcome, labels, mark)
+        result.method_seconds += time.monotonic() - begun
+        result.files[runner.path] = replace_units(module, texts)
+    _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)
+    return result
+
+
+def _merge_unit(
+    runner: Runner,
+    unit: Unit,
+    theirs: Module,
+    upstream: Upstream,
+    bases: Bases,
+    context: Context,
+    answers: Answers | None,
+) -> MethodOutcome | None:
+    """The outcome for one unit of a runner file; None when it is omni's own."""
+    entry = bases.lineage.method(runner.path, unit.qualname)
+    if entry is None or not entry.copied:
+        return None
+    ours = split_statements(unit.source)
+    base = bases.statements(entry, ours)
+    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
+    label = bases.version(entry).label
+    if base is None or target is None:
+        return MethodOutcome(entry, "gone", label)
+    merged = merge_method(base, ours, split_statements(target.source), context)
+    if answers is not None and merged.conflicts:
+        merged = apply_answers(merged, answers)
+    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source)
+
+
+def _outcome(merged: MergedMethod, ours: str) -> str:
+    if merged.conflicts:
+        return "conflict"
+    if merged.text().split() == ours.split():
+        return "unchanged"
+    return "auto with flags" if merged.flags else "auto"
+
+
+def _text(outcome: MethodOutcome, labels: Labels, mark: bool) -> str:
+    merged = outcome.merged
+    assert merged is not None
+    if mark and not merged.conflicts:
+        upstream = split_statements(outcome.upstream_text or "")
+        pieces = add_markers(resolved(merged.pieces, "ours"), upstream)
+        merged = MergedMethod(tuple(pieces), merged.flags, merged.automatic)
+    return merged.text(labels)
+
+
+def _derive(
+    result: MergedRunners,
+    upstream: UpstreamFile,
+    gpu: Mapping[str, str],
+    target: SourceTree,
+    omni: SourceTree,
+) -> None:
+    result.imports = derive_imports(result.files, result.ours, upstream, gpu, target, omni)
+    for path, plan in result.imports.items():
+        result.files[path] = plan.source
+
+
+def _attributes(texts: list[str]) -> frozenset[str]:
+    """All names that some text defines as a function or reads as an attribute."""
+    return frozenset(a or b for text in texts for a, b in _ATTRIBUTE.findall(text))
+
+
+def _omni_names(module: Module) -> frozenset[str]:
+    """Names that stand for omni's own things in a runner file."""
+    imported = imports_of(module.source).items()
+    return frozenset(name for name, item in imported if item.module.startswith("vllm_omni"))

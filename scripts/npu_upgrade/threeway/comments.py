@@ -1,0 +1,47 @@
+"""Comments in a merge: they follow their statement, and none of ours gets lost."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from dataclasses import replace
+
+from npu_upgrade.code.statements import Comment, Statement
+
+Comments = tuple[Comment, ...]
+
+
+def merge_comments(base: Comments, ours: Comments, theirs: Comments) -> Comments:
+    """Comments of a statement that all three versions have; both sides' additions stay."""
+    texts = [[c.text for c in side] for side in (base, ours, theirs)]
+    if texts[1] == texts[0]:
+        return theirs
+    if texts[2] in (texts[0], texts[1]):
+        return ours
+    added = own_comments(base, ours)
+    return (*theirs, *(c for c in added if c.text not in texts[2]))
+
+
+def own_comments(base: Comments, side: Comments) -> Comments:
+    """The comments of ``side`` that ``base`` does not have."""
+    known = {comment.text for comment in base}
+    return tuple(comment for comment in side if comment.text not in known)
+
+
+def lost_inline(base: Statement, ours: Statement, lines: tuple[str, ...], indent: int) -> Comments:
+    """Comments that ours added inside a statement and the layout ``lines`` lacks, as own lines."""
+    present = {*_inline(base.lines), *_inline(lines)}
+    return tuple(Comment(indent, text) for text in _inline(ours.lines) if text not in present)
+
+
+def _inline(lines: tuple[str, ...]) -> list[str]:
+    """The comments inside a logical line."""
+    if not any("#" in line for line in lines):
+        return []
+    reader = io.StringIO("\n".join(lines) + "\n").readline
+    return [token.string for token in tokenize.generate_tokens(reader) if token.type == tokenize.COMMENT]
+
+
+def shift_comments(comments: Comments, by: int) -> Comments:
+    """The same comments ``by`` columns further right."""
+    return tuple(replace(c, indent=max(0, c.indent + by)) for c in comments) if by else comments

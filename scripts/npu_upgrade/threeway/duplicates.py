@@ -1,0 +1,67 @@
+"""A statement that both sides brought to one block stands there once.
+
+When upstream moves a statement that omni had moved too, both copies survive a merge. The
+second one goes where it is sure to say nothing new: same block, nothing in between that
+changes what it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from npu_upgrade.code.names import names_in
+from npu_upgrade.code.statements import END, Statement
+from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.pieces import Flag, Piece
+from npu_upgrade.threeway.shifts import parents
+
+
+def drop_duplicates(
+    pieces: Sequence[Piece], ours: Sequence[Statement], theirs: Sequence[Statement]
+) -> tuple[list[Piece], list[Flag]]:
+    """``pieces`` without needless second copies, and a flag for each that went."""
+    most = Counter(s.key for s in ours) | Counter(s.key for s in theirs)
+    have = Counter(piece.key for piece in pieces if isinstance(piece, Statement))
+    surplus = {key for key, count in have.items() if count > most[key] and weight(key) >= 2}
+    out: list[Piece] = list(pieces)
+    flags: list[Flag] = []
+    for key in sorted(surplus):
+        number = _needless_copy(out, key)
+        if number is None:
+            continue
+        statement = out[number]
+        assert isinstance(statement, Statement)
+        reason = "both sides moved this statement inside one block; its first place is kept"
+        flags.append(Flag("moved", reason, "", statement.code, statement.code))
+        _remove(out, number, statement)
+    return out, flags
+
+
+def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:
+    """The second of two copies in one block that says nothing new."""
+    plain = [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
+    headers = parents(plain)
+    places = [n for n, piece in enumerate(plain) if piece.key == key and not piece.is_header]
+    for first, second in itertools.pairwise(places):
+        between = plain[first + 1 : second]
+        same_block = headers[first] == headers[second] and plain[first].indent == plain[second].indent
+        changed = names_in((s.key for s in between), ast.Store) & names_in([key], ast.Load)
+        if same_block and not changed and "<conflict>" not in {s.key for s in between}:
+            return second
+    return None
+
+
+def _remove(pieces: list[Piece], number: int, statement: Statement) -> None:
+    """Take a statement out; its comments go to the one that follows."""
+    del pieces[number]
+    if not statement.comments:
+        return
+    follower = pieces[number] if number < len(pieces) else None
+    if isinstance(follower, Statement):
+        pieces[number] = replace(follower, comments=(*statement.comments, *follower.comments))
+    else:
+        pieces.insert(number, Statement(END, statement.indent, (), 0, statement.comments))

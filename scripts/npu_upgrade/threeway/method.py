@@ -1,0 +1,121 @@
+"""Three-way merge of one method, statement by statement.
+
+``base`` is the upstream text the method was copied from, ``ours`` the method as it is
+now (with omni logic), ``theirs`` the upstream text to move to. Two guards stand behind
+the merge: its result must be Python, and must read no local name that nothing defines.
+A decision that breaks one of them becomes a conflict.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from npu_upgrade.code.names import names_in, unbound_names
+from npu_upgrade.code.statements import Statement
+from npu_upgrade.threeway.blocks import enclosing_block
+from npu_upgrade.threeway.duplicates import drop_duplicates
+from npu_upgrade.threeway.nearest_base import add_ported
+from npu_upgrade.threeway.pieces import Conflict, MergedMethod, resolved, syntax_error
+from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
+
+_MAX_ROUNDS = 40
+
+
+def merge_method(
+    base: Sequence[Statement],
+    ours: Sequence[Statement],
+    theirs: Sequence[Statement],
+    context: Context | None = None,
+) -> MergedMethod:
+    """Merge one method (or class body), each version given as its statements."""
+    sides = (add_ported(base, ours, theirs), list(ours), list(theirs))
+    run = _Runner(sides, context or Context())
+    merged = run(Restrictions())
+    for _ in range(_MAX_ROUNDS):
+        restrictions = run.repair(merged)
+        if restrictions is None:
+            pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
+            return MergedMethod(tuple(pieces), (*merged.flags, *moved), merged.automatic)
+        merged = run(restrictions)
+    whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
+    return MergedMethod((whole,))
+
+
+class _Runner:
+    def __init__(self, sides: tuple[list[Statement], ...], context: Context) -> None:
+        self.sides = sides
+        self.context = context
+        self.known_unbound = self._unbound(sides[1]) | self._unbound(sides[2])
+
+    def __call__(self, restrictions: Restrictions) -> ThreeWay:
+        return ThreeWay(*self.sides, context=self.context, restrictions=restrictions).run()
+
+    def repair(self, merged: ThreeWay) -> Restrictions | None:
+        """What to forbid so that the next run is nearer to a good result; None when it is one."""
+        broken = syntax_error(merged.pieces)
+        if broken is not None:
+            return self._refuse_overlaps(merged) or self._contest_block(merged, broken)
+        return self._restore_definitions(merged)
+
+    def _refuse_overlaps(self, merged: ThreeWay) -> Restrictions | None:
+        """Refuse as few combined overlaps as it takes; None when that is not enough."""
+        limits = merged.restrictions
+        fresh = sorted(merged.overlaps - limits.refused)
+        everything = replace(limits, refused=limits.refused | set(fresh))
+        if not fresh or syntax_error(self(everything).pieces) is not None:
+            return None
+        kept = everything
+        for place in fresh:
+            fewer = replace(kept, refused=kept.refused - {place})
+            if syntax_error(self(fewer).pieces) is None:
+                kept = fewer
+        return kept
+
+    def _contest_block(self, merged: ThreeWay, broken: int) -> Restrictions:
+        """Leave the block around a syntax error to a person; wider when that did not help."""
+        limits = merged.restrictions
+        end = max(merged.origins[broken][1], 1)
+        place = enclosing_block(merged.base, end - 1, end)
+        while any(a <= place[0] and place[1] <= b for a, b in limits.contested):
+            place = enclosing_block(merged.base, *place)
+            if place == (0, len(merged.base)):
+                break
+        return replace(limits, contested=limits.contested | {place})
+
+    def _restore_definitions(self, merged: ThreeWay) -> Restrictions | None:
+        """Bring back what defines a name that is still read; where that fails, ask a person."""
+        limits = merged.restrictions
+        lost = self._unbound(resolved(merged.pieces, "ours")) - self.known_unbound
+        if not lost:
+            return None
+        if not lost <= limits.wanted:
+            return replace(limits, wanted=limits.wanted | lost)
+        fresh = {place for place, names in merged.dropped.items() if names & lost} - limits.contested
+        if fresh:
+            return replace(limits, contested=limits.contested | fresh)
+        readers = self._readers(merged, lost)
+        changed = {(start, end) for start, end in readers if start < end} - limits.held
+        if changed:
+            return replace(limits, held=limits.held | changed)
+        fresh = {(start, max(end, start + 1)) for start, end in readers} - limits.contested
+        return replace(limits, contested=limits.contested | fresh) if fresh else None
+
+    def _readers(self, merged: ThreeWay, lost: set[str]) -> set[Place]:
+        """Where upstream's text came in that reads a name whose definition omni had dropped."""
+        own = {statement.key for statement in self.sides[1]}
+        return {
+            origin
+            for piece, origin in zip(merged.pieces, merged.origins, strict=True)
+            if isinstance(piece, Statement)
+            and piece.key not in own
+            and names_in([piece.key], ast.Load) & lost
+        }
+
+    @staticmethod
+    def _unbound(statements: Sequence[Statement]) -> set[str]:
+        return unbound_names(statement.key for statement in statements)
+
+
+__all__ = ["Context", "Place", "merge_method"]
