@@ -11,7 +11,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: ## show an upgrade end to end on real releases
-	@$(call in_env,tools) "$$python" scripts/demo.py
+	@$(call in_env,tools) PYTHONPATH=scripts "$$python" lab/demo.py
 
 test: lint ## lint, types and all tests (PYTEST_ARGS="-k name" to choose)
 	@$(call in_env,test) "$$python" -m pytest $(PYTEST_ARGS)
@@ -23,7 +23,7 @@ test-install: ## install the skill with two installers, run every documented com
 
 lint: ## ruff (lint and format) and ty, changing nothing
 	@$(call in_env,test) bin=$$(dirname "$$python") && \
-	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts
+	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts lab/bench
 
 format: ## put the code into ruff's format, with the safe fixes of its linter
 	@$(call in_env,test) bin=$$(dirname "$$python") && "$$bin/ruff" check --fix . ; "$$bin/ruff" format .
@@ -31,25 +31,25 @@ format: ## put the code into ruff's format, with the safe fixes of its linter
 bench: bench-replay bench-audit bench-port ## all benchmarks
 
 bench-replay: ## replay past upgrades and compare with what the maintainers did
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.replay $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.replay $(BENCH_ARGS)
 
 bench-audit: ## incident cases, gaps of releases, precision and time of the audit (BENCH_ARGS="--case ID")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.audit $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.audit $(BENCH_ARGS)
 
 bench-port: ## measure the port list on past releases: BENCH_ARGS="--held-out --cases"
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.port $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.port $(BENCH_ARGS)
 
 bench-lineage: ## time base inference over a full clone: BENCH_ARGS="--ascend git:PATH"
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.lineage $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.lineage $(BENCH_ARGS)
 
 bench-emulator: ## released pairs, seeded defects and natural upgrades on emulated CANN (BENCH_ARGS="--pair 0.24.0")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.emulator $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.emulator $(BENCH_ARGS)
 
 bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.runners $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.runners $(BENCH_ARGS)
 
 bench-gates: ## break servers on purpose: what the serve gate says of each fault (BENCH_ARGS="--case shard")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.gates $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.gates $(BENCH_ARGS)
 
 # $(call given,OPTION,VALUE) is the option when the variable is set
 given = $(if $(2),$(1) "$(2)")
@@ -63,7 +63,7 @@ validate-npu: ## all gates on hardware (MODEL=, GATES=, TP=, MATRIX=, RAY=, VALI
 	  $(call given,--ray,$(RAY)) $(VALIDATE_ARGS)
 
 bench-analyze: ## the analysis of models against vLLM's own view, and its plan of memory (BENCH_ARGS="--only configs")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.analyze $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.analyze $(BENCH_ARGS)
 
 tutorials: ## tutorials and accuracy configs of tiny models from their evidence: WORKSPACE=DIR MODELS="NAME NAME"
 	@$(call in_env,tools) for model in $(or $(MODELS),$(error name the models: MODELS="NAME NAME")); do \
@@ -71,7 +71,7 @@ tutorials: ## tutorials and accuracy configs of tiny models from their evidence:
 	    --unpublished "checkpoints/$$model" || exit 1; done
 
 bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS="--only 0.22-0.23 --emulate skip --cold")
-	@$(call in_env,tools) PYTHONPATH=scripts "$$python" -m bench.walk $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.walk $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) "$$python" -m mkdocs build --strict

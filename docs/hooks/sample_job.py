@@ -1,6 +1,6 @@
-"""Walks an upgrade of the invented packages of ``docs/sample``, to the page that ``report`` writes.
+"""Walks an upgrade of the invented packages of ``lab/sample``, to the page that ``report`` writes.
 
-``upgrade.py next`` says what to do, ``docs/sample/answers.json`` answers what it asks, by stage and method.
+``upgrade.py next`` says what to do, ``lab/sample/answers.json`` answers what it asks, by stage and method.
 Needs no network, and knows nothing of the site.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from sample_world import ROOT, SampleError, SampleWorld
 
-SAMPLE = ROOT / "docs" / "sample"
+SAMPLE = ROOT / "lab" / "sample"
 SHOWN_FOLDER = "/home/maintainer"
 FIRST_MOMENT = datetime.fromisoformat("2026-02-02T12:00:00Z")
 NO_EMULATION = "the packages of this sample are invented, there is nothing to run"
@@ -57,7 +57,7 @@ def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
             if name == "deliver":
                 return
         step = world.upgrade("next")
-    raise SampleError(f"the upgrade of docs/sample came to no commit: {step['why']}")
+    raise SampleError(f"the upgrade of lab/sample came to no commit: {step['why']}")
 
 
 def answer(world: SampleWorld, ask: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def answer(world: SampleWorld, ask: Mapping[str, Any], answers: Mapping[str, Any
     unit = ask.get("place", {}).get("unit", "").rstrip(".")
     known = answers.get(f"{ask['stage']} {unit}")
     if known is None:
-        raise SampleError(f"docs/sample/answers.json has no '{ask['stage']} {unit}': {ask['what']}")
+        raise SampleError(f"lab/sample/answers.json has no '{ask['stage']} {unit}': {ask['what']}")
     text = "".join(f"{line}\n" for line in known.get("text", ()))
     how = [f"--{known['how']}", *(["-"] if text else [])]
     world.upgrade("resolve", ask["id"], *how, "--note", known["note"], text=text)

@@ -14,7 +14,7 @@ import pytest
 from npu_upgrade.gates.vllm_cpu import cpu_python
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT / name) for name in ("runners", "emulator")]
+PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
 SECONDS = 400
 INSIDE = """
 import sys

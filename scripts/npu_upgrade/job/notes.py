@@ -1,6 +1,6 @@
 """What went wrong before in a method: the incidents that this bundle knows, by the method's name.
 
-The cases of `tests/incidents` re-create reported incidents; each names the method it edits.
+The recipes of `lab/recipes` re-create reported incidents; each names the method it edits.
 Where that folder was not installed there are no notes, and nothing else changes.
 """
 
@@ -46,7 +46,7 @@ def notes_for(unit: str, root: Path | None = None) -> list[Note]:
 
 @functools.cache
 def _notes(root: Path) -> tuple[Note, ...]:
-    folder = root / "tests" / "incidents"
+    folder = root / "lab" / "recipes"
     files = [*sorted((folder / "cases").glob("*.yaml")), *sorted((folder / "emulated").glob("*.yaml"))]
     found: list[Note] = []
     for file in files:

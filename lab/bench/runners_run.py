@@ -18,7 +18,7 @@ from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT / name) for name in ("runners", "emulator")]
+PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
 BLOCKED = "blocked"

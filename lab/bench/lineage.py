@@ -18,7 +18,7 @@ from bench.own_cache import own_cache
 from npu_upgrade.ground.tables import table
 from npu_upgrade.sources.tree import open_source
 
-SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 OMNI = ("0.16.0", "0.20.0", "0.24.0", "0.28.0")
 GOALS = {"cold_s": 10.0, "warm_s": 1.0, "memory_mib": 1024.0}
 

@@ -15,7 +15,7 @@ from npu_upgrade.gates.emulation.catalogue import digest
 from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.ground.progress import say
 
-JUDGING = ("runners", "emulator")
+JUDGING = ("runners", "lab", "emulator")
 
 
 def play_all(cells: Sequence[Cell], folder: Path, keep: Path | None, at_once: int) -> list[Result]:

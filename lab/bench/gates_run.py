@@ -30,7 +30,7 @@ from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
-_UPGRADE = Path(__file__).resolve().parents[1] / "upgrade.py"
+_UPGRADE = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
 _TINY = ("successor", "looker", "vision", "silent", "stutter", "dense")

@@ -1,7 +1,7 @@
 """The emulated dry run over releases: versions x tiers x scenarios, seeded defects, natural upgrades.
 
 Each pair runs on unmodified released packages; what fails is held against the known defects of
-released pairs in tests/incidents/known_defects.yaml. Ends with 1 below any goal.
+released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal.
 """
 
 from __future__ import annotations

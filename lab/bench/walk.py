@@ -33,7 +33,7 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
 
-SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 MOST_STEPS = 120
 QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 OMNI = "pypi:vllm-omni==0.22.0"
 ASCEND = "pypi:vllm-ascend==0.23.0.post1"
-SCRIPTS = Path(__file__).resolve().parent
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 WORKSPACE = SCRIPTS.parent / "upgrade-out"
 OUT = WORKSPACE / "demo"
 SHOWN = 12  # findings printed in full

@@ -25,7 +25,7 @@ from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree
 
 FILE = FOLDER / "upgrades.yaml"
-SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.sources.tree import SourceTree, open_source
 
-FOLDER = Path(__file__).resolve().parents[2] / "tests" / "incidents"
+FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 COUNTED = ("A", "S", "P")  # classes that source shows; D, W and V are reported beside
 CLASSES = (*COUNTED, "D", "W", "V", "")
 GROUPS = ("incident", "gap", "negative")

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.own_cache import own_cache
 from npu_upgrade.sources.tree import open_source
 
-SCRIPT = Path(__file__).resolve().parents[1] / "upgrade.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 _ENDS = (0, 1, 4)  # PASS, FAIL, INCONCLUSIVE
 
 

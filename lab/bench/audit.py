@@ -1,7 +1,7 @@
 """What the audit finds: incident cases, gaps of releases, precision, time and memory.
 
-The cases are recipes in tests/incidents/cases, rebuilt from released packages; the verdicts
-on findings are in tests/incidents/reviews. Ends with 1 below any goal.
+The cases are recipes in lab/recipes/cases, rebuilt from released packages; the verdicts
+on findings are in lab/recipes/reviews. Ends with 1 below any goal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Seeded defects on the emulated NPU: recorded edits of released runners, and which the dry run fails.
 
-The recipes are in tests/incidents/emulated. A defect is caught when a run fails that the unedited triple
+The recipes are in lab/recipes/emulated. A defect is caught when a run fails that the unedited triple
 passes; what cannot be judged is not caught. Recall is over the defects whose lines were executed. Ends with 1
 below a goal. Everything here is emulated dry-run.
 """
