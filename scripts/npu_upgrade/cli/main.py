@@ -100,8 +100,8 @@ def main(prog: str, summary: str, names: list[str], argv: list[str] | None = Non
 
 def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
     as_text = sys.stdout.isatty()
-    invocation.note(prog, argv)
     shared = [name for name in names if "." not in name]
+    invocation.note(prog, argv, shared)
     try:
         # one command's start should not pay for what the others import
         modules = {name.rpartition(".")[2]: name for name in names}
@@ -112,7 +112,7 @@ def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
         result: Result = args.run(args)
-        if result.next:
+        if isinstance(result.next, str):
             result.next = invocation.runnable(invocation.named(result.next, prog, shared), prog)
         if args.output:
             write_json(args.output, result.as_json())

@@ -8,22 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-_command: list[str] = []
-
-
-def note(prog: str, argv: list[str]) -> None:
-    """Remember the command that is being run."""
-    _command[:] = [prog, *argv]
-
-
-def current() -> list[str]:
-    """The command as argv, its program by its plain name."""
-    return list(_command) or [Path(sys.argv[0]).name, *sys.argv[1:]]
-
-
-def program() -> str:
-    """The script that is being run, by its plain name."""
-    return current()[0]
+from npu_upgrade.ground.command import current as current
+from npu_upgrade.ground.command import note as note
+from npu_upgrade.ground.command import program as program
 
 
 def named(text: str, prog: str, commands: Iterable[str]) -> str:

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_upgrade.ground.command import Command
+
 
 class Verdict(enum.Enum):
     """The four outcomes of a step that ran (usage errors are exceptions, exit 2)."""
@@ -32,8 +34,8 @@ class Result:
     summary: str
     data: dict[str, Any] = field(default_factory=dict)
     text: str = ""
-    next: str | None = None
+    next: Command | str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        head = {"verdict": self.verdict.value, "summary": self.summary, "next": self.next}
+        head = {"verdict": self.verdict.value, "summary": self.summary, "next": self.next and str(self.next)}
         return head | self.data

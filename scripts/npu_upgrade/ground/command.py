@@ -1,0 +1,77 @@
+"""A command to run, as a value: made where it is decided, rendered once where it is shown."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+UPGRADE, ADAPT = "upgrade.py", "adapt.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """``PROGRAM NAME ARGUMENTS [-- PASSED_ON]``; FILE, WHY and the like among the arguments are for a person.
+
+    ``str()`` is what a shell runs from any folder: the interpreter, the script's own place, quoted words.
+    ``short`` is for sentences.
+    """
+
+    program: str
+    name: str
+    arguments: tuple[str, ...] = ()
+    passed_on: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        """The words, the program by its plain name."""
+        tail = ["--", *self.passed_on] if self.passed_on else []
+        return [self.program, self.name, *self.arguments, *tail]
+
+    @property
+    def short(self) -> str:
+        return shlex.join(self.argv)
+
+    def adding(self, *arguments: str) -> Command:
+        """The same command with more arguments."""
+        return replace(self, arguments=(*self.arguments, *arguments))
+
+    def __str__(self) -> str:
+        script = Path(sys.argv[0])
+        beside = script.resolve().with_name(self.program)
+        if script.name not in (UPGRADE, ADAPT) or not beside.is_file():
+            return self.short
+        return shlex.join(["python3", str(beside), *self.argv[1:]])
+
+
+def upgrade(name: str, *arguments: str) -> Command:
+    """A command of ``upgrade.py``, or of the program that was called, where that has it too."""
+    return Command(program() if name in _shared else UPGRADE, name, arguments)
+
+
+def adapt(name: str, *arguments: str) -> Command:
+    """A command of ``adapt.py``."""
+    return Command(ADAPT, name, arguments)
+
+
+def program() -> str:
+    """The program that was called, by its plain name; ``upgrade.py`` when another one imported this."""
+    return _called[0] if _called and _called[0] in (UPGRADE, ADAPT) else UPGRADE
+
+
+def current() -> list[str]:
+    """The command that is being run, as argv, its program by its plain name."""
+    return list(_called) or [Path(sys.argv[0]).name, *sys.argv[1:]]
+
+
+def note(prog: str, argv: Sequence[str], shared: Iterable[str] = ()) -> None:
+    """Remember the command that is being run, and which commands its program shares with the other one."""
+    _called[:] = [prog, *argv]
+    _shared.clear()
+    _shared.update(shared)
+
+
+_called: list[str] = []
+_shared: set[str] = set()

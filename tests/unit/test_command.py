@@ -1,0 +1,40 @@
+"""Commands as values: what they show, and whose program they name."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from npu_upgrade.ground import command
+from npu_upgrade.ground.command import Command, adapt, upgrade
+
+SCRIPTS = Path(command.__file__).parents[2]
+
+
+def test_a_command_renders_as_a_shell_runs_it_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(SCRIPTS / "upgrade.py")])
+    words = shlex.split(str(Command("upgrade.py", "plan", ("--note", "it's fine"), ("--port", "1"))))
+    assert words == ["python3", str(SCRIPTS / "upgrade.py"), "plan", "--note", "it's fine", "--", "--port", "1"]
+
+
+def test_the_other_program_is_found_beside_the_one_that_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(SCRIPTS / "upgrade.py")])
+    assert str(SCRIPTS / "adapt.py") in str(adapt("next"))
+    assert adapt("next").short == "adapt.py next"
+
+
+def test_a_shared_command_is_told_in_the_program_that_was_called() -> None:
+    before = command.current()
+    try:
+        command.note("adapt.py", ["serve", "M"], ["evidence", "serve"])
+        assert upgrade("evidence", "list").program == "adapt.py"
+        assert upgrade("merge").program == "upgrade.py"
+        command.note("upgrade.py", ["serve", "M"], ["evidence", "serve"])
+        assert upgrade("evidence", "list").program == "upgrade.py"
+    finally:
+        command.note(before[0], before[1:])
+
+
+def test_more_arguments_come_before_what_is_passed_on() -> None:
+    assert Command("upgrade.py", "serve", ("M",), ("-x",)).adding("--env", "A=1").argv == [
+        *("upgrade.py", "serve", "M", "--env", "A=1", "--", "-x")
+    ]
