@@ -8,6 +8,7 @@ import functools
 from collections.abc import Sequence
 
 from npu_upgrade.code.given_names import given_names
+from npu_upgrade.code.portable import unparse
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
@@ -21,7 +22,7 @@ def signature(node: Function) -> str:
         arg.annotation = None
     kinds = [f"@{kind} " for kind in map(last_name, node.decorator_list) if kind in _KINDS]
     word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    return f"{''.join(kinds)}{word}{node.name}({ast.unparse(arguments)})"
+    return f"{''.join(kinds)}{word}{node.name}({unparse(arguments)})"
 
 
 def signature_change(before: Function, after: Function) -> str:
@@ -44,7 +45,7 @@ def plain_text(node: ast.stmt) -> str:
         first = body[0].value if body and isinstance(body[0], ast.Expr) else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and len(body) > 1:
             del body[0]
-    return ast.unparse(node)
+    return unparse(node)
 
 
 def not_taken(override: Function, upstream: Function) -> list[str]:
@@ -121,7 +122,7 @@ def _parameters(node: Function) -> list[str]:
     places = _positional(args)
     defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
     pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    found = [arg.arg + (f"={ast.unparse(default)}" if default else "") for arg, default in pairs]
+    found = [arg.arg + (f"={unparse(default)}" if default else "") for arg, default in pairs]
     return found + [f"{stars}{arg.arg}" for stars, arg in (("*", args.vararg), ("**", args.kwarg)) if arg]
 
 
@@ -148,9 +149,9 @@ def _common_places(own: ast.arguments, args: ast.arguments) -> int:
 
 
 def last_name(node: ast.expr) -> str:
-    return ast.unparse(node).partition("(")[0].rpartition(".")[2]
+    return unparse(node).partition("(")[0].rpartition(".")[2]
 
 
 def _short(call: ast.Call) -> str:
-    text = ast.unparse(call)
+    text = unparse(call)
     return text if len(text) <= 100 else text[:97] + "..."

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+from npu_upgrade.code.portable import tokens, unparse
 
 _LAYOUT = {tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _WRAPPED = {"elif": "if 0: pass\n{}pass", "except": "try: pass\n{}pass", "case": "match 0:\n {}pass"}
@@ -111,7 +112,7 @@ def render(statements: Sequence[Statement]) -> str:
 
 def indented(lines: Sequence[str], indent: int) -> list[str]:
     """Source lines of a statement at a column; the inside of a long string is not moved."""
-    inside = _string_lines("\n".join(lines)) if len(lines) > 1 else frozenset()
+    inside = string_lines("\n".join(lines)) if len(lines) > 1 else frozenset()
     return [
         line if number in inside or not line.strip() else " " * indent + line
         for number, line in enumerate(lines)
@@ -126,30 +127,27 @@ def _starts_indented(lines: list[str]) -> bool:
 def _logical_lines(text: str) -> Iterator[tuple[str, tuple[int, int], int, str]]:
     """Yield (kind, first token's position, last line, comment text) of each logical line."""
     start: tuple[int, int] | None = None
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in _LAYOUT:
-                continue
-            if token.type == tokenize.NL:
-                if start is None and not token.line.strip():
-                    yield "blank", token.start, token.start[0], ""
-            elif token.type == tokenize.COMMENT and start is None:
-                yield "comment", token.start, token.start[0], token.string
-            elif token.type == tokenize.COMMENT:
-                continue
-            elif token.type == tokenize.NEWLINE:
-                if start is not None:
-                    yield "code", start, token.start[0], ""
-                start = None
-            elif start is None:
-                start = token.start
-    except tokenize.TokenError as error:
-        raise SyntaxError(f"not Python: {error}") from error
+    for token in tokens(text):
+        if token.type in _LAYOUT:
+            continue
+        if token.type == tokenize.NL:
+            if start is None and not token.line.strip():
+                yield "blank", token.start, token.start[0], ""
+        elif token.type == tokenize.COMMENT and start is None:
+            yield "comment", token.start, token.start[0], token.string
+        elif token.type == tokenize.COMMENT:
+            continue
+        elif token.type == tokenize.NEWLINE:
+            if start is not None:
+                yield "code", start, token.start[0], ""
+            start = None
+        elif start is None:
+            start = token.start
 
 
 def _statement(raw: list[str], blanks: int, comments: tuple[Comment, ...]) -> Statement:
     indent = len(raw[0]) - len(raw[0].lstrip())
-    inside = _string_lines("\n".join(raw).lstrip()) if len(raw) > 1 else frozenset()
+    inside = string_lines("\n".join(raw).lstrip()) if len(raw) > 1 else frozenset()
     lines = tuple(
         line if number in inside else (line[indent:] if not line[:indent].strip() else line.lstrip())
         for number, line in enumerate(raw)
@@ -158,17 +156,16 @@ def _statement(raw: list[str], blanks: int, comments: tuple[Comment, ...]) -> St
 
 
 @functools.lru_cache(maxsize=65536)
-def _string_lines(code: str) -> frozenset[int]:
-    """The 0-based lines of ``code`` that begin inside a multi-line string."""
+def string_lines(code: str) -> frozenset[int]:
+    """The 0-based lines of ``code`` that begin inside a string; none when it is not Python."""
     if '"""' not in code and "'''" not in code and "\\\n" not in code:
         return frozenset()
     inside: set[int] = set()
-    middle = getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
     try:
-        for token in tokenize.generate_tokens(io.StringIO(code + "\n").readline):
-            if token.type in (tokenize.STRING, middle):
+        for token in tokens(code + "\n"):
+            if token.type == tokenize.STRING:
                 inside.update(range(token.start[0], token.end[0]))
-    except (tokenize.TokenError, SyntaxError, IndentationError):
+    except SyntaxError:
         return frozenset()
     return frozenset(inside)
 
@@ -187,16 +184,16 @@ def canonical(code: str) -> str:
 
 def _unparse(code: str) -> str:
     if code.startswith("@"):
-        return "@" + ast.unparse(ast.parse(code[1:].strip(), mode="eval"))
+        return "@" + unparse(ast.parse(code[1:].strip(), mode="eval"))
     word = code.split(maxsplit=1)[0].rstrip(":(") if code else ""
     try:
-        return ast.unparse(_without_doc_indent(ast.parse(code)))
+        return unparse(_without_doc_indent(ast.parse(code)))
     except SyntaxError:
         pass
     # A header alone is no program: give it a body, and take its own line back.
     body = code + "\n" + ("  " if word == "case" else " ")
     tree = ast.parse(_WRAPPED.get(word, "{}pass").format(body))
-    lines = ast.unparse(tree).split("\n")
+    lines = unparse(tree).split("\n")
     skip = 2 if word in ("elif", "except") else 1 if word == "case" else 0
     return "\n".join(lines[skip:-1]).strip()
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import Unit, parse_module, replace_units
 from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.statements import string_lines
 from npu_upgrade.ground.errors import BadInput
 
 _HOW = "FILE with one or more whole methods, indented as they stand in the class or not at all"
@@ -72,17 +71,11 @@ _TRY = "upgrade.py resolve --help"
 
 def _indented(text: str, indent: int) -> str:
     """Source moved to the right; the lines inside strings stay where they are."""
-    inside: set[int] = set()
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)):
-                inside |= set(range(token.start[0] + 1, token.end[0] + 1))
-    except (tokenize.TokenError, SyntaxError):
-        pass  # whoever parses it says what is wrong with it
+    inside = string_lines(text)
     lines = text.split("\n")
     pad = " " * indent
     return "\n".join(
-        pad + line if line.strip() and number not in inside else line for number, line in enumerate(lines, 1)
+        pad + line if line.strip() and number not in inside else line for number, line in enumerate(lines)
     )
 
 

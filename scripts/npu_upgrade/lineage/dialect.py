@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 
+from npu_upgrade.code.portable import tokens
 from npu_upgrade.lineage.layout import RUNNERS
 
 NAMES = {
@@ -64,16 +64,13 @@ def _translate(source: str, upstream: tuple[tuple[str, str], ...]) -> str:
 
 def _names(source: str, names: Mapping[str, str]) -> Iterator[Edit]:
     before = ("", "")
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.NAME:
-                word = token.string
-                other = MEMBERS.get((before[0], word)) if before[1] == "." else names.get(word)
-                if other:
-                    yield (*token.start, word, other)
-            before = (before[1] if token.string == "." else "", token.string)
-    except tokenize.TokenError as error:
-        raise SyntaxError(f"not Python: {error}") from error
+    for token in tokens(source):
+        if token.type == tokenize.NAME:
+            word = token.string
+            other = MEMBERS.get((before[0], word)) if before[1] == "." else names.get(word)
+            if other:
+                yield (*token.start, word, other)
+        before = (before[1] if token.string == "." else "", token.string)
 
 
 def _keywords(source: str) -> Iterator[Edit]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 
@@ -42,7 +43,7 @@ def conditions_of(node: Function) -> tuple[Condition, ...]:
 @functools.lru_cache(maxsize=4096)
 def text_of(node: Function) -> str:
     """The function as one text in one spelling, without comments."""
-    return ast.unparse(node)
+    return unparse(node)
 
 
 def guards(function: Function, node: ast.AST) -> list[str]:
@@ -88,10 +89,10 @@ def _parts(node: ast.AST) -> Iterator[str]:
             yield from _parts(value)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield from _parts(node.operand)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" and node.args:
+    elif isinstance(node, ast.Call) and unparse(node.func) == "bool" and node.args:
         yield from _parts(node.args[0])
     else:
-        text = ast.unparse(node)
+        text = unparse(node)
         for ending in _NONE_TESTS:
             text = text.removesuffix(ending)
         yield text

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.threeway.align import align_similar
@@ -32,7 +33,7 @@ def parse_statement(text: str) -> Node | None:
 
 def statement_text(node: Node) -> str:
     """The canonical text of a statement's tree, a header without its body."""
-    text = ast.unparse(ast.fix_missing_locations(node))
+    text = unparse(ast.fix_missing_locations(node))
     if isinstance(getattr(node, "body", None), list):
         text = text.rsplit("\n", 1)[0].rstrip()
     return "el" + text if getattr(node, "chained", False) else text
@@ -117,4 +118,4 @@ def _versions(old: Sequence[Node], new: Sequence[Node], run: Change) -> list[tup
 
 
 def _as_statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [Statement(ast.unparse(n) if isinstance(n, ast.AST) else repr(n), 0, ()) for n in nodes]
+    return [Statement(unparse(n) if isinstance(n, ast.AST) else repr(n), 0, ()) for n in nodes]

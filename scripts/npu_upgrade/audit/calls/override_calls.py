@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.calls.overrides import audited_classes
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import misfit
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.running import running_methods, scope_of
@@ -25,7 +26,7 @@ class BadCall:
 
     @property
     def text(self) -> str:
-        return ast.unparse(self.call.func)
+        return unparse(self.call.func)
 
     @property
     def names(self) -> list[str]:

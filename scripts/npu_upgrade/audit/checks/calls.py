@@ -11,6 +11,7 @@ from npu_upgrade.audit.calls.scopes import audited_scopes
 from npu_upgrade.audit.calls.shifted import Shift, Shifts
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import misfit, signature, signature_change
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.program import File
@@ -72,14 +73,14 @@ def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
 
 def _finding(judged: _Judged) -> Finding:
     call, scope, callee, reason = judged.call, judged.scope, judged.callee, judged.reason
-    text = ast.unparse(call.func)
+    text = unparse(call.func)
     return Finding(
         check=NAME,
         kind="constructor" if callee.makes else "call",
         owner=scope.name,
         subject=f"{text}: {reason}",
         what=f"{scope.name or 'the module'} calls {text}(), which {reason}",
-        here=_side(scope.file, call.lineno, ast.unparse(call)),
+        here=_side(scope.file, call.lineno, unparse(call)),
         there=_side(callee.file, callee.node.lineno, signature(callee.node)),
         incident="S",
         why="The call raises TypeError as soon as it runs.",
@@ -90,7 +91,7 @@ def _finding(judged: _Judged) -> Finding:
 
 def _moved(judged: _Judged, shift: Shift) -> Finding:
     call, scope, callee = judged.call, judged.scope, judged.callee
-    func, argument = ast.unparse(call.func), ast.unparse(shift.argument)
+    func, argument = unparse(call.func), unparse(shift.argument)
     change = f"{shift.had.arg} -> {shift.has.arg}"
     return Finding(
         check=NAME,
@@ -98,7 +99,7 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
         owner=scope.name,
         subject=f"{func}: {change}",
         what=f"{scope.name or 'a module'} gives {func}() {argument} as {shift.has.arg}, once {shift.had.arg}",
-        here=_side(scope.file, call.lineno, ast.unparse(call)),
+        here=_side(scope.file, call.lineno, unparse(call)),
         there=_side(callee.file, callee.node.lineno, signature_change(shift.before, callee.node)),
         incident="S",
         why="The count still fits, so that the call runs with its arguments in the wrong places.",
@@ -109,7 +110,7 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
 
 def _handed_over(bad: BadConstructor) -> Finding:
     cls, file = bad.cls, bad.file
-    text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else ast.unparse(bad.text)
+    text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else unparse(bad.text)
     return Finding(
         check=NAME,
         kind="handed-over",

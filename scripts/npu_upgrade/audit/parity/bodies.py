@@ -7,6 +7,7 @@ import copy
 import functools
 from collections.abc import Iterable, Mapping
 
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.code.walk import walk
@@ -55,7 +56,7 @@ def is_written_out(fact: Fact, gpu: Method, npu: Iterable[Method]) -> bool:
     given = dict(zip(names, calls[0].args, strict=False)) | {
         k.arg: k.value for k in calls[0].keywords if k.arg
     }
-    text = ast.unparse(_Replace(given).visit(copy.deepcopy(last.value)))
+    text = unparse(_Replace(given).visit(copy.deepcopy(last.value)))
     return any(text in text_of(method.node) for method in npu)
 
 

@@ -15,6 +15,7 @@ from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.parity.gap_text import place
 from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.conditions import conditions_of, text_of
@@ -167,7 +168,7 @@ def _keywords(node: Function) -> Counter[Item]:
         (name, keyword.arg)
         for name, call in calls
         for keyword in call.keywords
-        if keyword.arg and ast.unparse(keyword.value) not in _EMPTY
+        if keyword.arg and unparse(keyword.value) not in _EMPTY
     )
 
 
@@ -189,7 +190,7 @@ def _calls(node: Function) -> dict[str, list[ast.Call]]:
 
 
 def _name(call: ast.Call) -> str:
-    return callee(call) or ast.unparse(call.func)
+    return callee(call) or unparse(call.func)
 
 
 def _is_spread(call: ast.Call) -> bool:

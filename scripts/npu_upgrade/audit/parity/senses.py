@@ -6,6 +6,7 @@ import ast
 import functools
 from dataclasses import dataclass
 
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 
@@ -51,7 +52,7 @@ def decisions_of(function: Function) -> tuple[Decision, ...]:
     found = []
     for node in walk(function):
         if isinstance(node, (ast.If, ast.While, ast.IfExp)):
-            branch = ast.unparse(node.body if isinstance(node, ast.IfExp) else node.body[0])
+            branch = unparse(node.body if isinstance(node, ast.IfExp) else node.body[0])
             operands = frozenset(_operands(node.test))
             found.append(Decision(sense_of(node.test), operands, node.test, branch))
     return tuple(found)
@@ -90,12 +91,12 @@ def _compared(left: ast.expr, op: type[ast.cmpop], right: ast.expr, negated: boo
         for value, number in ((left, right), (right, left)):
             if isinstance(number, ast.Constant) and number.value == 0 and number.value is not False:
                 return sense_of(value, op is ast.Eq)
-        return f" {_SIGN[op]} ".join(sorted((ast.unparse(left), ast.unparse(right))))
-    return f"{ast.unparse(left)} {_SIGN[op]} {ast.unparse(right)}"
+        return f" {_SIGN[op]} ".join(sorted((unparse(left), unparse(right))))
+    return f"{unparse(left)} {_SIGN[op]} {unparse(right)}"
 
 
 def _sense(sign: str, node: ast.expr) -> str:
-    return sign + ast.unparse(node)
+    return sign + unparse(node)
 
 
 def _is_count(node: ast.expr) -> bool:
@@ -119,6 +120,6 @@ def _operands(node: ast.expr) -> list[str]:
         return _operands(node.operand)
     if isinstance(node, ast.Compare):
         return [text for value in (node.left, *node.comparators) for text in _operands(value)]
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("bool", "len"):
+    if isinstance(node, ast.Call) and unparse(node.func) in ("bool", "len"):
         return [text for value in node.args for text in _operands(value)]
-    return [] if isinstance(node, ast.Constant) else [ast.unparse(node)]
+    return [] if isinstance(node, ast.Constant) else [unparse(node)]

@@ -1,0 +1,179 @@
+"""Keys and ids of code are the same under every Python: a job begun with one goes on with another."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_upgrade.code.portable import tokens, unparse
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ("3.11", "3.12", "3.13")
+
+SOURCES = [
+    """x = f"{a['b']}" """,
+    """x = f'{a["b"]}' + f"{a['b']!r:>{w}}" """,
+    """x = f"it's {a['b']} \\"now\\"" """,
+    """x = f'''{a["it's"]} "''' """,
+    """x = f'{x=}' f"{x = !s:>3}" """,
+    """x = f"{{}} {{{x}}} {{x}}" """,
+    """x = f"{x:\\n}" """,
+    """x = f"{now:%H:%M:%S}" f"{n:{w}.{p}f}" """,
+    """x = f"\\N{EM DASH}{x}\\t\\x00é" """,
+    """x = rf"\\d{x}\\\\" """,
+    """x = f"" f"{x:}" "" """,
+    """x = f"{'a' if b else 'c'}{(lambda: 'd')()}{(lambda: 1)}" """,
+    """x = f"{ {'a': 1}['a'] }{[f'{y}' for y in z]}" """,
+    """x = f"{(y := 'z')}{*a, b}{not a}" """,
+    """x = f"{f'{a!r}' + 'b'}" "c" """,
+    '''x = f"""one
+  {a["b"]} two
+    {c}
+"""''',
+    '''def f(self):
+    x = g(
+        f"""one {
+            a
+        }
+  two""",
+        b"\\x00",
+    )
+    return x''',
+    """x = f"one \\
+  {two}" """,
+    '''def f():
+    """One \\\\ two \\n three.
+
+        Four 'five' "six".
+    """''',
+    '''class A(B, metaclass=C):
+    r"""A \\d."""
+    x: int = 0xFF + 1_000 + 1e5 + 0b11 + 1.5j + 1e400''',
+    """with (open(a) as b, open(c) as d):
+    pass""",
+    """if (n := len(a)) > 1 and not (lambda *a, b=1, **c: a)(): pass
+elif x: pass
+else: pass""",
+    """a, *b = *c, d
+for x, y in *a, b: z[x, 1:2] = z[(*a,)], (yield)""",
+    """try:
+    pass
+except (A, B) as e: raise C from e
+finally:
+    del a, b""",
+    """@f(g)
+@h["i"].j
+async def k(a, /, b: int = 1, *, c="d", **e) -> "f": await (yield)""",
+    """match x:
+    case {"a": [1, *_], **rest} | A(b="c") if rest:
+        pass
+    case (a, b) | -1 | None:
+        pass""",
+    """x = "a" 'b' "it's" 'say "x"' u"c" if a else ("日本語 é 😀" "\\u200b")
+名 = r'\\d' """,
+    """x = (a  # why
+    + b)  # what
+
+# end""",
+    """def f():
+    if a:
+        b
+    # after
+  # between
+    c""",
+]
+
+PROBE = """
+import ast, json, sys, warnings
+warnings.simplefilter("ignore")
+from npu_upgrade.lineage.catalogue.derive import block_id
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.program.conditions import text_of
+from npu_upgrade.code.signatures import plain_text, signature
+from npu_upgrade.code.statements import END, render, split_statements
+from npu_upgrade.merge.conflict_identity import conflict_key
+from npu_upgrade.lineage.dialect import translate
+from npu_upgrade.lineage.items import item_id
+from npu_upgrade.threeway.expressions import merge_statement
+
+def ids(source):
+    found = split_statements(source)
+    keys = [s.key for s in found]
+    shown = {
+        "statements": [[s.indent, s.key, s.lines, s.blanks, len(s.comments)] for s in found],
+        "moved": render([s.shifted(4) for s in found]),
+        "block": block_id("A.f", keys),
+        "conflict": conflict_key(source, source + "\\nx = f'{a}'", source),
+        "merged": [merge_statement(k, k.replace("a", "c"), k.replace("x", "y"), frozenset()) for k in keys],
+    }
+    tree = ast.parse(source)
+    defined = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    shown["items"] = [item_id("conflict", plain_text(n), signature(n), text_of(n)) for n in defined]
+    shown["whole"] = plain_text(tree)
+    shown["translated"] = translate("CUDAGraphWrapper\\n" + source + "\\nf'{torch.cuda.x(CUDAGraphWrapper)}'")
+    return shown
+
+print(json.dumps([{"source": s, **ids(s)} for s in json.load(sys.stdin)], default=repr))
+"""
+
+
+def interpreter(version: str) -> str:
+    """The Python of a version; skips the test where there is none."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    uv = Path(sys.executable).with_name("uv")
+    asked = [str(uv), "python", "find", "--no-project", "--no-python-downloads", version]
+    # pyenv's commands answer only for the versions that are chosen.
+    environment = os.environ | {"PYENV_VERSION": version}
+    found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(f"no Python {version} on this machine; get it with: {uv} python install {version}")
+    return found.stdout.strip()
+
+
+@functools.cache
+def ids_under(version: str) -> list[dict]:
+    paths = [str(ROOT / "scripts"), *(path for path in sys.path if path.endswith("site-packages"))]
+    result = subprocess.run(
+        [interpreter(version), "-c", PROBE],
+        input=json.dumps(SOURCES),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("version", PYTHONS[1:])
+def test_every_python_gives_code_the_same_ids(version):
+    for one, other in zip(ids_under(PYTHONS[0]), ids_under(version), strict=True):
+        assert one == other
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_written_code_is_the_same_code(source):
+    tree = ast.parse(source)
+    assert ast.dump(ast.parse(unparse(tree))) == ast.dump(tree)
+
+
+def test_writing_leaves_the_tree_as_it_is():
+    tree = ast.parse(SOURCES[0])
+    before = ast.dump(tree)
+    assert unparse(tree) == """x = f"{a['b']}\""""
+    assert ast.dump(tree) == before
+
+
+def test_an_f_string_is_one_token():
+    text = '''x = f"""{a}
+{f'{b}'} c""" + d'''
+    strings = [token.string for token in tokens(text) if token.string.startswith("f")]
+    assert strings == [text[4:-4]]
