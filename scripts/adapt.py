@@ -6,30 +6,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-# "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
-COMMANDS = [
-    "adapt.analyze",
-    "adapt.plan",
-    "adapt.status",
-    "adapt.next",
-    "serve",
-    "accuracy",
-    "features",
-    "capacity",
-    "adapt.artifacts",
-    "adapt.deliver",
-    "adapt.report",
-    "validate",
-    "explain",
-    "evidence",
-    "env",
-]
-
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
     from npu_upgrade.environments.tools import ensure_tools
 
     ensure_tools()
     from npu_upgrade.cli.main import main
+    from npu_upgrade.cli.programs import ADAPT
 
-    sys.exit(main("adapt.py", __doc__, COMMANDS))
+    sys.exit(main("adapt.py", __doc__, ADAPT))

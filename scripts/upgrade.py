@@ -6,17 +6,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-COMMANDS = [
-    *("discover", "lineage", "merge", "plan", "port", "audit", "emulate", "serve", "deliver"),
-    *("features", "capacity", "accuracy", "validate"),
-    *("blocks", "explain", "evidence", "env", "status", "next", "resolve", "report"),
-]
-
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # nothing is written into the skill; ensure_tools sends it to the cache
     from npu_upgrade.environments.tools import ensure_tools
 
     ensure_tools()
     from npu_upgrade.cli.main import main
+    from npu_upgrade.cli.programs import UPGRADE
 
-    sys.exit(main("upgrade.py", __doc__, COMMANDS))
+    sys.exit(main("upgrade.py", __doc__, UPGRADE))

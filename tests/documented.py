@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
+
+from npu_upgrade.cli.programs import ADAPT, UPGRADE
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)")
 COMMANDS: dict[str, dict[str, str]] = {
-    program: {
-        module.rpartition(".")[2]: module
-        for module in runpy.run_path(str(ROOT / "scripts" / program))["COMMANDS"]
-    }
-    for program in ("upgrade.py", "adapt.py")
+    program: {module.rpartition(".")[2]: module for module in modules}
+    for program, modules in (("upgrade.py", UPGRADE), ("adapt.py", ADAPT))
 }
 """The subcommands of each program, and the module of each."""
 

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from documented import COMMANDS, command_lines, skill_documents
 
-_CALL = re.compile(
-    r"(?:python3 +)?(?:SKILL/)?(?:scripts/)?\b((?:upgrade|adapt|runner_hooks)\.py)\b([^|;&#]*)"
-)
+_CALL = re.compile(r"(?:python3 +)?(?:SKILL/)?(?:scripts/)?\b((?:upgrade|adapt)\.py)\b([^|;&#]*)")
 _SECONDS = 120
 JOB_COMMANDS = ("plan", "audit", "emulate", "status", "next")
 """Without a job these answer at once, with what they expected: run as they are where they are told bare."""

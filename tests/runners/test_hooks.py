@@ -74,9 +74,8 @@ def test_every_release_has_what_the_runners_need_and_the_table_holds():
 
 
 def test_the_command_refuses_to_write_half_a_table():
-    script = reference.PATH.parents[1] / "scripts" / "runner_hooks.py"
-    ended = subprocess.run(
-        [sys.executable, str(script), "--write", "--vllm", "0.32.0"], capture_output=True, text=True
-    )
+    script = reference.PATH.parents[1] / "scripts" / "upgrade.py"
+    command = [sys.executable, str(script), "hooks", "--write", "--vllm", "0.32.0"]
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert "--write takes all releases" in ended.stderr
+    assert "--write with one release" in ended.stderr

@@ -23,11 +23,11 @@ def command(monkeypatch):
 
     def register(run, name="tiny"):
         module = ModuleType(f"npu_upgrade.commands.{name}", "Do a tiny thing, at length.")
-        module.HELP = f"do a {name} thing"
         module.EXAMPLES = f"  upgrade.py {name} --count 3"
         module.add_arguments = lambda parser: parser.add_argument("--count", type=int, default=1)
         module.run = run
         monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(cli.HELP, name, f"do a {name} thing")
         return lambda *argv: cli.main("upgrade.py", "Summary.", [name], list(argv))
 
     return register
@@ -196,7 +196,7 @@ PROGRAM = """
     from npu_upgrade.ground import progress
     from npu_upgrade.ground.verdict import Result, Verdict
     module = ModuleType("npu_upgrade.commands.tiny", "Tiny.")
-    module.HELP = module.EXAMPLES = "tiny"
+    module.EXAMPLES = "tiny"
     module.add_arguments = lambda parser: None
     def run(args):
         {body}

@@ -83,7 +83,7 @@ def require_drawn(chosen: list[Any], sampler: Any) -> None:
         raise InterfaceError(
             f"the model's sampler was not asked: {type(sampler).__name__} does not draw in its method sample",
             expected="a sampler of vLLM or one that inherits its forward",
-            try_="python scripts/runner_hooks.py, to see which releases have the hook",
+            try_="upgrade.py hooks, to see which releases have the hook",
         )
 
 

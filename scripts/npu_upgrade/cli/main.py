@@ -1,9 +1,8 @@
 """The command line shared by all runbooks: parse, run one command, print its result.
 
-A command is a module of ``npu_upgrade.commands`` with ``HELP``, ``EXAMPLES``,
-``add_arguments(parser)`` and ``run(args) -> Result``. A program lists its modules: ``audit`` is
-``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``, the command ``plan`` of a program
-that has a package of its own for what is not shared.
+A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES``, ``add_arguments(parser)`` and
+``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program: ``audit`` is
+``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``. Only the one that runs is imported.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
+from npu_upgrade.cli.programs import HELP
 from npu_upgrade.ground import invocation
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
 from npu_upgrade.ground.files import write_json
@@ -46,20 +46,18 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(message, expected=usage, try_=f"{self.prog} --help")
 
 
-def build_parser(prog: str, summary: str, commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
-    """A parser with one subcommand per command module, each with examples in its help."""
+def build_parser(prog: str, summary: str, modules: Mapping[str, str], chosen: str | None) -> _Parser:
+    """A parser that lists all commands (name -> module) and knows the options of the ``chosen`` one."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog, description=summary, epilog=EXIT_CODES, formatter_class=raw, allow_abbrev=False)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in commands.items():
-        sub = subparsers.add_parser(
-            name,
-            help=module.HELP,
-            description=_for_program(module.__doc__ or "", prog),
-            epilog=f"examples:\n{_for_program(module.EXAMPLES, prog)}\n\n{EXIT_CODES}",
-            formatter_class=raw,
-            allow_abbrev=False,
-        )
+    for name, path in modules.items():
+        sub = subparsers.add_parser(name, help=HELP.get(path), formatter_class=raw, allow_abbrev=False)
+        if name != chosen:
+            continue
+        module = importlib.import_module(f"npu_upgrade.commands.{path}")
+        sub.description = _for_program(module.__doc__ or "", prog)
+        sub.epilog = f"examples:\n{_for_program(module.EXAMPLES, prog)}\n\n{EXIT_CODES}"
         module.add_arguments(sub)
         sub.add_argument(
             "--format",
@@ -82,7 +80,7 @@ def _for_program(examples: str, prog: str) -> str:
     return re.sub(r"\b(?:upgrade|adapt)\.py\b", prog, examples)
 
 
-def main(prog: str, summary: str, names: list[str], argv: list[str] | None = None) -> int:
+def main(prog: str, summary: str, names: Sequence[str], argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code (see :data:`EXIT_CODES`)."""
     argv = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
@@ -98,16 +96,14 @@ def main(prog: str, summary: str, names: list[str], argv: list[str] | None = Non
     return code
 
 
-def _run(prog: str, summary: str, names: list[str], argv: list[str]) -> int:
+def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
     as_text = sys.stdout.isatty()
     shared = [name for name in names if "." not in name]
     invocation.note(prog, argv, shared)
     try:
-        # one command's start should not pay for what the others import
         modules = {name.rpartition(".")[2]: name for name in names}
-        wanted = [name for name in modules if argv[:1] == [name]] or list(modules)
-        commands = {name: importlib.import_module(f"npu_upgrade.commands.{modules[name]}") for name in wanted}
-        args = parse(build_parser(prog, summary, commands), argv)
+        chosen = argv[0] if argv and argv[0] in modules else None
+        args = parse(build_parser(prog, summary, modules, chosen), argv)
         as_text = args.format == "text" or (args.format == "auto" and as_text)
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")

@@ -33,7 +33,6 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.gate_record import into_job
 
-HELP = "measure a served model's accuracy with lm_eval"
 EXAMPLES = """  upgrade.py accuracy /models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
   upgrade.py accuracy /models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
   upgrade.py accuracy ./tiny --python cpu --tasks letters --include-path ./tasks --lm-eval own"""

@@ -30,7 +30,6 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
 
-HELP = "find drift in the NPU workers without hardware"
 EXAMPLES = """  upgrade.py audit
   upgrade.py audit --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
   upgrade.py audit --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0

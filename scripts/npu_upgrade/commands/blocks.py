@@ -28,7 +28,6 @@ from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, spe
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.sources.tree import SourceTree
 
-HELP = "list the omni-specific blocks of the runners, from the difference to upstream"
 EXAMPLES = """  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --out blocks
   upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --diff gpu npu
   upgrade.py blocks --diff pypi:vllm-omni==0.26.0 pypi:vllm-omni==0.30.0

@@ -26,7 +26,6 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-HELP = "how long a context and how many sequences a model serves here"
 EXAMPLES = """  upgrade.py capacity /models/Qwen3-8B
   upgrade.py capacity /models/Qwen3-8B --load-format dummy -- --tensor-parallel-size 2
   upgrade.py capacity /models/Qwen3-8B --length 32768 --sequences 16 64 256 --fill"""

@@ -16,7 +16,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.advice import PENDING
 from npu_upgrade.job.job import Job, naming
 
-HELP = "make the one signed-off commit of an upgrade"
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
   upgrade.py deliver --repo ../vllm-omni
   upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign"""

@@ -32,7 +32,6 @@ from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, 
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree
 
-HELP = "find releases, the vllm and vllm-ascend pair, what is installed, what changed on the GPU side"
 EXAMPLES = """  upgrade.py discover
   upgrade.py discover --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
   upgrade.py discover --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend

@@ -35,7 +35,6 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 
 LABEL = "emulated dry-run"
-HELP = "run the NPU runners without an NPU, on emulated CANN"
 EXAMPLES = """  upgrade.py emulate
   upgrade.py emulate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
   upgrade.py emulate --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0

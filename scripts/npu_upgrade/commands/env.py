@@ -21,7 +21,6 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-HELP = "list, make and prune the environments the gates run in"
 EXAMPLES = """  upgrade.py env list
   upgrade.py env make vllm-cpu
   upgrade.py env make emulation --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2

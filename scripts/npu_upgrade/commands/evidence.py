@@ -26,7 +26,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.job.onward import overview
 
-HELP = "list, show, check, pack and import the evidence of runs"
 EXAMPLES = """  upgrade.py evidence list
   upgrade.py evidence show 20261103T081402Z-serve-5f1c9a02
   upgrade.py evidence check

@@ -22,7 +22,6 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 
-HELP = "find the first root cause in the log of a server that failed"
 EXAMPLES = """  upgrade.py explain serve.log
   upgrade.py explain serve.log --format json
   upgrade.py explain --check

@@ -44,7 +44,6 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-HELP = "which features work with a model, each with its evidence"
 EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2
   upgrade.py features /models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
   upgrade.py features ./tiny --python cpu

@@ -28,7 +28,6 @@ from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
-HELP = "find which runner methods are copied from vllm-ascend, and from which version"
 EXAMPLES = """  upgrade.py lineage --omni pypi:vllm-omni==0.30.0
   upgrade.py lineage --omni pypi:vllm-omni==0.30.0 --ascend git:../vllm-ascend
   upgrade.py lineage --omni dir:. --ascend pypi:vllm-ascend==0.30.0rc2 --format json"""

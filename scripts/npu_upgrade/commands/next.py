@@ -21,7 +21,6 @@ from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import CONTINUE, SKIP, Journal
 from npu_upgrade.job.steer import SKIPPABLE, Step, next_step
 
-HELP = "name the one next command or question, and why"
 EXAMPLES = """  upgrade.py next
   upgrade.py next --workspace ~/work --job upgrade-omni-0.22.0-ascend-0.23.0
   upgrade.py next --continue --note "talked to the maintainers: keep our sampler"

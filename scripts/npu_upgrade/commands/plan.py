@@ -32,7 +32,6 @@ from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.plan import counts
 from npu_upgrade.merge.plan_text import method_rows, plan_markdown
 
-HELP = "check the merged files and say what is left"
 EXAMPLES = """  upgrade.py plan
   upgrade.py plan --done flag-both-added-1a2b3c4d --note "order checked"
   upgrade.py plan --waive unresolved-name-1a2b3c4d --note "defined by a plugin" """

@@ -31,7 +31,6 @@ from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.spec import parse_spec
 
-HELP = "list what the GPU runners gained and the NPU runners lack, and take it over"
 EXAMPLES = """  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
   upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
   upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens

@@ -17,7 +17,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import naming
 from npu_upgrade.report.page import render
 
-HELP = "write one self-contained HTML page of the job"
 EXAMPLES = """  upgrade.py report
   upgrade.py report --out upgrade.html --job upgrade-omni-0.22.0-ascend-0.23.0"""
 

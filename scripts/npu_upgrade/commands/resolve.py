@@ -31,7 +31,6 @@ from npu_upgrade.job.journal import ANSWER, Entry, Journal
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.lineage.layout import RUNNERS
 
-HELP = "answer a conflict, a flagged decision, a hunk to port or a finding"
 EXAMPLES = """  upgrade.py resolve --list
   upgrade.py resolve conflict-1a2b3c4d --take theirs
   upgrade.py resolve conflict-1a2b3c4d --with answer.py --import "from vllm.utils import cdiv"

@@ -33,7 +33,6 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.gate_record import into_job
 
-HELP = "start a model with vLLM, prove that it serves, and see it gone"
 EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy
   upgrade.py serve /models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
   upgrade.py serve /models/Qwen3-Omni --omni --gate gate.yaml

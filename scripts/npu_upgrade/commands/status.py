@@ -14,7 +14,6 @@ from npu_upgrade.job.advice import Outlook, describe, look
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.steer import next_step
 
-HELP = "show the steps, evidence and open items of the job"
 EXAMPLES = """  upgrade.py status
   upgrade.py status --job upgrade-omni-0.22.0-ascend-0.23.0 --format json"""
 

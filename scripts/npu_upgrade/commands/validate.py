@@ -30,7 +30,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.job.onward import overview
 
-HELP = "climb the ladder of gates this machine can, or on NPUs all of them"
 EXAMPLES = """  upgrade.py validate
   upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
   upgrade.py validate --rungs cpu-dummy,cpu-real --model ./my-model

@@ -25,7 +25,6 @@ from npu_upgrade.commands.adapt.model_arguments import (
 )
 from npu_upgrade.ground.verdict import Result, Verdict
 
-HELP = "what a checkpoint is, who serves it, and whether it is consistent"
 EXAMPLES = """  adapt.py analyze /models/Qwen3-8B
   adapt.py analyze Qwen/Qwen3-8B --vllm pypi:vllm==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
   adapt.py analyze Qwen3-8B --vllm ../vllm --ascend ../vllm-ascend --utilisation 0.85

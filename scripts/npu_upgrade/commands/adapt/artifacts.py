@@ -31,7 +31,6 @@ from npu_upgrade.ground.files import read_object, write_together
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import find_workspace
 
-HELP = "write accuracy config, tutorial and reports of a model from its evidence"
 EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
   adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend
   adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend --check

@@ -36,7 +36,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.advice import PENDING
 from npu_upgrade.job.job import find_workspace
 
-HELP = "make the one signed-off commit of a model, and publish it on request"
 EXAMPLES = """  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
   adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --vllm /vllm-workspace/vllm
   adapt.py deliver Qwen/Qwen3-8B --repo . --include vllm_ascend/patch --pending-npu

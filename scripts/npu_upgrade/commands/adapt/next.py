@@ -31,7 +31,6 @@ from npu_upgrade.job.adaptation import (
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.job.onward import in_workspace
 
-HELP = "name the one next command for a model, and why"
 EXAMPLES = """  adapt.py next
   adapt.py next Qwen3-8B --workspace ~/work
   adapt.py next Qwen3-8B --skip accuracy --note "no network for the questions of gsm8k" """

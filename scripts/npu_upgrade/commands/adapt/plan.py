@@ -34,7 +34,6 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.sources.git import Repo
 
-HELP = "the files and the order of work for a model, and scaffolds for its code"
 EXAMPLES = """  adapt.py plan /models/Qwen3-8B
   adapt.py plan /models/New-7B --vllm ../vllm --ascend ../vllm-ascend --delivery ../vllm-ascend
   adapt.py plan /models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin"""

@@ -18,7 +18,6 @@ from npu_upgrade.job.adaptation import stages
 from npu_upgrade.job.onward import in_workspace
 from npu_upgrade.report.page import render_adaptation
 
-HELP = "write one self-contained HTML page of a model's adaptation"
 EXAMPLES = """  adapt.py report
   adapt.py report Qwen3-8B --out qwen3-8b.html"""
 

@@ -16,7 +16,6 @@ from npu_upgrade.job.adaptation import DONE, SKIPPED, Adaptation, stages
 from npu_upgrade.job.adapted_runs import Ran
 from npu_upgrade.job.onward import in_workspace
 
-HELP = "show the trees, stages and runs of a model's adaptation"
 EXAMPLES = """  adapt.py status
   adapt.py status Qwen3-8B --workspace ~/work --format text"""
 

@@ -1,0 +1,51 @@
+"""Which hooks of vLLM and vllm-ascend the runners of ``runners/omni_runners`` rely on, release by release.
+
+Without options: does references/runner-hooks.md hold, and has every release in it what is needed? ``--vllm``
+and ``--ascend`` ask a release that is not in the table, before anything runs on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from npu_upgrade.audit.runner_hooks import reference
+from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, VLLM
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
+
+EXAMPLES = """  upgrade.py hooks
+  upgrade.py hooks --vllm 0.33.0
+  upgrade.py hooks --write"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vllm", metavar="VERSION", help="this release of vLLM only")
+    parser.add_argument("--ascend", metavar="VERSION", help="this release of vllm-ascend only")
+    parser.add_argument("--write", action="store_true", help="write references/runner-hooks.md anew")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS when all releases have the hooks and the reference is current; else FAIL with what is not so."""
+    given = {VLLM: args.vllm, ASCEND: args.ascend}
+    chosen: dict[str, tuple[str, ...]] = {name: (version,) for name, version in given.items() if version}
+    if chosen and args.write:
+        raise BadInput(
+            "--write with one release",
+            expected="all releases of the table",
+            try_="--write without --vllm/--ascend",
+        )
+    sources = reference.read_all(chosen) if chosen else reference.read_all()
+    problems = reference.problems(sources)
+    text = reference.render(sources)
+    if args.write:
+        write_atomic(reference_to_refresh().with_name(reference.PATH.name), text)
+    elif not chosen and (not reference.PATH.exists() or reference.PATH.read_text("utf-8") != text):
+        problems.append(f"{reference.PATH.name} is stale: {upgrade('hooks', '--write').short}")
+    verdict = Verdict.FAIL if problems else Verdict.PASS
+    data = {"releases": [f"{project} {version}" for project, version in sources], "problems": problems}
+    return Result(
+        verdict, f"{len(sources)} releases read, {len(problems)} problems", data, "\n".join(problems)
+    )
