@@ -68,10 +68,10 @@ class PayloadFiles:
 
     def write(self, data: bytes) -> Path:
         """Write one file, which appears whole or not at all. Raises :class:`PayloadError`."""
-        self._make_room(len(data))
         target = self.folder / f"{uuid.uuid4().hex}.safetensors"
         scratch = target.with_suffix(".part")
         try:
+            self._make_room(len(data))
             scratch.write_bytes(data)
             scratch.rename(target)
         except OSError as error:
@@ -85,9 +85,9 @@ class PayloadFiles:
         return target
 
     def _make_room(self, size: int) -> None:
-        files = [(path.stat().st_mtime, path.stat().st_size, path) for path in self._files()]
+        files = sorted(self._files())
         used = sum(one for _, one, _ in files)
-        for written, one, path in sorted(files):
+        for written, one, path in files:
             if used + size <= self.limit or time.time() - written < UNREAD_SECONDS:
                 break
             path.unlink(missing_ok=True)
@@ -99,11 +99,12 @@ class PayloadFiles:
                 try_=f"read payloads as they come (reading removes them), or raise {LIMIT}",
             )
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        """Each with the time it was written and its size."""
         for path in self.folder.glob("*.safetensors"):
             with contextlib.suppress(FileNotFoundError):  # a client reads meanwhile
-                path.stat()
-                yield path
+                found = path.stat()
+                yield found.st_mtime, found.st_size, path
 
     def close(self) -> None:
         """Remove everything of this engine."""

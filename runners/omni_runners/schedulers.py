@@ -81,8 +81,8 @@ class PayloadSchedulerMixin:
         request, how, collected = self._omni_pending.pop(output.request_id)
         try:
             # nothing was computed from the last token; speculation may have gone beyond it
-            path = self._omni_files.write(save(collected.tensors(request.num_tokens - 1)))
-            reference = {"path": str(path), "bytes": path.stat().st_size}
+            data = save(collected.tensors(request.num_tokens - 1))
+            reference = {"path": str(self._omni_files.write(data)), "bytes": len(data)}
         except PayloadError as error:
             reference = {"error": str(error)}
         output.kv_transfer_params = {**(output.kv_transfer_params or {}), options.PAYLOAD: reference}

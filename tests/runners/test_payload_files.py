@@ -1,7 +1,10 @@
 """Payload files: whole or not there, bounded, and gone with their owner."""
 
+import contextlib
 import errno
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,6 +77,67 @@ def test_files_that_nobody_reads_make_room(tmp_path):
     new = files.write(b"abcdef")
     assert new.exists()
     assert not old.exists()
+
+
+@contextlib.contextmanager
+def happening_before_call(number, event):
+    """``event()`` happens right before the ``number``-th call of a built-in, file accesses among them.
+
+    Yields a list that is empty as long as it has not happened.
+    """
+    left, happened = [number], []
+
+    def watch(frame, what, called):
+        if what == "c_call":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.setprofile(None)
+                event()
+                happened.append(called)
+
+    sys.setprofile(watch)
+    try:
+        yield happened
+    finally:
+        sys.setprofile(None)
+
+
+def at_every_moment(case):
+    """``case(number)`` for 1, 2, … until it says that its event came too late to happen."""
+    moments = sum(1 for _ in itertools.takewhile(case, itertools.count(1)))
+    assert moments > 20
+
+
+def test_clients_may_remove_files_at_any_moment_of_a_write(tmp_path):
+    def case(number):
+        files = PayloadFiles(tmp_path / str(number), limit=10)
+        others = [files.write(b"123"), files.write(b"456")]
+        past = time.time() - 2 * payload_files.UNREAD_SECONDS
+        os.utime(others[0], (past, past))
+        with happening_before_call(number, lambda: [one.unlink(missing_ok=True) for one in others]) as done:
+            path = files.write(b"abcdef")
+        assert path.read_bytes() == b"abcdef"
+        files.close()
+        return done
+
+    at_every_moment(case)
+
+
+@pytest.mark.parametrize("doing", ["open", "write", "close"])
+def test_someone_may_remove_the_whole_folder_at_any_moment(tmp_path, doing):
+    """What cannot be done then is refused as usual: the engine lives on."""
+
+    def case(number):
+        base = tmp_path / f"{doing}-{number}"
+        files = PayloadFiles(base)
+        files.write(b"123")
+        steps = {"open": lambda: PayloadFiles(base), "write": lambda: files.write(b"456")}
+        removal = happening_before_call(number, lambda: shutil.rmtree(base, ignore_errors=True))
+        with contextlib.suppress(PayloadError), removal as done:
+            steps.get(doing, files.close)()
+        return done
+
+    at_every_moment(case)
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):

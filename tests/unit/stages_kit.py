@@ -8,6 +8,7 @@ from typing import Any
 
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.runs import SCHEMA
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
@@ -40,11 +41,13 @@ def ran(
     store = workspace_store(workspace)
     run = store.begin(gate, Redactor())
     root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    result = {"model": model, "model_name": Path(model).name, "load_format": load, "root": root}
+    label = f"{device} {load}"
+    result = {"schema": SCHEMA, "gate": gate, "label": label, "model": model, "model_name": Path(model).name}
+    result |= {"load_format": load, "root": root}
     run.json("result.json", result | {"versions": versions or {}} | (more or {}))
     store.record(
         run,
-        label=f"{device} {load}",
+        label=label,
         verdict=verdict,
         subject=code,
         pins={name: {"version": version} for name, version in (versions or {}).items()},

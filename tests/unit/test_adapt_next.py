@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands.adapt.next import ROUNDS
 from npu_upgrade.commands.gate_next import after as after_gate
+from npu_upgrade.evidence.manifest import listing
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground import invocation
 from npu_upgrade.ground.verdict import Verdict
@@ -90,6 +93,71 @@ def test_an_edited_ledger_is_told(ask, tmp_path: Path) -> None:
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("FAIL", "PASS"))
     assert ask()[0] == 2
+
+
+def _change(folder: Path) -> None:
+    path = folder / "result.json"
+    path.write_text(path.read_text().replace("FAIL", "PASS") + " ")
+
+
+def _rename_its_model(folder: Path) -> None:
+    path = folder / "result.json"
+    path.write_text(path.read_text().replace("Tiny", "Other"))
+
+
+def _add(folder: Path) -> None:
+    (folder / "more.log").write_text("more")
+
+
+def _remove(folder: Path) -> None:
+    (folder / "result.json").unlink()
+
+
+def _forge(folder: Path) -> None:
+    """A change with a manifest that fits it."""
+    _change(folder)
+    manifest = {"schema": "npu-upgrade/run/1", "id": folder.name, "files": listing(folder)}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("edit", [_change, _rename_its_model, _add, _remove, _forge])
+@pytest.mark.parametrize("command", ["next", "status"])
+def test_an_edited_run_never_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, edit: Callable[[Path], None]
+) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    (folder,) = (tmp_path / ".npu-upgrade/evidence/runs").iterdir()
+    edit(folder)
+    capsys.readouterr()
+    argv = [command, "--workspace", str(tmp_path), "--format", "json"]
+    code = cli.main("adapt.py", "", [f"adapt.{command}"], argv)
+    said = json.loads(capsys.readouterr().out)
+    assert (code, f"evidence check {folder.name}" in said["try"]) == (2, True)
+
+
+def test_a_run_whose_folder_is_gone_does_not_count(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    assert ask()[1]["stage"] == "serve real"
+    (folder,) = (tmp_path / ".npu-upgrade/evidence/runs").iterdir()
+    shutil.rmtree(folder)
+    assert ask()[1]["stage"] == "serve dummy"
+
+
+def test_runs_of_an_older_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path, more={"model_digest": "a" * 64})
+    assert ask()[1]["stage"] == "accuracy"
+    ran(tmp_path, "serve", "dummy", more={"model_digest": "b" * 64})
+    assert ask()[1]["stage"] == "accuracy", "dummy weights may go without the files of the real ones"
+    ran(tmp_path, "serve", "real", more={"model_digest": "b" * 64})
+    code, data = ask()
+    assert (code, data["stage"]) == (0, "features")
+    assert "another checkpoint than the newest run" in data["why"]
+    for gate in ("features", "capacity"):
+        ran(tmp_path, gate, "real", more={"model_digest": "b" * 64})
+    assert ask()[1]["stage"] == "accuracy"
 
 
 def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:

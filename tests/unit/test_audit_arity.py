@@ -38,6 +38,8 @@ def taken(folder: Path, body: str, takes: str = TAKES) -> list[tuple[str, str, s
         "return (1, 2, 3) if self.x else (3, 2, 1)",
         "if self.x:\n    return 1, 2, 3\nreturn None",
         "result = 1, 2, 3\nreturn result",
+        "try:\n    return 1, 2, 3\nexcept TypeError:\n    return 3, 2, 1",
+        "try:\n    pass\nexcept* ValueError:\n    pass\nreturn 1, 2, 3",
     ],
 )
 def test_too_many_values_to_unpack(tmp_path: Path, body: str) -> None:
@@ -64,6 +66,9 @@ def test_a_result_is_followed_through_another_method(tmp_path: Path) -> None:
         "return (1, 2) if self.x else (1, 2, 3)",
         "return self.elsewhere()",
         "return [1, 2, 3]",
+        "try:\n    return 1, 2\nexcept TypeError:\n    pass\nreturn 1, 2, 3",
+        "try:\n    pass\nexcept TypeError:\n    return 1, 2\nreturn 1, 2, 3",
+        "try:\n    yield 1\nexcept TypeError:\n    pass\nreturn 1, 2, 3",
         "return *self.x, 2, 3",
         "yield 1, 2, 3",
         "pass",
@@ -71,6 +76,30 @@ def test_a_result_is_followed_through_another_method(tmp_path: Path) -> None:
 )
 def test_what_fits_or_cannot_be_told(tmp_path: Path, body: str) -> None:
     assert taken(tmp_path, body) == []
+
+
+@pytest.mark.parametrize("caught", ["TypeError", "ValueError", "IndexError", "LookupError", "OSError"])
+@pytest.mark.parametrize(
+    ("line", "excusing"),
+    [
+        ("a, b = self.prepare()", {"TypeError", "ValueError"}),
+        ("a = self.prepare()[5]", {"TypeError", "IndexError", "LookupError"}),
+    ],
+)
+def test_a_misfit_that_is_caught_is_expected(
+    tmp_path: Path, line: str, excusing: set[str], caught: str
+) -> None:
+    takes = f"""
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def step(self):
+                try:
+                    {line}
+                except {caught}:
+                    pass
+    """
+    assert bool(taken(tmp_path, "return 1, 2, 3", takes)) == (caught not in excusing)
 
 
 @pytest.mark.parametrize(("hint", "wrong"), [("tuple[int, int, int]", True), ("tuple[int, ...]", False)])

@@ -11,7 +11,9 @@ from audit_kit import ASCEND, BASE, make_world, seen
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import signature
+from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.constructors import constructor, record_fields
+from npu_upgrade.program.running import running_methods
 
 CAP = "vllm/captions.py"
 CAPTIONS = """
@@ -67,6 +69,77 @@ def test_a_call_that_does_not_fit_is_found(tmp_path: Path, body: str, reason: st
 )
 def test_what_fits_or_cannot_be_told_is_left_alone(tmp_path: Path, body: str) -> None:
     assert calls_of(tmp_path, body) == []
+
+
+@pytest.mark.parametrize("star", ["", "*"])
+@pytest.mark.parametrize(
+    ("caught", "excused"),
+    [
+        ("TypeError", True),
+        ("builtins.TypeError", True),
+        ("(KeyError, TypeError)", True),
+        ("ERRORS", True),
+        ("(*errors, KeyError)", True),
+        ("ValueError", False),
+        ("(ValueError, OSError)", False),
+        ("TypeErrorOfOurs", False),
+        ("Exception", False),
+        ("BaseException", False),
+        ("", False),
+    ],
+)
+def test_a_call_is_excused_by_a_handler_of_misfits_alone(
+    tmp_path: Path, caught: str, excused: bool, star: str
+) -> None:
+    """A handler of anything is there for any trouble, not for another signature."""
+    except_ = f"except{star} {caught}" if caught else "except"
+    body = f"try:\n    draw()\n{except_}:\n    draw(1, 2)\n"
+    body += "else:\n    draw(3, 4, 5)\nfinally:\n    draw(6, shade=7)"
+    gets = [subject.partition(": ")[2] for _, _, subject in calls_of(tmp_path, body)]
+    always = ["takes 1 positional arguments, gets 3", "has no parameter shade"]
+    expected = always if excused else ["needs at", "takes 1 positional arguments, gets 2", *always]
+    assert sorted(gets) == sorted(expected)
+
+
+def test_the_handler_of_another_error_is_not_excused(tmp_path: Path) -> None:
+    body = "try:\n    draw()\nexcept TypeError:\n    draw(1, 2)\nexcept OSError:\n    draw(1, 2, 3)"
+    ((_, _, subject),) = calls_of(tmp_path, body)
+    assert subject.endswith("gets 3")
+
+
+def test_what_is_suppressed_is_excused(tmp_path: Path) -> None:
+    body = (
+        "with contextlib.suppress(TypeError):\n    draw()\nwith contextlib.suppress(OSError):\n    draw(1, 2)"
+    )
+    ((_, _, subject),) = calls_of(tmp_path, body)
+    assert subject.endswith("gets 2")
+
+
+@pytest.mark.parametrize("part", ["try", "except", "else", "finally"])
+@pytest.mark.parametrize("caught", ["TypeError", "ValueError", "Exception"])
+def test_a_name_bound_anywhere_in_a_try_is_known(tmp_path: Path, part: str, caught: str) -> None:
+    """What is excused still binds its names: the call below is not one of vLLM's function."""
+    parts = {name: "draw = xs" if name == part else "pass" for name in ("try", "except", "else", "finally")}
+    body = "\n".join(
+        f"{name} {caught}:\n    {text}" if name == "except" else f"{name}:\n    {text}"
+        for name, text in parts.items()
+    )
+    assert calls_of(tmp_path, f"{body}\ndraw(1, 2, 3)") == []
+
+
+def test_a_parent_that_is_called_within_a_try_runs_too(tmp_path: Path) -> None:
+    """``running_methods`` asks who passes on; an excused call does."""
+    method = "    def run(self):\n        {}\n"
+    tried = "try:\n            super().run(1)\n        except TypeError:\n            super().run()"
+    files = {
+        ASCEND: f"class NPUModelRunner:\n{method.format('pass')}",
+        BASE: "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n"
+        f"class OmniNPUModelRunner(NPUModelRunner):\n{method.format(tried)}",
+    }
+    world = make_world(tmp_path, files)
+    runner = next(cls for cls in world.classes if cls.name == "OmniNPUModelRunner")
+    found = [method.qualname for method in running_methods(runner, resolver_of(world.program))]
+    assert found == ["OmniNPUModelRunner.run", "NPUModelRunner.run"]
 
 
 def test_a_branch_for_another_vllm_is_left_alone(tmp_path: Path) -> None:

@@ -81,6 +81,76 @@ def test_a_class_with_a_base_from_outside_is_open(tmp_path: Path) -> None:
     assert (file.classes["Open"].is_open, file.classes["Closed"].is_open) == (True, False)
 
 
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from vllm.b import Foo",
+        "from vllm.b import Foo as Foo",
+        "from vllm.b import Other as Foo",
+        "from vllm.package import Foo",
+        "from vllm.package import *",
+        "try:\n    from vllm.b import Foo\nexcept ImportError:\n    Foo = object",
+        "if True:\n    from vllm.b import Foo",
+        "class Foo(Base):\n    pass",
+    ],
+)
+def test_a_class_may_bear_its_bases_name(tmp_path: Path, imports: str) -> None:
+    """``class Foo(Foo)`` derives from what bore the name before; what is bound later is not meant."""
+    own = "class Foo(Foo):\n    pass\n\nclass Leaf(Foo):\n    pass\n\nFoo = print(Foo)\n"
+    files = {
+        "vllm/b.py": "class Base:\n    pass\n\nclass Foo(Base):\n    pass\n\nclass Other(Base):\n    pass\n",
+        "vllm/package/__init__.py": "from vllm.b import Foo\n",
+        "vllm/a.py": f"from vllm.b import Base\n{imports}\n\n{own}",
+    }
+    file = make_world(tmp_path, files).program.file("vllm/a.py")
+    assert file
+    assert [base.name for base in file.classes["Foo"].mro][-1] == "Base"
+    assert len(file.classes["Foo"].mro) == 3
+    assert file.classes["Leaf"].mro[1:] == file.classes["Foo"].mro
+
+
+def test_a_base_is_what_the_name_stood_for(tmp_path: Path) -> None:
+    """A class below another one is not its base, whatever its name."""
+    files = {
+        "vllm/b.py": "class Foo:\n    pass\n",
+        "vllm/a.py": "from vllm.b import Foo\n\nclass Bar(Foo):\n    pass\n\nclass Foo(Bar):\n    pass\n",
+    }
+    file = make_world(tmp_path, files).program.file("vllm/a.py")
+    assert file
+    assert [(cls.name, cls.file.path) for cls in file.classes["Foo"].mro] == [
+        ("Foo", "vllm/a.py"),
+        ("Bar", "vllm/a.py"),
+        ("Foo", "vllm/b.py"),
+    ]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
+def test_classes_in_a_cycle_have_an_order_of_their_own(tmp_path: Path, length: int) -> None:
+    """Python refuses such a program; what source alone shows of it may be a branch that never runs.
+
+    The base that leads round is not known, every other one counts, and it is all the same where one begins.
+    """
+    files = {
+        f"vllm/part{number}.py": f"from vllm.part{(number + 1) % length} import C{(number + 1) % length}\n"
+        f"class Good{number}:\n    pass\n\n"
+        f"class C{number}(C{(number + 1) % length}, Good{number}):\n    pass\n"
+        for number in range(length)
+    }
+    files["vllm/below.py"] = "from vllm.part0 import C0\nclass Below(C0):\n    pass\n"
+    for first in range(length):
+        program = make_world(tmp_path, files).program
+        found = {}
+        for number in [first, *range(length)]:
+            cls = program.find_class(f"vllm/part{number}.py", f"C{number}")
+            assert cls
+            found[number] = names(cls)
+            assert cls.is_open
+        assert found == {number: [f"C{number}", f"Good{number}"] for number in range(length)}
+        below = program.find_class("vllm/below.py", "Below")
+        assert below
+        assert names(below) == ["Below", "C0", "Good0"]
+
+
 def test_the_usual_class_wins_over_a_special_devices(tmp_path: Path) -> None:
     special = """
         from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -32,6 +33,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.job.job import find_workspace
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
+_OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
     CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
     NPU: {"HCCL_OP_EXPANSION_MODE": "AIV"},
@@ -190,11 +192,19 @@ def scratch(store: Store) -> Generator[Path]:
     While it is open a termination of this process is an interruption, so that the server is ended first.
     """
     root = store.folder / "scratch"
-    root.mkdir(mode=0o700, exist_ok=True)
-    for old in root.iterdir():
-        if not psutil.pid_exists(int(old.name.partition("-")[0] or 0)):
-            shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        for old in root.iterdir():
+            ours = _OURS.fullmatch(old.name)  # whatever else is there is somebody's
+            if ours and old.is_dir() and not psutil.pid_exists(int(ours[1])):
+                shutil.rmtree(old, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
+    except OSError as error:
+        raise Blocked(
+            f"no folder for the logs of servers can be made in {root}: {error.strerror}",
+            expected="a folder that this user may write to",
+            try_=f"look at {root}, or choose another --workspace",
+        ) from error
 
     came: list[int] = []
 

@@ -31,7 +31,7 @@ def differences(folder: Path) -> list[str]:
     """What of a run's folder is not as its manifest says; empty when all is."""
     try:
         said = json.loads((folder / NAME).read_text("utf-8"))
-        wanted = said["files"]
+        wanted = dict(said["files"])
         if said["schema"] != SCHEMA:
             return [f"{NAME} has the schema {said['schema']!r}"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ A run counts when its folder is exactly what the ledger says. Nothing else is a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,15 @@ class Run:
     folder: Path
     result: dict[str, Any]
 
+    def is_of(self, model: str) -> bool:
+        """Whether ``model`` is its model's name, folder or id."""
+        wanted = model.rstrip("/")
+        return wanted in (self.result["model_name"], str(self.result.get("model", "")).rstrip("/"))
+
+    def is_of_stage(self, gate: str, load: str) -> bool:
+        """Whether it is a run of ``gate`` with dummy or real weights."""
+        return self.gate == gate and (self.result.get("load_format") or self.label.rpartition(" ")[2]) == load
+
     @property
     def gate(self) -> str:
         return self.record.gate
@@ -44,9 +53,19 @@ class Run:
         return self.record.verdict
 
     @property
+    def checkpoint(self) -> str | None:
+        """The digest of the checkpoint's files; None for a model by id."""
+        return self.result.get("model_digest")
+
+    @property
     def judged(self) -> dict[str, str]:
         """Package -> hash of the code that ran."""
         return self.record.subject["files"]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What was installed in the serving interpreter."""
+        return self.map("versions")
 
     @property
     def root(self) -> dict[str, Any]:
@@ -85,23 +104,23 @@ def runs_of(store: Store, model: str) -> list[Run]:
     Raises :class:`BadInput` when a run of this model is not as it was recorded, when there is none, and
     when the name stands for more than one checkpoint.
     """
-    found, others = [], set()
-    for id, record in store.records().items():
-        run = _read(store, id, record)
-        if run is None:
-            continue
-        if _is_of(run, model):
-            found.append(run)
-        else:
-            others.add(str(run.result.get("model_name")))
+    runs = list(trusted_runs(store))
+    found = [run for run in runs if run.is_of(model)]
     if not found:
-        known = ", ".join(sorted(others)) or "no model at all"
+        known = ", ".join(sorted({str(run.result["model_name"]) for run in runs})) or "no model at all"
         raise BadInput(
             f"no evidence of {model!r} in {store.folder}",
             expected=f"runs of the serve gate for this model; there are runs of {known}",
             try_=f"adapt.py serve {model}",
         )
     return _of_one_checkpoint(found, model)
+
+
+def trusted_runs(store: Store) -> Iterator[Run]:
+    """The runs of all models, oldest first; raises :class:`BadInput` when one is not as it was recorded."""
+    for id, record in store.records().items():
+        if run := _read(store, id, record):
+            yield run
 
 
 def standing(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
@@ -114,11 +133,6 @@ def of_code(runs: Sequence[Run], code: Mapping[str, str] | None) -> list[Run]:
     newest = {run.label: run.judged for run in runs}
     wanted = [(run, newest[run.label] if code is None else code) for run in runs]
     return [run for run, files in wanted if all(run.judged.get(name) == files[name] for name in files)]
-
-
-def _is_of(run: Run, model: str) -> bool:
-    wanted = model.rstrip("/")
-    return wanted in (run.result.get("model_name"), str(run.result.get("model", "")).rstrip("/"))
 
 
 def _read(store: Store, id: str, record: Record) -> Run | None:
@@ -151,15 +165,19 @@ def _untrusted(id: str, why: str) -> BadInput:
     )
 
 
+def newest_checkpoint(runs: Sequence[Run]) -> str | None:
+    """The checkpoint as it is now: that of the newest run, of one with real weights if any."""
+    return next((run for run in reversed(runs) if run.label in REAL), runs[-1]).checkpoint
+
+
 def _of_one_checkpoint(found: list[Run], model: str) -> list[Run]:
-    """The runs of the checkpoint as it is now: that of the newest run, of one with real weights if any."""
-    newest = next((run for run in reversed(found) if run.label in REAL), found[-1])
     places = sorted({str(run.result.get("model")) for run in found})
-    digests = {run.result.get("model_digest") for run in found}
+    digests = {run.checkpoint for run in found}
     if len(places) > 1 and len(digests) > 1:
         raise BadInput(
             f"{model!r} stands for {len(places)} different checkpoints: {', '.join(places)}",
             expected="one checkpoint",
             try_=f"name it as the gates did: {places[-1]}",
         )
-    return [run for run in found if run.result.get("model_digest") == newest.result.get("model_digest")]
+    newest = newest_checkpoint(found)
+    return [run for run in found if run.checkpoint == newest]

@@ -96,7 +96,7 @@ class Store:
 
     def incomplete(self) -> list[str]:
         """Folders that their writer never finished."""
-        return sorted(path.name for path in self.runs.glob(f"*{PARTIAL}"))
+        return sorted(path.name for path in self.runs.glob(f"*{PARTIAL}") if path.is_dir())
 
     def find(self, id: str) -> tuple[Record, Path]:
         """The ledger line and the folder of a run, by its id or the beginning of it."""
@@ -121,12 +121,9 @@ class Store:
 
     def unrecorded(self) -> list[str]:
         """Whole folders without a ledger line: their writer died between the two."""
-        if not self.runs.is_dir():
-            return []
         known = self.records()
-        return sorted(
-            p.name for p in self.runs.iterdir() if not p.name.endswith(PARTIAL) and p.name not in known
-        )
+        whole = (path.parent.name for path in self.runs.glob(f"*/{manifest.NAME}"))
+        return sorted(name for name in whole if not name.endswith(PARTIAL) and name not in known)
 
 
 def workspace_store(workspace: Path) -> Store:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,34 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
     Raises :class:`BadInput` when the place cannot be written; the old file then stands.
     """
-    payload = data.encode() if isinstance(data, str) else data
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(payload)
-        os.chmod(temporary, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
-        os.replace(temporary, path)
+        with _finished(path, data) as new:
+            os.replace(new, path)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise BadInput(
-            f"cannot write {path}: {error.strerror or error}",
-            expected="a folder this user may write to",
-            try_="choose another folder, or fix its permissions or free space",
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+@contextlib.contextmanager
+def _finished(path: Path, data: bytes | str) -> Generator[Path]:
+    """A file beside ``path`` that may be renamed to it; removed at the end if it was not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data.encode() if isinstance(data, str) else data)
+        os.chmod(name, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+        yield Path(name)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _unwritable(path: Path, error: OSError) -> BadInput:
+    return BadInput(
+        f"cannot write {path}: {error.strerror or error}",
+        expected="a folder this user may write to",
+        try_="choose another folder, or fix its permissions or free space",
+    )
 
 
 def json_text(value: Any) -> str:
@@ -65,26 +76,27 @@ def read_object(path: Path) -> dict[str, Any]:
 def write_together(files: dict[Path, str]) -> None:
     """Write several files so that a failure leaves all of them as they were.
 
-    Every new text is put beside its place first; only when all are there are they moved in.
-    Raises :class:`BadInput` when a place cannot be written.
+    Every new text, and a copy of every old file, is put beside its place first; only when all are there are
+    the new ones moved in. Raises :class:`BadInput` when a place cannot be written.
     """
-    staged: list[tuple[Path, Path]] = []
-    try:
-        for path, text in files.items():
-            beside = path.with_name(f".{path.name}.new")
-            write_atomic(beside, text)
-            staged.append((beside, path))
-        for beside, path in staged:
-            if path.exists():
-                os.chmod(beside, path.stat().st_mode & 0o7777)
-            os.replace(beside, path)
-    except OSError as error:
-        raise BadInput(
-            f"cannot write {error.filename}: {error.strerror or error}",
-            expected="a folder this user may write to",
-            try_="choose another folder, or fix its permissions or free space",
-        ) from error
-    finally:
-        for beside, _ in staged:
-            with contextlib.suppress(OSError):
-                beside.unlink()
+    back: list[tuple[Path, Path | None]] = []  # what was moved in, with the copy of what was there
+    with contextlib.ExitStack() as stack:
+        path = Path()
+        try:
+            moves = []
+            for path, text in files.items():
+                new = stack.enter_context(_finished(path, text))
+                old = stack.enter_context(_finished(path, path.read_bytes())) if path.exists() else None
+                moves.append((path, new, old))
+            for path, new, old in moves:
+                os.replace(new, path)
+                back.append((path, old))
+        except BaseException as error:
+            for moved, old in reversed(back):
+                if old:
+                    os.replace(old, moved)
+                else:
+                    moved.unlink()
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from error
+            raise

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.gaps import ASKED
+from npu_upgrade.evidence.runs import Run
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object, write_json
@@ -147,7 +148,7 @@ def gate_command(gate: str, load: str, where: str, before: Sequence[str]) -> str
 
 def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
     """A stage that a run proves: the newest one of its gate and weights counts."""
-    fits = [ran for ran in one.runs.counted if ran.is_of(gate, load)]
+    fits = one.runs.of_stage(gate, load)
     command = gate_command(gate, load, one.where, _before(one))
     if fits and fits[-1].record.verdict == "PASS":
         record = fits[-1].record
@@ -157,15 +158,21 @@ def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
     if not fits:
         return _untried(one, name, gate, load, command)
     passed = [number for number, ran in enumerate(fits, 1) if ran.record.verdict == "PASS"]
-    said = fits[-1].said
+    said = _ended(fits[-1])
     if name in SKIPPABLE and fits[-1].record.verdict != "FAIL":
         said += f"; what cannot be had here: adapt.py next --skip {name} --note WHY"
     return Stage(name, FAILED, said, command, len(fits) - max(passed, default=0))
 
 
+def _ended(run: Run) -> str:
+    """How a run ended, with the first root cause."""
+    cause = f"; root cause: {run.root.get('cause')}; {run.root.get('next')}" if run.root.get("cause") else ""
+    return f"{run.label}: {run.verdict}: {run.record.summary}{cause}"
+
+
 def _untried(one: Adaptation, name: str, gate: str, load: str, command: str) -> Stage:
     """A stage without a run that counts: why those that there are do not, and what it needs."""
-    others = [(ran, why) for ran, why in one.runs.others if ran.is_of(gate, load)]
+    others = [(ran, why) for ran, why in one.runs.others if ran.is_of_stage(gate, load)]
     said = f"{len(others)} runs do not count; the newest: {others[-1][1]}" if others else ""
     if gate == "accuracy" and (served := one.runs.served()) and "lm-eval" not in served.versions:
         head, dashes, tail = command.partition(" -- ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.version_guards import evaluate
 
+# What Python raises for a call, an unpacking or an index that does not fit.
+_MISFITS = frozenset({TypeError, ValueError, IndexError})
+
 
 @dataclass
 class Body:
@@ -21,9 +25,12 @@ class Body:
     ``bound`` are the names it binds other than by import; ``values`` those bound by plain
     assignment alone, each with all it is set to. ``unpacked`` are pairs of a target with a fixed
     number of names and the expression unpacked. ``returns`` are of the function itself.
+    A misfit that the code itself expects is none: calls where a TypeError is caught are
+    ``excused_calls``, and such unpackings and indices are left out.
     """
 
     calls: list[ast.Call] = field(default_factory=list)
+    excused_calls: list[ast.Call] = field(default_factory=list)
     unpacked: list[tuple[ast.Tuple | ast.List, ast.expr]] = field(default_factory=list)
     indexed: list[ast.Subscript] = field(default_factory=list)
     returns: list[ast.Return] = field(default_factory=list)
@@ -58,6 +65,7 @@ def read_body(node: Function | ast.Module, vllm: Version | None) -> Body:
 class _Reader:
     def __init__(self, vllm: Version | None, whole: bool) -> None:
         self.vllm, self.whole = vllm, whole
+        self.excused: frozenset[type[Exception]] = frozenset()
         self.body = Body()
         self.bound_otherwise: set[str] = set()
         self.special: dict[type[ast.AST], Callable[[Any, bool], bool]] = {
@@ -74,6 +82,8 @@ class _Reader:
             ast.If: self.branches,
             ast.IfExp: self.branches,
             ast.Try: self.tried,
+            ast.TryStar: self.tried,
+            ast.With: self.suppressed,
             ast.Import: self.imported,
             ast.ImportFrom: self.imported,
             ast.ExceptHandler: self.caught,
@@ -112,11 +122,13 @@ class _Reader:
         return True
 
     def call(self, node: ast.Call, nested: bool) -> bool:
-        self.body.calls.append(node)
+        body = self.body
+        (body.excused_calls if TypeError in self.excused else body.calls).append(node)
         return False
 
     def subscript(self, node: ast.Subscript, nested: bool) -> bool:
-        self.body.indexed.append(node)
+        if not self.excused & {TypeError, IndexError}:
+            self.body.indexed.append(node)
         return False
 
     def assign(self, node: ast.Assign, nested: bool) -> bool:
@@ -126,7 +138,7 @@ class _Reader:
                 self.body.values.setdefault(target.id, []).append(node.value)
             self.visit(node.value, nested)
             return True
-        for target in node.targets:
+        for target in () if self.excused & {TypeError, ValueError} else node.targets:
             fixed = isinstance(target, (ast.Tuple, ast.List))
             if fixed and not any(isinstance(item, ast.Starred) for item in target.elts):
                 self.body.unpacked.append((target, node.value))
@@ -156,12 +168,27 @@ class _Reader:
                 self.all(part if isinstance(part, list) else [part], nested)
         return True
 
-    def tried(self, node: ast.Try, nested: bool) -> bool:
-        """What is guarded against a TypeError may well raise one."""
-        if not any(_catches_type_error(handler) for handler in node.handlers):
-            return False
+    def tried(self, node: ast.Try | ast.TryStar, nested: bool) -> bool:
+        """What a handler is written for may happen in the body; the handler then tries another way."""
+        excused = [_expected(handler.type) for handler in node.handlers]
+        self.excusing(frozenset().union(*excused), node.body, nested)
+        for handler, expected in zip(node.handlers, excused, strict=True):
+            self.excusing(expected, [handler], nested)
         self.all([*node.orelse, *node.finalbody], nested)
         return True
+
+    def suppressed(self, node: ast.With, nested: bool) -> bool:
+        """``with suppress(TypeError):`` is a handler, too."""
+        self.all(node.items, nested)
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        named = [arg for call in calls if _last(call.func) == "suppress" for arg in call.args]
+        self.excusing(frozenset().union(*map(_expected, named)), node.body, nested)
+        return True
+
+    def excusing(self, errors: frozenset[type[Exception]], nodes: Iterable[ast.AST], nested: bool) -> None:
+        before, self.excused = self.excused, self.excused | errors
+        self.all(nodes, nested)
+        self.excused = before
 
     def imported(self, node: ast.Import | ast.ImportFrom, nested: bool) -> bool:
         for item in imports_in(node):
@@ -189,5 +216,18 @@ class _Reader:
         self.bound_otherwise |= {arg.arg for arg in found}
 
 
-def _catches_type_error(handler: ast.ExceptHandler) -> bool:
-    return handler.type is not None and "TypeError" in ast.unparse(handler.type)
+def _expected(caught: ast.expr | None) -> frozenset[type[Exception]]:
+    """The misfits that a handler is for: a variable may name all; ``Exception`` is any trouble, so none."""
+    if isinstance(caught, ast.Tuple):
+        return frozenset().union(*map(_expected, caught.elts))
+    name = _last(caught)
+    if isinstance(caught, ast.Starred) or (
+        isinstance(caught, ast.Name) and name in (name.upper(), name.lower())
+    ):
+        return _MISFITS
+    known = getattr(builtins, name, None)
+    return frozenset(error for error in _MISFITS if known in error.__mro__[: -len(Exception.__mro__)])
+
+
+def _last(node: ast.expr | None) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

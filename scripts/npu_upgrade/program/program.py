@@ -81,8 +81,16 @@ class File:
     @cached_property
     def classes(self) -> dict[str, ClassSymbol]:
         """Its classes at the top level, those in ``if`` and ``try`` blocks included."""
-        nodes = [node for node in top_level(self.tree.body) if isinstance(node, ast.ClassDef)]
-        return {node.name: ClassSymbol(self, node) for node in nodes}
+        return {name: found[-1] for name, found in self._classes.items()}
+
+    @cached_property
+    def _classes(self) -> dict[str, list[ClassSymbol]]:
+        """All classes of each name, in order."""
+        found: dict[str, list[ClassSymbol]] = {}
+        for node in top_level(self.tree.body):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(ClassSymbol(self, node))
+        return found
 
     @cached_property
     def functions(self) -> dict[str, FunctionSymbol]:
@@ -130,25 +138,30 @@ class File:
         names = lazy_names(getter.node, self.values)
         return names is None or name in names
 
-    def resolve(self, expr: ast.expr | str) -> Symbol | None:
-        """What a name or dotted name of this file stands for; None when it certainly is not there."""
+    def resolve(self, expr: ast.expr | str, above: int | None = None) -> Symbol | None:
+        """What a name or dotted name of this file stands for; None when it certainly is not there.
+
+        ``above``: what this file itself defines at this line or below is not meant.
+        """
         parts = (expr if isinstance(expr, str) else ast.unparse(expr)).split(".")
         if not all(part.isidentifier() for part in parts):
             return UNKNOWN
-        symbol = self._first(parts[0])
+        symbol = self._first(parts[0], above)
         for part in parts[1:]:
             if not isinstance(symbol, ModuleSymbol):
                 return UNKNOWN
             symbol = self.program.lookup(symbol.name, part)
         return symbol
 
-    def _first(self, name: str) -> Symbol | None:
-        if name in self.classes:
-            return self.classes[name]
+    def _first(self, name: str, above: int | None) -> Symbol | None:
+        own: list[ClassSymbol | FunctionSymbol | ValueSymbol] = [*reversed(self._classes.get(name, ()))]
         if name in self.functions:
-            return self.functions[name]
+            own.append(self.functions[name])
         if name in self.values:
-            return ValueSymbol(self, self.values[name])
+            own.append(ValueSymbol(self, self.values[name]))
+        for symbol in own:
+            if above is None or symbol.node.lineno < above:
+                return symbol
         # The usual class bears its own name; a special device may put another one under it.
         items = sorted(
             self.imports.get(name) or self.local_imports.get(name, []), key=lambda i: i.name != name
@@ -157,7 +170,13 @@ class File:
             found = self.program.imported(item)
             if found is not None:
                 return found
-        return UNKNOWN
+        return self.by_star(name) or UNKNOWN
+
+    def by_star(self, name: str, hops: int = _HOPS) -> Symbol | None:
+        """What its star imports bind ``name`` to."""
+        modules = [item.module for item in self.imports.get("*", [])]
+        found = (self.program.lookup(module, name, hops - 1) for module in modules)
+        return next((symbol for symbol in found if symbol is not None), None)
 
 
 @dataclass(frozen=True)
@@ -218,14 +237,28 @@ class ClassSymbol:
 
     @cached_property
     def bases(self) -> list[ClassSymbol | Unknown]:
-        """Its bases in order; those outside the trees are :data:`UNKNOWN`."""
-        resolved = [self.file.resolve(_plain_base(base)) for base in self.node.bases]
-        return [base if isinstance(base, ClassSymbol) else UNKNOWN for base in resolved]
+        """Its bases in order; those outside the trees, or derived from it, are :data:`UNKNOWN`."""
+        return [
+            base if isinstance(base, ClassSymbol) and not base._leads_to(self) else UNKNOWN
+            for base in self._named
+        ]
+
+    @cached_property
+    def _named(self) -> list[Symbol | None]:
+        """What its bases' names stood for when it was made: ``class Runner(Runner)`` means the one above."""
+        return [self.file.resolve(_plain_base(base), self.node.lineno) for base in self.node.bases]
+
+    def _leads_to(self, wanted: ClassSymbol) -> bool:
+        """Whether ``wanted`` is among its ancestors, itself included."""
+        seen: list[ClassSymbol] = [self]
+        for cls in seen:  # grows meanwhile
+            seen += [base for base in cls._named if isinstance(base, ClassSymbol) and base not in seen]
+        return wanted in seen
 
     @cached_property
     def mro(self) -> tuple[ClassSymbol, ...]:
         """The method resolution order (C3) over the classes of the trees, itself first."""
-        known = [base for base in self.bases if isinstance(base, ClassSymbol) and base is not self]
+        known = [base for base in self.bases if isinstance(base, ClassSymbol)]
         return (self, *_c3([list(base.mro) for base in known] + [known]))
 
     @cached_property
@@ -245,10 +278,6 @@ class ClassSymbol:
         """The method that ``super().name`` in a method of ``owner`` reaches on such an object."""
         place = self.mro.index(owner) + 1 if owner in self.mro else 0
         return next((cls.methods[name] for cls in self.mro[place:] if name in cls.methods), None)
-
-    def derives_from(self, name: str) -> bool:
-        """Whether a class called ``name`` is among its ancestors, itself included."""
-        return any(cls.name == name for cls in self.mro)
 
 
 Symbol = ClassSymbol | FunctionSymbol | ValueSymbol | ModuleSymbol | Unknown
@@ -331,16 +360,12 @@ class Program:
                 return found
         if name in file.values:
             return ValueSymbol(file, file.values[name])
-        stars = [item.module for item in file.imports.get("*", [])]
-        return next((s for star in stars if (s := self._star(star, name, hops)) is not None), None)
+        return file.by_star(name, hops)
 
     def _follow(self, item: Import, hops: int) -> Symbol | None:
         if item.name is None or not self.judges(item.module):
             return self.imported(item)
         return self.lookup(item.module, item.name, hops - 1)
-
-    def _star(self, module: str, name: str, hops: int) -> Symbol | None:
-        return self.lookup(module, name, hops - 1) if self.judges(module) else UNKNOWN
 
     def _folders_of(self, top: str) -> frozenset[str]:
         """All folders of a tree that hold Python files, at any depth."""

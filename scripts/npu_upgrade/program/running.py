@@ -29,7 +29,8 @@ def _chain(cls: ClassSymbol, name: str, resolver: Resolver) -> Iterator[Method]:
     for owner in cls.mro:
         if method := owner.methods.get(name):
             yield method
-            if not any(_passes_on(call, name) for call in resolver.body(method.node).calls):
+            body = resolver.body(method.node)
+            if not any(_passes_on(call, name) for call in body.calls + body.excused_calls):
                 return
 
 

@@ -85,7 +85,7 @@ def _timeline(one: Adaptation) -> list[dict[str, Any]]:
 def _features(one: Adaptation) -> dict[str, Any]:
     """The matrix of the newest run that counts, real weights first."""
     ran = [ran for ran in one.runs.counted if rows_of(ran.result, "features")]
-    ran.sort(key=lambda each: each.is_of("features", "real"))
+    ran.sort(key=lambda each: each.is_of_stage("features", "real"))
     if not ran:
         return {"features": [], "features_of": ""}
     return {

@@ -123,7 +123,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
             continue
         for scope in _functions(file):
             body = resolver.body(scope.node)
-            if any((dotted(call.func) or "").endswith(_REGISTER) for call in body.calls):
+            if any((dotted(call.func) or "").endswith(_REGISTER) for call in body.calls + body.excused_calls):
                 tables = [node for node in walk(scope.node) if isinstance(node, ast.Dict)]
                 for value in (value for table in tables for value in table.values):
                     symbol = resolver.symbol(value, scope)

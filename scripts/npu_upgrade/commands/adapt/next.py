@@ -1,9 +1,9 @@
 """The one thing to do next for a model, from what was analysed, planned and run so far.
 
 The order is analyze, plan, serve with dummy weights, serve with real weights, features, capacity, accuracy,
-then what is delivered. Runs of other code than the plan's trees and plugin do not count. A stage whose newest
-run did not pass comes again, with its root cause. INCONCLUSIVE: it did not pass so often that a person is
-needed.
+then what is delivered. Runs of other code than the plan's trees and plugin do not count, nor those of an
+older checkpoint; evidence that was edited is refused. A stage whose newest run did not pass comes again, with
+its root cause. INCONCLUSIVE: it did not pass so often that a person is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Where the adaptation of a model stands: its trees, stages, runs, and what comes next. Changes nothing.
 
-Runs of other code than the plan's trees and plugin are listed with the reason why they do not count.
+Runs of other code than the plan's trees and plugin, or of an older checkpoint, are listed with the reason why
+they do not count.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from dataclasses import asdict
 from typing import Any
 
 from npu_upgrade.commands.adapt.next import add_adaptation_arguments, advice, named_adaptation, stage_table
+from npu_upgrade.evidence.runs import Run
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import DONE, SKIPPED, Adaptation, stages
-from npu_upgrade.job.adapted_runs import Ran
 from npu_upgrade.job.onward import in_workspace
 
 EXAMPLES = """  adapt.py status
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> Result:
     return Result(Verdict.PASS, summary, data, _text(one, stage_table(found)), command)
 
 
-def _brief(ran: Ran) -> dict[str, Any]:
+def _brief(ran: Run) -> dict[str, Any]:
     record = ran.record
     names = ("gate", "label", "verdict", "tree", "started", "summary")
     return {"run": ran.id} | {name: getattr(record, name) for name in names}
@@ -69,8 +70,3 @@ def _text(one: Adaptation, table_of_stages: str) -> str:
     parts = ["\n".join(lines), table_of_stages]
     parts += [table(("run", "label", "verdict", ""), rows)] if rows else ["no run of this model"]
     return "\n\n".join(parts)
-
-
-def _said(ran: Ran, why: str) -> tuple[str, str, str]:
-    said = f"does not count: {why}" if why else ran.record.summary
-    return ran.record.label, ran.record.verdict, said

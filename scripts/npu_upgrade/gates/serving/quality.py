@@ -39,7 +39,7 @@ def read(exchange: Exchange) -> Answer | None:
             _probabilities(first.get("logprobs")),
             tuple(one.get("message") or {} for one in choices),
         )
-    except (TypeError, KeyError, IndexError, AttributeError, ValueError):
+    except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
         return None
 
 

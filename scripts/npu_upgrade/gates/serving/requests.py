@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -175,7 +176,7 @@ class Client:
                 if usage := chunk.get("usage") or usage:
                     arrived.append(Arrival(at, int(usage["completion_tokens"])))
             return 200, {"usage": usage, "chunks": len(arrived)}, ""
-        except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
+        except (httpx.HTTPError, ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
             return 0, None, f"{type(error).__name__}: {error}"
 
     @property
@@ -208,6 +209,10 @@ def settled(broken: Callable[[], str], seconds: float = _GRACE) -> str:
 
 
 def counted(metrics: str, name: str = GENERATED) -> float | None:
-    """The sum of a counter over all engines; None when the metrics do not have it."""
+    """The sum of a counter over all engines; None when the metrics do not have it as a finite number."""
     found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", metrics, re.MULTILINE)
-    return sum(map(float, found)) if found else None
+    try:
+        total = sum(map(float, found))
+    except ValueError:
+        return None
+    return total if found and math.isfinite(total) else None

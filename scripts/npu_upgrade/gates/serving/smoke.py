@@ -6,6 +6,7 @@ has to be worth something.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,8 @@ def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
     shown = answer.text[:_SHOWN]
     if answer.tokens <= 0:
         return failed(name, "no token was counted", prompt, shown)
+    if not all(map(math.isfinite, answer.probabilities)):
+        return failed(name, "a probability is infinite or not a number", prompt, shown)
     if not real:
         return passed(name, prompt, shown)
     if not answer.text.strip() and not any(part.get("audio") for part in answer.parts):
@@ -178,10 +181,10 @@ def _pooling(asking: Asking) -> Check:
     try:
         rows = [one.get("embedding", one.get("data")) for one in exchange.answer["data"]]
         flat = [_numbers(row) for row in rows]
-    except (TypeError, KeyError, AttributeError, ValueError):
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError):
         return failed("generation", "the answer holds no vectors", _PROMPTS[0], str(exchange.answer)[:_SHOWN])
-    if len(flat) != 2 or not all(flat) or any(number != number for row in flat for number in row):
-        return failed("generation", "a vector is empty or not a number", _PROMPTS[0])
+    if len(flat) != 2 or not all(flat) or not all(math.isfinite(number) for row in flat for number in row):
+        return failed("generation", "a vector is empty, infinite or not a number", _PROMPTS[0])
     if asking.real and flat[0] == flat[1]:
         return failed("generation", "different texts got the same vector", _PROMPTS[0])
     return passed("generation", _PROMPTS[0], f"{len(flat[0])} numbers", why=f"asked at {path}")
