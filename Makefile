@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -13,17 +13,22 @@ help: ## show this list
 demo: ## show an upgrade end to end on real releases
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" lab/demo.py
 
-test: lint ## lint, types and all tests (PYTEST_ARGS="-k name" to choose)
-	@$(call in_env,test) "$$python" -m pytest $(PYTEST_ARGS)
-	@echo "make test: lint, format, types and tests passed"
+test: lint ## lint, types, contracts and the unit tests, minutes (PYTEST_ARGS="-k name" to choose)
+	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
+	@echo "make test: lint, format, types, contracts and unit tests passed"
+
+test-all: test ## that, then releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
+	@$(call in_env,test) "$$python" -m pytest --ignore tests/unit tests $(PYTEST_ARGS)
+	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
 test-install: ## install the skill with two installers, run every documented command (needs Node 20)
 	@$(call in_env,install) "$$python" -m pytest -m install -p no:cacheprovider tests/install $(PYTEST_ARGS)
 	@echo "make test-install: what was not skipped passed; a skip says what is BLOCKED here"
 
-lint: ## ruff (lint and format) and ty, changing nothing
+lint: ## ruff (lint and format), ty, and import-linter (which room may import which), changing nothing
 	@$(call in_env,test) bin=$$(dirname "$$python") && \
-	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts lab/bench
+	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts lab/bench && \
+	  PYTHONPATH=scripts:lab "$$bin/lint-imports" --no-logo --no-cache
 
 format: ## put the code into ruff's format, with the safe fixes of its linter
 	@$(call in_env,test) bin=$$(dirname "$$python") && "$$bin/ruff" check --fix . ; "$$bin/ruff" format .

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import subprocess
 import urllib.request
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +31,48 @@ def own_home(
         for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             monkeypatch.delenv(name, raising=False)
     return home
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep", action="store_true", help="leave out what passed before with the same files")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what an earlier run with ``--keep`` saw pass, of exactly these files."""
+    if not config.getoption("--keep"):
+        return
+    passed = set(_passed(config).read_text("utf-8").split("\n")) if _passed(config).is_file() else set()
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+    items[:] = [item for item in items if item.nodeid not in passed]
+
+
+class _Keeper:
+    """Writes down each test that passed, so that a run which is cut short goes on where it was."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.file, "a", encoding="utf-8") as stream:
+                stream.write(f"{report.nodeid}\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--keep") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Keeper(_passed(config)))
+
+
+@functools.cache
+def _passed(config: pytest.Config) -> Path:
+    names = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(names, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    digest = hashlib.sha256()
+    for name in sorted(set(files) - {b""}):
+        path = ROOT / os.fsdecode(name)
+        digest.update(name + (path.read_bytes() if path.is_file() else b""))
+    return ROOT / ".pytest_cache" / "passed" / digest.hexdigest()[:16]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -314,7 +314,8 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     before = snapshot(upgrade.repo)
     argv = ["upgrade.py", "deliver", "--repo", str(upgrade.repo), "--workspace", str(upgrade.workspace)]
     code = (
-        f"from npu_upgrade import cli; import sys; sys.argv = {argv}; cli.main('upgrade.py', '', ['deliver'])"
+        f"from npu_upgrade.cli import main as cli; import sys; sys.argv = {argv}\n"
+        "cli.main('upgrade.py', '', ['deliver'])"
     )
     scripts = Path(cli.__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(scripts)})
