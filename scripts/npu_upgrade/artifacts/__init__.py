@@ -1,1 +1,1 @@
-"""What a model adaptation leaves for others to read: config, tutorial, reports, all from evidence."""
+"""What a model's readers get, from evidence only: configuration, tutorial, reports."""

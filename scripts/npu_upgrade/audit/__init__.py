@@ -1,1 +1,1 @@
-"""Finds drift between omni's NPU workers and the vllm-ascend and vllm below them, from source alone."""
+"""What does not hold between a downstream and what it builds on, from source alone."""

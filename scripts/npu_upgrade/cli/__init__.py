@@ -1,1 +1,1 @@
-"""The command line that all programs share: dispatch, parsing, rendering."""
+"""The command line of all programs: dispatch, parsing, rendering."""

@@ -1,1 +1,1 @@
-"""One signed-off commit of exactly the files that were proven, or the reason why there is none."""
+"""One signed-off commit of exactly what was proven, or the reason why there is none."""

@@ -1,1 +1,1 @@
-"""The evidence of runs: a folder and a ledger line for each, and packs that travel between machines."""
+"""What was judged, with what result: one chain of records, a folder for each run, packs."""

@@ -1,1 +1,1 @@
-"""Gates that run the code: what they need, what they start, what they decide."""
+"""Gates that run the code: what they need, start, observe and decide."""

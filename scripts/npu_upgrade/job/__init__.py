@@ -1,1 +1,1 @@
-"""One job: its workspace and stages, what is open, what was answered, and what comes next."""
+"""One job: its stages and their state, what is open, what was answered, what comes next."""

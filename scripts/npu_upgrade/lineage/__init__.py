@@ -1,1 +1,1 @@
-"""What each unit of a downstream is to its upstream: copy (with its base), override, patch, mirror."""
+"""What each unit of a downstream is to its upstream: copy, override, patch, mirror or its own."""

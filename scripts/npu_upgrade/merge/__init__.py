@@ -1,1 +1,1 @@
-"""The copies of a downstream on a new upstream: the merge of each, and the plan of what is left."""
+"""The copies of a downstream on a new upstream: each merged, and the plan of what is left."""

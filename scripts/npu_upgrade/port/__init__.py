@@ -1,1 +1,1 @@
-"""What the GPU runners gained and the NPU runners lack: hunks, their rank, their place, their ledger."""
+"""What the GPU side gained and the NPU side lacks: hunks, their rank and their place."""

@@ -1,1 +1,1 @@
-"""Code of several trees taken together: what names stand for, what methods do and reach. Nothing is run."""
+"""Several trees taken together: what a name stands for, what a method does. Nothing is run."""

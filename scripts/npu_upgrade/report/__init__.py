@@ -1,1 +1,1 @@
-"""One self-contained HTML page of a job, for a person to look at."""
+"""The one HTML page of a job."""

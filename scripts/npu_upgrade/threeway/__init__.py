@@ -1,1 +1,1 @@
-"""Three versions of one unit, merged statement by statement; nothing here knows a project."""
+"""One unit in three versions, merged statement by statement; it knows no project."""
