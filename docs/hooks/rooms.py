@@ -64,7 +64,8 @@ def draw() -> str:
             f'<rect x="{_LEFT}" y="{y}" width="{width - 20}" height="{_ROW - 4}" rx="4" fill="#eef3f8"/>',
             f'<text x="{_LEFT + 8}" y="{y + 18}" font-size="14" font-weight="600" fill="#123">{room}</text>',
             f'<text x="{_TEXT}" y="{y + 18}" font-size="12" fill="#345">{escape(sentence(room))}</text>',
-            f'<text transform="translate({x + 4},{_TOP - 8}) rotate(-60)" font-size="12" fill="#345">{room}</text>',
+            f'<text transform="translate({x + 4},{_TOP - 8}) rotate(-60)" font-size="12" fill="#345">'
+            f"{room}</text>",
             f'<rect x="{x - 5}" y="{y + 8}" width="10" height="10" fill="#b8c7d6"/>',
         ]
         uses = imports(room)
