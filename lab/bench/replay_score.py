@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.tally import Tally
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.conflict_text import scan
 from npu_upgrade.threeway.pieces import Flag, MergedMethod
 
 FEWEST = 20
@@ -129,13 +130,6 @@ def git_merge(base: str, ours: str, theirs: str) -> tuple[str, int]:
             path.write_text(text + "\n", encoding="utf-8")
         command = ["git", "merge-file", "-p", "--diff3", *map(str, paths)]
         out = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    kept: list[str] = []
-    inside = False
-    for line in out.split("\n"):
-        if line.startswith("<<<<<<< "):
-            inside = True
-        elif line.startswith(">>>>>>> "):
-            inside = False
-        elif not inside:
-            kept.append(line)
-    return "\n".join(kept), out.count("<<<<<<< ")
+    items = scan(out)
+    kept = [item for item in items if isinstance(item, str)]
+    return "\n".join(kept), len(items) - len(kept)

@@ -11,9 +11,9 @@ from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import END, Statement, render, split_statements
 from npu_upgrade.lineage.layout import RUNNERS
-from npu_upgrade.merge.answer_regions import MarkedConflict, scan
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.align import align, align_similar
+from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
 from npu_upgrade.threeway.conflict_text import answers as readings
 
 FOLLOWED = 0.6

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.merge.answer_regions import MarkedConflict, scan
 from npu_upgrade.merge.answers import Answers, apply_answers, learn
+from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import MergedMethod
 
@@ -53,7 +53,7 @@ def resolve(text: str, choose) -> str:
     for item in scan(text):
         answer = choose(item) if isinstance(item, MarkedConflict) else item
         out += [answer] if answer or not isinstance(item, MarkedConflict) else []
-    return "\n".join(out)
+    return "\n".join(out) + "\n"
 
 
 @pytest.fixture
@@ -221,5 +221,5 @@ def test_what_is_learned_from_any_merge_gives_the_resolved_text(seed: int) -> No
     if all(entry.learned for entry in found):
         assert file_with(again.text(LABELS)) == postimage
     for entry, conflict in zip(found, merged.conflicts, strict=True):
-        told = choose(MarkedConflict(*conflict.texts(), {}, 0)).rstrip()
+        told = choose(MarkedConflict(*conflict.texts(), {}, 0, 0)).rstrip()
         assert not entry.learned or entry.answer == told

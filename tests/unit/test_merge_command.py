@@ -239,3 +239,35 @@ def test_unwritable_output(world: World) -> None:
 def test_both_places_or_none_is_a_usage_error(world: World) -> None:
     assert merge(world)[0] == 2
     assert merge(world, "--out", "out", "--apply")[0] == 2
+
+
+PROPERTY = """
+    @property
+    def size(self):
+        one = self.first()
+        two = self.second(one)
+        three = self.third(two)
+        four = self.fourth(three)
+        five = self.fifth(four)
+        return five
+
+    @size.setter
+    def size(self, value):
+        self.kept = value
+"""
+
+
+def test_the_getter_of_a_property_is_merged_as_its_setter_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, OURS + PROPERTY.replace("self.kept = value", "self.kept = value + 1"))
+    monkeypatch.chdir(world.workspace)
+    newer = PROPERTY.replace("self.second(one)", "self.second(one, padded=True)")
+    for number, text in enumerate((PROPERTY, newer), 1):
+        commit_at(world.ascend, f"2026-01-0{number}", {UPSTREAM.path: OLD + text})
+        git_at(world.ascend, f"2026-01-0{number}", "tag", f"size-{number}")
+    assert merge(world, "--out", "out", ascend=f"git:{world.ascend}@size-2")[0] == 0
+    text = (world.workspace / "out" / BASE).read_text()
+    assert "two = self.second(one, padded=True)" in text
+    assert "self.kept = value + 1" in text
+    assert text.count("def size") == 2

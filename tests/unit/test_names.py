@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import (
     Import,
     all_imports,
@@ -81,3 +82,12 @@ def test_unused_imports_see_shadows_exports_and_annotations() -> None:
     )
     assert unused_imports(source) == {"a", "d"}
     assert exported(source) == {"b", "e"}
+
+
+def test_names_that_a_module_defines_itself() -> None:
+    source = (
+        "import a\nfrom b import c\nd: int = 1\ne: int\nf, (g, *h) = x\ndef i(j): k = 1\nclass L: m = 1\n"
+        "try:\n    import n\nexcept E as o:\n    n = None\nfor p in q: r = 1\nwith s as t: pass\n"
+        "match u:\n    case [v]: pass\nif (w := [y for y in z]): pass\n"
+    )
+    assert parse_module(source).top_level_names() == set("dfghiLnoprtvw")

@@ -406,3 +406,18 @@ def test_a_step_that_is_broken_off_again_and_again(world: World) -> None:
         state["steps"]["emulate"] |= gone | {"begun": begun}
         path.write_text(json.dumps(state))
         assert upgrade("next")[0] == code
+
+
+def test_two_way_markers_are_asked_about_as_plan_counts_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = text_of(world)
+    start, end = text.index("|||||||"), text.index("=======")
+    (world.omni / BASE).write_text(text[:start] + text[end:])
+    code, data, _ = upgrade("plan")
+    assert (code, data["conflicts_open"]) == (1, 1)
+    asked = ask()
+    assert (asked["stage"], {"base", "ours", "theirs"} & set(asked)) == ("conflict", {"ours", "theirs"})
+    assert upgrade("resolve", asked["id"], "--take", "base")[0] == 2
+    assert give(ANSWER_TEXT, monkeypatch=monkeypatch)[0] == 0
+    assert "<<<<<<<" not in text_of(world)

@@ -17,8 +17,8 @@ from npu_upgrade.code.import_statement import (
     with_name,
     without_name,
 )
+from npu_upgrade.code.module import split_lines
 from npu_upgrade.code.names import Import
-from npu_upgrade.threeway.conflict_text import split_lines
 
 
 @dataclass(frozen=True)

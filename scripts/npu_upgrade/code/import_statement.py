@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from npu_upgrade.code.module import split_lines
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.threeway.conflict_text import split_lines
 
 WIDTH = 120
 Order = Callable[[str], Any]

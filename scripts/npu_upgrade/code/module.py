@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npu_upgrade.code.uses import defined_in
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_ACCESSOR = re.compile(r"[ \t]*@[\w.]+\.(setter|getter|deleter)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
+_DEFINES = re.compile(r"^[ \t]*(?:async|def|class)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A top-level function, a method, or a top-level class without methods.
 
-    ``qualname`` is ``Class.method`` or ``name``; ``start`` and ``end`` are 0-based line
+    ``qualname`` is ``Class.method`` or ``name``; where one name is defined several times, each
+    definition has its own (see :func:`unit_names`). ``start`` and ``end`` are 0-based line
     numbers of the half-open span, decorators included.
     """
 
@@ -52,56 +60,81 @@ class Module:
 
     def top_level_names(self) -> set[str]:
         """Names that the module itself defines at the top level (imports excluded)."""
-        return {name for node in self.tree.body for name in _bound_names(node)}
+        return defined_in(self.tree)
 
 
 @functools.lru_cache(maxsize=512)
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
     tree = ast.parse(source)
-    lines = source.split("\n")
-    units: dict[str, Unit] = {}
+    lines = split_lines(source)
+    found: list[Unit] = []
     for node in tree.body:
         if isinstance(node, _FUNCTIONS):
-            _add(units, node.name, node, lines)
+            found.append(_unit(node.name, node, lines))
         elif isinstance(node, ast.ClassDef):
             methods = [item for item in node.body if isinstance(item, _FUNCTIONS)]
             if not methods:
-                _add(units, node.name, node, lines)
-            for method in methods:
-                _add(units, f"{node.name}.{method.name}", method, lines)
+                found.append(_unit(node.name, node, lines))
+            found += [_unit(f"{node.name}.{method.name}", method, lines) for method in methods]
+    names = unit_names([(unit.qualname, unit.source) for unit in found])
+    units = {name: replace(unit, qualname=name) for name, unit in zip(names, found, strict=True)}
     return Module(source, tree, units)
+
+
+def unit_names(definitions: Sequence[tuple[str, str]]) -> list[str]:
+    """One name for each definition, given by its name and source in the order of a module.
+
+    The setter of a property ``x`` is ``x@setter``. Of several definitions that are left (overloads,
+    a name defined again) the last one, which counts when Python runs, has the name itself; those
+    before it are ``x@1``, ``x@2`` and so on.
+    """
+    names = [name + _accessor(source) for name, source in definitions]
+    last, seen = Counter(names), Counter[str]()
+    out = []
+    for name in names:
+        seen[name] += 1
+        out.append(name if seen[name] == last[name] else f"{name}@{seen[name]}")
+    return out
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of ``text`` as Python counts them, line ends kept."""
+    return _LINE.findall(text)
+
+
+def insert_lines(source: str, at: int, block: Sequence[str]) -> str:
+    """``source`` with lines put before the line ``at`` (0-based), under the line ends it has."""
+    lines, end = split_lines(source), _line_end(source)
+    if lines and at == len(lines) and not lines[-1].endswith(("\n", "\r")):
+        lines[-1] += end
+    return "".join([*lines[:at], *(line.rstrip("\r") + end for line in block), *lines[at:]])
 
 
 def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     """The module's source with the named units replaced; everything else byte for byte."""
-    lines = module.source.split("\n")
+    lines, end = split_lines(module.source), _line_end(module.source)
     for unit in sorted(module.units.values(), key=lambda unit: -unit.start):
         if unit.qualname in texts:
-            lines[unit.start : unit.end] = texts[unit.qualname].split("\n")
-    return "\n".join(lines)
+            last = lines[unit.end - 1]
+            text = re.sub(r"\r?\n", end, texts[unit.qualname].removesuffix("\r"))
+            lines[unit.start : unit.end] = [text + last[len(last.rstrip("\r\n")) :]]
+    return "".join(lines)
 
 
-def _add(units: dict[str, Unit], qualname: str, node: _Definition, lines: list[str]) -> None:
-    # The later of two definitions of one name wins, as it does when Python runs.
+def _line_end(source: str) -> str:
+    return "\r\n" if next(iter(split_lines(source)), "").endswith("\r\n") else "\n"
+
+
+def _unit(qualname: str, node: _Definition, lines: Sequence[str]) -> Unit:
     start = min([node.lineno, *(item.lineno for item in node.decorator_list)]) - 1
     end = node.end_lineno or node.lineno
-    units[qualname] = Unit(qualname, start, end, "\n".join(lines[start:end]))
+    source = "".join(lines[start:end])
+    return Unit(qualname, start, end, source.removesuffix("\n").removesuffix("\r"))
 
 
-def _bound_names(node: ast.stmt) -> list[str]:
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-        return [node.name]
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
-        targets = [node.target]
-    elif isinstance(node, (ast.If, ast.Try, ast.With)):
-        return [
-            name
-            for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.stmt)
-            for name in _bound_names(child)
-        ]
-    return [item.id for target in targets for item in ast.walk(target) if isinstance(item, ast.Name)]
+def _accessor(source: str) -> str:
+    """What a function is to the property of its name: ``@setter`` and the like, or nothing."""
+    head = _DEFINES.search(source)
+    found = _ACCESSOR.search(source, 0, head.start() if head else 0)
+    return f"@{found[1]}" if found else ""

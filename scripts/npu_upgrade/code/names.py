@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import symtable
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from npu_upgrade.code.annotations import with_annotations, without_annotations
 from npu_upgrade.code.module import parse_module
-
-_ALWAYS = set(dir(builtins)) | {
-    *("__file__", "__name__", "__path__", "__spec__", "__class__", "__builtins__"),
-    *("__doc__", "__package__", "__loader__", "__annotations__", "__qualname__", "__module__"),
-}
+from npu_upgrade.code.uses import ALWAYS_DEFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ def names_of(source: str) -> Names:
 def undefined_names(source: str) -> set[str]:
     """Global names that ``source`` reads and nothing in it (or the builtins) defines."""
     names = names_of(source)
-    return set(names.read - names.bound - _ALWAYS)
+    return set(names.read - names.bound - ALWAYS_DEFINED)
 
 
 def imports_of(source: str) -> dict[str, Import]:
@@ -173,45 +168,3 @@ def _import_nodes(
         elif isinstance(node, ast.Try):
             for part in (node.body, node.orelse, node.finalbody, *(h.body for h in node.handlers)):
                 yield from _import_nodes(part, typing_only)
-
-
-def unbound_names(keys: Iterable[str]) -> set[str]:
-    """Names that some statements (of a method) read and none of them binds.
-
-    Unlike :func:`undefined_names` this looks at a piece of a module, where the names of
-    the module's top level count as unbound too.
-    """
-    keys = list(keys)
-    return names_in(keys, ast.Load) - names_in(keys, ast.Store) - names_in(keys, ast.Del) - _ALWAYS
-
-
-def names_in(keys: Iterable[str], context: type[ast.expr_context]) -> set[str]:
-    """The names that statements (see :mod:`statements`) load or store, by ``context``."""
-    return {name for key in keys for name, kind in _names_of(key) if kind is context}
-
-
-@functools.lru_cache(maxsize=65536)
-def _names_of(key: str) -> frozenset[tuple[str, type[ast.expr_context]]]:
-    text = key.removeprefix("el") if key.startswith("elif ") else key
-    if key.startswith("except"):
-        text = "try: pass\n" + key
-    try:
-        tree = ast.parse(text + " pass" if key.endswith(":") else text)
-    except SyntaxError:
-        return frozenset()
-    return frozenset(pair for node in ast.walk(tree) for pair in _bindings(node))
-
-
-def _bindings(node: ast.AST) -> list[tuple[str, type[ast.expr_context]]]:
-    """The names that one node of a tree loads or binds."""
-    if isinstance(node, ast.Name):
-        return [(node.id, type(node.ctx))]
-    if isinstance(node, ast.arg):
-        return [(node.arg, ast.Store)]
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [(node.name, ast.Store)]
-    if isinstance(node, ast.ExceptHandler) and node.name:
-        return [(node.name, ast.Store)]
-    if isinstance(node, ast.alias):
-        return [((node.asname or node.name).partition(".")[0], ast.Store)]
-    return []

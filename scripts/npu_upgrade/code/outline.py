@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import parse_module, unit_names
 
 # Lines at the depth of a class or a method that open or end one: no comment, no closing bracket.
 _EDGE = re.compile(
     r"^( {4})?(?=[^\s#)\]}])(@|(?:async[ \t]+)?def[ \t]+(\w+)|class[ \t]+(\w+))?", re.MULTILINE
 )
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_ODD_DEPTH = re.compile(r"^(?: {1,3}|\t)[^\s#]", re.MULTILINE)
+_ODD = re.compile(r"^(?: {1,3}|\t)[^\s#]|\r", re.MULTILINE)
 
 
 class _Piece(NamedTuple):
@@ -33,19 +33,21 @@ def outline(source: str, known: set[str] | None = None) -> dict[str, str]:
     ``known`` holds unit texts that are known to be whole, and takes those found to be: the
     same method stands in hundreds of versions of a file and is checked once.
     """
-    if _ODD_DEPTH.search(source):
+    if _ODD.search(source):
         return _parsed(source)
     known = set() if known is None else known
-    units: dict[str, str] = {}
+    units: list[tuple[str, str]] = []
     place = 0
     for piece in _pieces(source):
         text = _without_tail(source[piece.start : piece.end])
         if not _balanced(source[place : piece.start]) or (text not in known and not _is_unit(text)):
             return _parsed(source)
         known.add(text)
-        units[piece.qualname] = text
+        units.append((piece.qualname, text))
         place = piece.start + len(text)
-    return units if _balanced(source[place:]) else _parsed(source)
+    if not _balanced(source[place:]):
+        return _parsed(source)
+    return {name: text for name, (_, text) in zip(unit_names(units), units, strict=True)}
 
 
 def _pieces(source: str) -> Iterator[_Piece]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import textwrap
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,19 @@ from dataclasses import dataclass, replace
 from npu_upgrade.code.portable import tokens, unparse
 
 _LAYOUT = {tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-_WRAPPED = {"elif": "if 0: pass\n{}pass", "except": "try: pass\n{}pass", "case": "match 0:\n {}pass"}
-_BARE = re.compile(r"(else|try|finally)\s*:")
+_BARE = re.compile(r"(else|try|finally)\s*:\s*(#.*)?")
+# What makes a program of a line that is none by itself: the text before it, the body it opens (where it
+# has none), the text after it, and how many lines of the unparsed program stand before and after both.
+_FRAMES = {
+    "elif": ("if 0: pass\n", "\n pass", "", 2, 0),
+    "else": ("if 0: pass\n", "\n pass", "", 2, 0),
+    "except": ("try: pass\n", "\n pass", "", 2, 0),
+    "finally": ("try: pass\n", "\n pass", "", 2, 0),
+    "try": ("", "\n pass", "\nfinally: pass", 0, 2),
+    "match": ("", "\n case _: pass", "", 0, 1),
+    "case": ("match 0:\n ", "\n  pass", "", 1, 0),
+}
+_PLAIN = ("", "\n pass", "", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,28 +186,44 @@ def string_lines(code: str) -> frozenset[int]:
 def canonical(code: str) -> str:
     """One spelling for all layouts of a logical line (``code`` has no leading indent)."""
     code = code.strip()
-    if _BARE.match(code):
-        return code.split(":")[0].strip() + ":"
+    if bare := _BARE.fullmatch(code):
+        return bare[1] + ":"
     try:
         return _unparse(code)
     except (SyntaxError, ValueError):
         return " ".join(code.split())
 
 
+def parse_line(code: str) -> ast.AST:
+    """The syntax of one logical line; a header gets an empty body, and a part of a block the rest of it.
+
+    Raises :class:`SyntaxError` for what is no Python.
+    """
+    return _parse(code)[0]
+
+
 def _unparse(code: str) -> str:
+    tree, before, after = _parse(code)
+    if isinstance(tree, ast.Expression):
+        return "@" + unparse(tree)
+    lines = unparse(_without_doc_indent(tree)).split("\n")
+    return textwrap.dedent("\n".join(lines[before : len(lines) - after])).strip()
+
+
+def _parse(code: str) -> tuple[ast.Module | ast.Expression, int, int]:
+    """The syntax of a line, and how many unparsed lines of it stand before and after the line's own."""
     if code.startswith("@"):
-        return "@" + unparse(ast.parse(code[1:].strip(), mode="eval"))
-    word = code.split(maxsplit=1)[0].rstrip(":(") if code else ""
+        return ast.parse(code[1:].strip(), mode="eval"), 0, 0
     try:
-        return unparse(_without_doc_indent(ast.parse(code)))
+        return ast.parse(code), 0, 0
     except SyntaxError:
-        pass
-    # A header alone is no program: give it a body, and take its own line back.
-    body = code + "\n" + ("  " if word == "case" else " ")
-    tree = ast.parse(_WRAPPED.get(word, "{}pass").format(body))
-    lines = unparse(tree).split("\n")
-    skip = 2 if word in ("elif", "except") else 1 if word == "case" else 0
-    return "\n".join(lines[skip:-1]).strip()
+        word = re.match(r"\w*", code)
+        before, body, after, above, below = _FRAMES.get(word[0] if word else "", _PLAIN)
+    try:
+        # A part of a block may hold its statements in the line itself.
+        return ast.parse(before + code + after), above, below
+    except SyntaxError:
+        return ast.parse(before + code + body + after), above, below + 1
 
 
 def _without_doc_indent(tree: ast.Module) -> ast.Module:

@@ -31,13 +31,13 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.plan import counts
 from npu_upgrade.merge.plan_text import method_rows, plan_markdown
+from npu_upgrade.threeway.conflict_text import OURS, marker_rows
 
 EXAMPLES = """  upgrade.py plan
   upgrade.py plan --done flag-both-added-1a2b3c4d --note "order checked"
   upgrade.py plan --waive unresolved-name-1a2b3c4d --note "defined by a plugin" """
 
 MOST_FAILING = 200
-_MARKS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +145,7 @@ def _check(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> l
     for entry in plan["files"]:
         path = root / entry["path"]
         text = path.read_text("utf-8") if path.exists() else ""
-        left[entry["path"]] = text.count(f"\n{_MARKS[0]}")
+        left[entry["path"]] = list(marker_rows(text).values()).count(OURS)
         entry["sha256_now"] = sha256(path.read_bytes() if path.exists() else b"")
         problem = "is missing" if not path.exists() else _problem(text)
         if problem:
@@ -164,9 +164,8 @@ def _check(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> l
 
 def _problem(text: str) -> str:
     """What is wrong with a merged file, empty when nothing is."""
-    marks = sum(line.startswith(_MARKS) or line == "=======" for line in text.split("\n"))
-    if marks:
-        return f"{marks} lines of conflict markers"
+    if marks := marker_rows(text):
+        return f"{len(marks)} lines of conflict markers"
     try:
         ast.parse(text)
     except SyntaxError as error:

@@ -121,6 +121,8 @@ def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
         wrong = "--import goes with --with or stands alone"
     elif ask.stage == CONFLICT and not (args.take or args.given):
         wrong = "a conflict cannot be answered in a word"
+    elif args.take == "base" and ask.conflict and not ask.conflict.marked.has_base:
+        wrong = f"the markers of {ask.id} hold no base"
     elif ask.stage != CONFLICT and args.take:
         wrong = f"--take answers conflicts, and {ask.id} is none"
     elif args.word and not any(how.startswith(f"--{args.word}") for how in ask.how):

@@ -6,7 +6,6 @@ Each raises :class:`BadInput` and changes nothing.
 from __future__ import annotations
 
 import ast
-import re
 import shlex
 import warnings
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.sources.checkout import Checkout
+from npu_upgrade.threeway.conflict_text import marker_rows
 
 _OPERATIONS = {
     "MERGE_HEAD": "merge",
@@ -31,7 +31,6 @@ _OPERATIONS = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
 }
-_MARKER = re.compile(rb"^(<{7}|\|{7}|>{7})([ \t\r]|$)", re.MULTILINE)
 
 
 def check_state(checkout: Checkout, made: str | None, new: str = "npu-upgrade") -> str:
@@ -127,11 +126,9 @@ def check_contents(root: Path, paths: Iterable[str]) -> None:
     for path in paths:
         file = root / path
         data = file.read_bytes() if file.exists() else b""
-        marker = _MARKER.search(data)
-        if marker:
-            line = data.count(b"\n", 0, marker.start()) + 1
+        if markers := marker_rows(data.decode("utf-8", "replace")):
             raise BadInput(
-                f"{path} line {line} still has a conflict marker",
+                f"{path} line {min(markers) + 1} still has a conflict marker",
                 expected="every conflict decided",
                 try_="edit the file, then run upgrade.py plan and deliver again",
             )

@@ -153,6 +153,8 @@ def _write(job: Job, ask: Ask, before: str, after: str, place: dict[str, Any]) -
 
 
 def _remember(job: Job, plan: Plan, conflict: OpenConflict, text: str) -> None:
+    if not conflict.marked.has_base:
+        return  # what it is the same as cannot be told
     base, ours, theirs = conflict.texts
     versions = {role: pin["spec"] for role, pin in plan.versions.items() if pin and "spec" in pin}
     where = {"path": conflict.path, "method": conflict.method, "job": job.id, "versions": versions}

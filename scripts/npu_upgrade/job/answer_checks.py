@@ -8,15 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Set as AbstractSet
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.conflicts import OpenConflict
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.merge.conflict_identity import identity
-from npu_upgrade.threeway.conflict_text import answers
-
-_CONFLICT = ("<<<<<<<", "|||||||", ">>>>>>>")
+from npu_upgrade.threeway.conflict_text import answers, marker
 
 
 def problems(before: str, after: str) -> list[str]:
@@ -40,12 +38,13 @@ def problems(before: str, after: str) -> list[str]:
 
 def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
     """What is wrong with an answer by itself: conflict markers in it, or omni code without its markers."""
-    if any(line.startswith(_CONFLICT) or line.rstrip() == "=======" for line in answer.split("\n")):
+    if any(map(marker, split_lines(answer))):
         return ["the answer holds conflict markers"]
-    if not _fences(conflict.marked.ours) or _fences(answer):
+    marked = conflict.marked
+    if not marked.has_base or not _fences(marked.ours) or _fences(answer):
         return []
-    base = {str(key) for key in _keys(conflict.marked.base)}
-    omni = [key for key in _keys(conflict.marked.ours) if str(key) not in base]
+    base = {str(key) for key in _keys(marked.base)}
+    omni = [key for key in _keys(marked.ours) if str(key) not in base]
     kept = [key for key in _keys(answer) if key in omni]
     return ["omni code is kept and its Omni-new markers are not"] if kept else []
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Sequence
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.module import Unit, parse_module, replace_units
+from npu_upgrade.code.module import Module, Unit, insert_lines, parse_module, replace_units, split_lines
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.statements import string_lines
 from npu_upgrade.ground.errors import BadInput
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HOW = "FILE with one or more whole methods, indented as they stand in the class or not at all"
 
 
@@ -17,7 +20,8 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
     """``text`` with the methods (or functions) of ``given`` in it, and their qualified names.
 
     A method that ``owner`` (a class of the file, empty for the file itself) has is replaced;
-    any other is put at the end of it. Raises :class:`BadInput` for what is no method.
+    a further definition of its name (a setter, an overload) is put beside it, and any other
+    method at the end of ``owner``. Raises :class:`BadInput` for what is no method.
     """
     try:
         module = parse_module(text)
@@ -33,9 +37,10 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
     prefix = f"{owner}." if owner else ""
     known = {prefix + unit.name: unit.source for unit in units if prefix + unit.name in module.units}
     fresh = [unit for unit in units if prefix + unit.name not in module.units]
+    _check_conditional(module, owner, fresh)
     text = replace_units(module, known)
-    if fresh:
-        text = _at_end(text, owner, fresh)
+    for unit in fresh:
+        text = _put(text, owner, unit, units)
     return text, [prefix + unit.name for unit in units]
 
 
@@ -59,10 +64,15 @@ def methods_of(given: str, indent: int) -> list[Unit]:
         if indent and isinstance(module.tree.body[0], ast.ClassDef)
         else module.tree.body
     )
-    strange = [node for node in nodes if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    strange = [node for node in nodes if node not in functions]
     if strange or not nodes:
         what = ast.unparse(strange[0]).split("\n")[0][:60] if strange else "nothing"
         raise BadInput(f"the answer holds {what!r}, not only methods", expected=_HOW, try_=_TRY)
+    plain = Counter(node.name for node in functions if not node.decorator_list)
+    if twice := [name for name, count in plain.items() if count > 1]:
+        what = f"the answer defines {', '.join(twice)} twice: only the last definition would count"
+        raise BadInput(what, expected="one definition of each method", try_="merge the definitions")
     return list(module.units.values())
 
 
@@ -79,17 +89,38 @@ def _indented(text: str, indent: int) -> str:
     )
 
 
-def _at_end(text: str, owner: str, units: list[Unit]) -> str:
-    module, lines = parse_module(text), text.split("\n")
-    if owner:
-        node = module.class_def(owner)
-        assert node is not None
-        at = node.end_lineno or len(lines)
-        gap = [""]
-    else:
-        at, gap = len(text.rstrip("\n").split("\n")), ["", ""]
-    block = [line for unit in units for line in (*gap, *unit.source.split("\n"))]
-    return "\n".join([*lines[:at], *block, *lines[at:]])
+def _check_conditional(module: Module, owner: str, fresh: Sequence[Unit]) -> None:
+    """A method that the file defines under an ``if`` or a ``try`` cannot be told apart from outside."""
+    node = module.class_def(owner) if owner else module.tree
+    others = [one for one in node.body if not isinstance(one, (*_FUNCTIONS, ast.ClassDef))] if node else []
+    known = {inner.name for one in others for inner in ast.walk(one) if isinstance(inner, _FUNCTIONS)}
+    if names := sorted({_plain(unit) for unit in fresh} & known):
+        raise BadInput(
+            f"the file defines {', '.join(names)} on a condition, and the answer would come after that",
+            expected="methods that stand in the class itself, or are new to it",
+            try_="edit the file by hand, then upgrade.py plan",
+        )
+
+
+def _put(text: str, owner: str, unit: Unit, given: Sequence[Unit]) -> str:
+    """``text`` with one more method: beside others of its name, else at the end of ``owner``."""
+    module = parse_module(text)
+    prefix = f"{owner}." if owner else ""
+    block, gap = unit.source.split("\n"), [""] if owner else ["", ""]
+    same = [one for one in module.units.values() if one.owner == owner and _plain(one) == _plain(unit)]
+    later = [prefix + one.name for one in given if one.start > unit.start and _plain(one) == _plain(unit)]
+    for one in same:
+        if one.qualname in later:
+            return insert_lines(text, one.start, [*block, *gap])
+    node = module.class_def(owner) if owner else None
+    end = (node.end_lineno or 0) if node else len(split_lines(text.rstrip("\r\n")))
+    at = same[-1].end if same else end
+    return insert_lines(text, at, [*gap, *block])
+
+
+def _plain(unit: Unit) -> str:
+    """The name that a unit defines, less what tells it from others of that name."""
+    return unit.name.partition("@")[0]
 
 
 def with_imports(text: str, statements: list[str]) -> str:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.job.conflicts import OpenConflict
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.notes import notes_for
 from npu_upgrade.lineage.layout import RUNNERS
-from npu_upgrade.threeway.conflict_text import split_lines
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
 EDIT = "--with FILE"

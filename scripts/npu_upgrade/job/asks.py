@@ -36,8 +36,9 @@ def asks(job: Job, plan: Plan, records: list[Record]) -> list[Ask]:
 
 
 def _conflict(one: OpenConflict) -> Ask:
-    texts = dict(zip(("base", "ours", "theirs"), one.texts, strict=True))
-    how = ("--take theirs", "--take ours", "--take base", EDIT)
+    roles = [role for role in ("base", "ours", "theirs") if role in one.marked.labels]
+    texts = {role: getattr(one.marked, role) for role in roles}
+    how = (*(f"--take {role}" for role in reversed(roles)), EDIT)
     what = f"{one.path}:{one.first}: conflict in {one.method}: {one.reason}"
     return Ask(CONFLICT, one.id, what, one.path, one.method, one.first, one.last, texts, how, one)
 
@@ -62,7 +63,7 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
 
 def unit_of(title: str, path: str) -> str:
     """The qualified name of the method that an item's title begins with, after its path."""
-    found = re.match(r"([A-Za-z_]\w*\.\w+)(?=: | )", title.removeprefix(f"{path}: "))
+    found = re.match(r"([A-Za-z_]\w*\.[\w@]+)(?=: | )", title.removeprefix(f"{path}: "))
     return found[1] if found else ""
 
 

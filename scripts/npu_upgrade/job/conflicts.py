@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_upgrade.code.module import split_lines
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.lineage.items import item_id
-from npu_upgrade.merge.answer_regions import MarkedConflict, scan
 from npu_upgrade.merge.answers import method_at
-from npu_upgrade.threeway.conflict_text import split_lines
+from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
 
 BY_HAND = "its markers or sides were edited by hand"
 
@@ -52,15 +52,13 @@ def reasons(plan: Plan, path: str) -> dict[tuple[str, str, str], str]:
 
 def conflicts_in(text: str, path: str, why: dict[tuple[str, str, str], str]) -> Iterator[OpenConflict]:
     """The complete conflicts of a text, in order."""
-    lines = split_lines(text)
     for item in scan(text):
         if not isinstance(item, MarkedConflict):
             continue
         texts = (item.base, item.ours, item.theirs)
         method = method_at(text, item.line)
-        last = next(n for n in range(item.line, len(lines)) if lines[n].startswith(">>>>>>>"))
         id_ = item_id("conflict", f"{path}: {method}", *texts)
-        yield OpenConflict(id_, path, method, why.get(texts, BY_HAND), item.line + 1, last + 1, item)
+        yield OpenConflict(id_, path, method, why.get(texts, BY_HAND), item.line + 1, item.last + 1, item)
 
 
 def without(text: str, conflict: OpenConflict, answer: str) -> str:
@@ -68,7 +66,7 @@ def without(text: str, conflict: OpenConflict, answer: str) -> str:
     lines = split_lines(text)
     end = "\r\n" if lines[conflict.first - 1].endswith("\r\n") else "\n"
     body = answer.rstrip("\r\n")
-    put = [line + end for line in body.splitlines()] if body.strip() else []
+    put = [line.rstrip("\r\n") + end for line in split_lines(body)] if body.strip() else []
     return "".join([*lines[: conflict.first - 1], *put, *lines[conflict.last :]])
 
 

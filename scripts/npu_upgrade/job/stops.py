@@ -17,9 +17,8 @@ from npu_upgrade.job.conflicts import conflicts_in
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import ANSWER, CONTINUE, Journal
 from npu_upgrade.job.plan_file import Plan
-from npu_upgrade.merge.answer_regions import MarkedConflict
 from npu_upgrade.merge.conflict_identity import statements_of
-from npu_upgrade.threeway.conflict_text import answers
+from npu_upgrade.threeway.conflict_text import MarkedConflict, answers
 
 ROUNDS = 4
 """So many failing runs of a gate over changed files, and none with fewer findings than the best before."""

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.code import outline, portable, statements
+from npu_upgrade.code import module, outline, portable, statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -66,7 +66,7 @@ class HistoryCache:
 
 def _maker() -> str:
     """What the stored keys depend on besides the texts: our code, and what syntax this Python reads."""
-    code = [Path(module.__file__).read_bytes() for module in (outline, portable, statements)]
+    code = [Path(part.__file__).read_bytes() for part in (module, outline, portable, statements)]
     return sha256(b"".join(code) + f"{SCHEMA} {sys.version_info[:2]}".encode())[:16]
 
 

@@ -13,6 +13,7 @@ from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import all_imports
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.threeway.conflict_text import marker_rows
 
 NPU_WORKER = "vllm_omni/platforms/npu/worker"
 GPU_WORKER = "vllm_omni/worker"
@@ -69,7 +70,7 @@ class Upstream:
 def read_runner(tree: SourceTree, path: str) -> Module:
     """Parse one runner file; refuses conflict markers and files that are not Python."""
     source = tree.read(path)
-    if any(line.startswith(("<<<<<<< ", ">>>>>>> ")) for line in source.split("\n")):
+    if marker_rows(source):
         raise BadInput(
             f"{path} of {tree.spec} holds conflict markers",
             expected="a runner file without an unfinished merge in it",

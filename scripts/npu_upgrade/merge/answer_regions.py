@@ -1,36 +1,16 @@
 """Finds what a person put in the place of each conflict, by comparing two texts of a file.
 
-Knows only lines and diff3 markers; whether the lines are Python is no matter here. Where
-the edits around a conflict leave more than one reading, no answer is found.
+Knows only lines and conflicts; whether the lines are Python is no matter here. Where the
+edits around a conflict leave more than one reading, no answer is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
 
-_MARKS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
-_PARTS = ("ours", "base", "theirs")
-
-
-@dataclass(frozen=True)
-class MarkedConflict:
-    """A conflict as it stands in a file: its parts, its labels, and its first line (0-based)."""
-
-    base: str
-    ours: str
-    theirs: str
-    labels: dict[str, str] = field(compare=False)
-    line: int = field(compare=False)
-
-    def __hash__(self) -> int:
-        return hash((self.base, self.ours, self.theirs))
-
-
-Item = str | MarkedConflict
-"""A line outside conflicts, or a conflict."""
+from npu_upgrade.threeway.conflict_text import Item, MarkedConflict, marker, scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,53 +40,6 @@ def resolved_regions(preimage: str, postimage: str) -> list[Region]:
     return found
 
 
-def scan(text: str) -> list[Item]:
-    """The lines of ``text`` with each complete diff3 conflict as one item."""
-    lines = text.split("\n")
-    items: list[Item] = []
-    row = 0
-    while row < len(lines):
-        end = _conflict_end(lines, row)
-        if end is None:
-            items.append(lines[row])
-            row += 1
-        else:
-            items.append(_conflict(lines, row, end))
-            row = end[-1] + 1
-    return items
-
-
-def _conflict_end(lines: Sequence[str], start: int) -> list[int] | None:
-    """The rows of the four markers of a conflict that starts at ``start``, None when none does."""
-    if _mark(lines[start]) != 0:
-        return None
-    rows = [start]
-    for row in range(start + 1, len(lines)):
-        mark = _mark(lines[row])
-        if mark == 0:
-            return None
-        if mark == len(rows):
-            rows.append(row)
-            if mark == 3:
-                return rows
-    return None
-
-
-def _conflict(lines: Sequence[str], start: int, rows: list[int]) -> MarkedConflict:
-    parts = ["\n".join(lines[a + 1 : b]) for a, b in pairwise(rows)]
-    names = [lines[row][8:] for row in (rows[0], rows[1], rows[3])]
-    ours, base, theirs = parts
-    return MarkedConflict(base, ours, theirs, dict(zip(_PARTS, names, strict=True)), start)
-
-
-def _mark(line: str) -> int | None:
-    """Which of the four markers a line is."""
-    sign, rest = line[:7], line[7:].rstrip("\r")
-    if sign not in _MARKS or (rest and (sign == "=======" or not rest.startswith(" "))):
-        return None
-    return _MARKS.index(sign)
-
-
 def _mates(a: Sequence[Hashable], b: Sequence[Hashable]) -> dict[int, int]:
     blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
     return {i + k: j + k for i, j, size in blocks for k in range(size)}
@@ -134,7 +67,7 @@ def _region(
     lines = after[low:high]
     while blanks and lines and _is_blank(lines[0]):
         blanks, lines = blanks - 1, lines[1:]
-    if any(isinstance(item, MarkedConflict) or _mark(item) is not None for item in lines):
+    if any(isinstance(item, MarkedConflict) or marker(item) for item in lines):
         return Region(conflict, None, "conflict markers are left in its place")
     return Region(conflict, "\n".join(str(line) for line in lines).rstrip())
 

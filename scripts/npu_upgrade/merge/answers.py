@@ -19,8 +19,9 @@ from npu_upgrade.code.statements import END, Comment, Statement, render
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
-from npu_upgrade.merge.answer_regions import MarkedConflict, Region, resolved_regions
+from npu_upgrade.merge.answer_regions import Region, resolved_regions
 from npu_upgrade.merge.conflict_identity import conflict_key, depth_of, identity, left_edge, statements_of
+from npu_upgrade.threeway.conflict_text import MarkedConflict
 from npu_upgrade.threeway.conflict_text import answers as both_sides
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, syntax_error
 

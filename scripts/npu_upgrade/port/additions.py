@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_upgrade.code.module import Unit, parse_module
+from npu_upgrade.code.module import Unit, insert_lines, parse_module, split_lines
 from npu_upgrade.code.statements import render
 from npu_upgrade.port.hunks import Hunk
 
@@ -22,15 +22,10 @@ def add_method(source: str, hunk: Hunk, order: Sequence[str]) -> str:
         (module.units[name] for name in reversed(earlier) if name in module.units and "." in name), None
     )
     methods = sorted(module.methods(hunk.runner.class_name).values(), key=lambda unit: unit.start)
-    lines = source.split("\n")
     text = render(hunk.new).lstrip("\n").split("\n")
     if before is None and methods:
-        at = _above_comments(lines, methods[0])
-        lines[at:at] = [*text, ""]
-    else:
-        at = before.end if before else node.end_lineno or node.lineno
-        lines[at:at] = ["", *text]
-    return "\n".join(lines)
+        return insert_lines(source, _above_comments(split_lines(source), methods[0]), [*text, ""])
+    return insert_lines(source, before.end if before else node.end_lineno or node.lineno, ["", *text])
 
 
 def add_base(source: str, hunk: Hunk) -> str:
@@ -39,11 +34,11 @@ def add_base(source: str, hunk: Hunk) -> str:
     assert node is not None, "a runner file holds its runner's class"
     assert node.bases, "a runner derives from something"
     last = node.bases[-1]
-    lines = source.split("\n")
+    lines = split_lines(source)
     row = (last.end_lineno or last.lineno) - 1
     column = len(lines[row].encode()[: last.end_col_offset].decode())
     lines[row] = f"{lines[row][:column]}, {hunk.new[0].key}{lines[row][column:]}"
-    return "\n".join(lines)
+    return "".join(lines)
 
 
 def _above_comments(lines: Sequence[str], unit: Unit) -> int:

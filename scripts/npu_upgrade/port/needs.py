@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from npu_upgrade.code.names import names_in, unbound_names
+from npu_upgrade.code.statements import parse_line
+from npu_upgrade.code.uses import defines, free_names
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
 
@@ -82,23 +83,19 @@ def uses(hunk: Hunk) -> Uses:
         for n in nodes
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id in holders
     ]
-    keys = [statement.key for statement in new]
     binds = {n.attr for n in on_self if isinstance(n.ctx, ast.Store)}
     binds |= {hunk.unit.rpartition(".")[2]} if hunk.kind == "method" else set()
     return Uses(
         frozenset(n.attr for n in on_self if isinstance(n.ctx, ast.Load)),
         frozenset(binds),
-        frozenset(unbound_names(keys)),
-        frozenset(names_in(keys, ast.Store)),
+        frozenset(free_names(new)),
+        frozenset(defines(s.key for s in new)),
     )
 
 
 def _nodes(key: str) -> list[ast.AST]:
-    text = key.removeprefix("el") if key.startswith("elif ") else key
-    if key.startswith("except"):
-        text = "try: pass\n" + key
     try:
-        return list(ast.walk(ast.parse(text + " pass" if key.endswith(":") else text)))
+        return list(ast.walk(parse_line(key)))
     except SyntaxError:
         return []
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from npu_upgrade.code.module import Module, parse_module
-from npu_upgrade.code.names import names_in, names_of
+from npu_upgrade.code.names import names_of
+from npu_upgrade.code.uses import defines
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
 from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS, Runner, Upstream, read_runner
 from npu_upgrade.port.sides import statements
@@ -97,7 +97,7 @@ class NpuSide:
     def reads_names(self, runner: Runner, unit: str) -> set[str]:
         """The names that a unit of a runner file can read: its own and the module's."""
         module = self.modules[runner.kind]
-        own = names_in((s.key for s in statements(module.units.get(unit))), ast.Store)
+        own = defines(s.key for s in statements(module.units.get(unit)))
         return own | names_of(module.source).bound
 
     def importable(self, runner: Runner, name: str) -> bool:

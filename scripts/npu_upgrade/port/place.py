@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from npu_upgrade.code.names import names_in, unbound_names
 from npu_upgrade.code.statements import Statement, render, split_statements
+from npu_upgrade.code.uses import free_names, reads, rebinds
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import uses
 from npu_upgrade.port.sides import keys_of
@@ -66,12 +65,12 @@ def _undefined(
     hunks: Sequence[Hunk], diff: UnitDiff, ours: Sequence[Statement], result: Sequence[Statement]
 ) -> str:
     """The names whose definition, or first value, goes while the NPU side alone still reads them."""
-    before, after = (unbound_names(s.key for s in side) for side in (ours, result))
+    before, after = (free_names(side) for side in (ours, result))
     lost = after - before - {name for hunk in hunks for name in uses(hunk).names}
     # What a hunk only takes away, it takes because the GPU side has no reader for it any more.
     dropped = [key for hunk in hunks if not hunk.added for key in hunk.removed]
-    needless = names_in(dropped, ast.Store) - names_in((s.key for s in diff.new), ast.Load)
-    lost |= needless & names_in((s.key for s in result), ast.Load)
+    needless = rebinds(dropped) - reads(s.key for s in diff.new)
+    lost |= needless & reads(s.key for s in result)
     return f"the NPU side still reads {', '.join(sorted(lost))}, which this drops" if lost else ""
 
 

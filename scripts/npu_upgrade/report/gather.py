@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pins import short_pin
@@ -19,7 +19,7 @@ from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.steer import next_step
 from npu_upgrade.report.sides import compare
-from npu_upgrade.threeway.conflict_text import answers, split_lines
+from npu_upgrade.threeway.conflict_text import answers
 
 MOST_ROWS = 300
 MOST_TEXT = 3000

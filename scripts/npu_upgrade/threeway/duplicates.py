@@ -7,14 +7,13 @@ changes what it reads.
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from npu_upgrade.code.names import names_in
 from npu_upgrade.code.statements import END, Statement
+from npu_upgrade.code.uses import reads, rebinds
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import Flag, Piece
 from npu_upgrade.threeway.shifts import parents
@@ -49,7 +48,7 @@ def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:
     for first, second in itertools.pairwise(places):
         between = plain[first + 1 : second]
         same_block = headers[first] == headers[second] and plain[first].indent == plain[second].indent
-        changed = names_in((s.key for s in between), ast.Store) & names_in([key], ast.Load)
+        changed = rebinds(s.key for s in between) & reads([key])
         if same_block and not changed and "<conflict>" not in {s.key for s in between}:
             return second
     return None

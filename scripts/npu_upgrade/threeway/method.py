@@ -8,16 +8,15 @@ A decision that breaks one of them becomes a conflict.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from npu_upgrade.code.names import names_in, unbound_names
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.blocks import enclosing_block
 from npu_upgrade.threeway.duplicates import drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
-from npu_upgrade.threeway.pieces import Conflict, MergedMethod, resolved, syntax_error
+from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, resolved, syntax_error
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
 
 _MAX_ROUNDS = 40
@@ -37,7 +36,8 @@ def merge_method(
         restrictions = run.repair(merged)
         if restrictions is None:
             pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
-            return MergedMethod(tuple(pieces), (*merged.flags, *moved), merged.automatic)
+            flags = (*merged.flags, *moved, *run.unbound(pieces))
+            return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
     return MergedMethod((whole,))
@@ -47,7 +47,7 @@ class _Runner:
     def __init__(self, sides: tuple[list[Statement], ...], context: Context) -> None:
         self.sides = sides
         self.context = context
-        self.known_unbound = self._unbound(sides[1]) | self._unbound(sides[2])
+        self.known_unbound = free_names(sides[1]) | free_names(sides[2])
 
     def __call__(self, restrictions: Restrictions) -> ThreeWay:
         return ThreeWay(*self.sides, context=self.context, restrictions=restrictions).run()
@@ -84,10 +84,21 @@ class _Runner:
                 break
         return replace(limits, contested=limits.contested | {place})
 
+    def unbound(self, pieces: Sequence[Piece]) -> Iterator[Flag]:
+        """A flag for each name that is read outside of conflicts and has no value with one answer to them."""
+        sides = [resolved(pieces, side) for side in ("ours", "theirs")]
+        lost = set().union(*map(free_names, sides)) - self.known_unbound
+        disputed = [piece for piece in pieces if isinstance(piece, Conflict)]
+        lost -= defines(s.key for c in disputed for s in (*c.base, *c.ours, *c.theirs))
+        plain = [piece for piece in pieces if isinstance(piece, Statement)]
+        for name in sorted(lost & reads(s.key for s in plain)):
+            text = next(s.code for s in plain if name in reads([s.key]))
+            yield Flag("unbound", f"nothing gives {name} a value any more, and this reads it", "", text, text)
+
     def _restore_definitions(self, merged: ThreeWay) -> Restrictions | None:
         """Bring back what defines a name that is still read; where that fails, ask a person."""
         limits = merged.restrictions
-        lost = self._unbound(resolved(merged.pieces, "ours")) - self.known_unbound
+        lost = free_names(resolved(merged.pieces, "ours")) - self.known_unbound
         if not lost:
             return None
         if not lost <= limits.wanted:
@@ -108,14 +119,8 @@ class _Runner:
         return {
             origin
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
-            if isinstance(piece, Statement)
-            and piece.key not in own
-            and names_in([piece.key], ast.Load) & lost
+            if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
-
-    @staticmethod
-    def _unbound(statements: Sequence[Statement]) -> set[str]:
-        return unbound_names(statement.key for statement in statements)
 
 
 __all__ = ["Context", "Place", "merge_method"]

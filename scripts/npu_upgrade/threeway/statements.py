@@ -8,14 +8,13 @@ both sides add at one place, unless the names that are assigned and read say oth
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from npu_upgrade.code.names import names_in
 from npu_upgrade.code.sequences import Change, changes, longest_common
 from npu_upgrade.code.statements import END, Comment, Statement, render
+from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
 from npu_upgrade.threeway.blocks import CONTINUES, Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
@@ -181,10 +180,12 @@ class ThreeWay:
         base, ours, theirs = self._run(span)
         kept_ours = [i for i in range(span.b0, span.b1) if i in self.mate_ours]
         kept_theirs = [i for i in range(span.b0, span.b1) if i in self.mate_theirs]
-        if _keys(ours) == _keys(theirs) or (not theirs and not kept_ours):
+        if _keys(ours) == _keys(theirs):
             self._take_ours(span)
         elif self._is_contested(span):
             self._split_tail(span, kept_ours)
+        elif not theirs and not kept_ours:
+            self._take_ours(span)
         elif not base:
             self._insert_both(span)
         elif self._only_dropped(kept_ours, span):
@@ -208,10 +209,10 @@ class ThreeWay:
         base, ours, theirs = self._run(span)
         self._flag(kind, reason, base, ours, theirs)
         self.automatic += max(1, len(set(_keys(theirs)) - set(_keys(base))))
-        self.dropped[span.b0, span.b1] = _names(theirs, ast.Store) - _names(ours, ast.Store)
+        self._drop(defines(_keys(theirs)) - defines(_keys(ours)))
         for number in range(span.t0, span.t1):
             statement = self.theirs[number]
-            if not statement.is_header and _names([statement], ast.Store) & self.restrictions.wanted:
+            if not statement.is_header and defines([statement.key]) & self.restrictions.wanted:
                 self._emit(statement.shifted(self.shift_theirs[number]))
                 self.automatic += 1
         self._take_ours(span)
@@ -271,11 +272,13 @@ class ThreeWay:
         last = max([self.mate_ours[i] for i in kept_ours] + list(similar), default=span.o1 - 1)
         cut = _tail_start(self.ours, span.o0, last + 1, span.o1)
         head = replace(span, o1=cut)
+        what = "upstream dropped what omni " + (
+            "still reads" if _keys(base) == _keys(ours) else "had changed"
+        )
         if not theirs and self._is_alive(self.ours[span.o0 : cut]):
-            reason = "upstream dropped what omni had changed; all it uses still exists, so it stays"
-            self._keep_ours(head, "dropped", reason)
+            self._keep_ours(head, "dropped", f"{what}; all it uses still exists, so it stays")
         elif not theirs:
-            self._conflict(head, "upstream dropped what omni had changed")
+            self._conflict(head, what)
         else:
             self._conflict(head, "both sides replaced these statements differently")
         self._take_numbers(range(cut, span.o1))
@@ -354,6 +357,7 @@ class ThreeWay:
             self._conflict(span, "both sides changed the same part of this statement")
             return
         key = merged.text
+        self._drop(defines([ours.key]) - defines([key]))
         self.automatic += key != ours.key
         if merged.callee_kept:
             reason = f"upstream changed the arguments of the call that omni replaced by {merged.callee_kept}"
@@ -382,9 +386,16 @@ class ThreeWay:
         for number in numbers:
             self._emit(self.ours[number].shifted(self.shift_ours[number] if shift is None else shift))
 
+    def _drop(self, names: set[str]) -> None:
+        """Note that the text left out of the present place defines ``names``."""
+        self.dropped.setdefault(self._at, set()).update(names)
+
     def _take_theirs(self, span: Span) -> None:
         """Upstream's text for this place; comments that omni had added there survive."""
         self._keep_comments(span)
+        self._drop(
+            defines(_keys(self.ours[span.o0 : span.o1])) - defines(_keys(self.theirs[span.t0 : span.t1]))
+        )
         for number in range(span.t0, span.t1):
             self._emit(self.theirs[number].shifted(self.shift_theirs[number]))
         self.automatic += max(span.b1 - span.b0, span.t1 - span.t0)
@@ -514,8 +525,4 @@ def _deeper(first: list[Statement], second: list[Statement]) -> int:
 
 def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:
     """Whether ``readers`` read a name that ``writers`` assign."""
-    return bool(_names(writers, ast.Store) & _names(readers, ast.Load))
-
-
-def _names(statements: Iterable[Statement], context: type[ast.expr_context]) -> set[str]:
-    return names_in((statement.key for statement in statements), context)
+    return bool(rebinds(_keys(writers)) & reads(_keys(readers)))

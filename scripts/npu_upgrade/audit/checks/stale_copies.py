@@ -6,14 +6,13 @@ does not make a copy stale.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.names import names_in
 from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.uses import defines, reads
 from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import resolved
@@ -73,5 +72,5 @@ def _names(copy: Copy, missed: Sequence[Statement]) -> list[str]:
     """Names in the new statements that the copy does not have anywhere."""
     known = copy.unit.source
     keys = [statement.key for statement in missed]
-    found = sorted(names_in(keys, ast.Load) | names_in(keys, ast.Store))
+    found = sorted(reads(keys) | defines(keys))
     return [name for name in found if name not in known]

@@ -1,0 +1,123 @@
+"""The units of a module: one for each definition, also where several have one name."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_upgrade.code.module import parse_module, replace_units, split_lines
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.answer_edits import with_methods
+
+PROPERTY = """class A:
+    def before(self):
+        pass
+
+    @property
+    def x(self):
+        return self._x
+
+    @x.setter  # why
+    def x(self, value):
+        self._x = value
+
+    @x.deleter
+    def x(self):
+        del self._x
+
+    def after(self):
+        pass
+"""
+OVERLOADS = """@overload
+def f(a: int) -> int: ...
+
+
+@overload
+def f(a: str) -> str: ...
+
+
+def f(a):
+    return a
+"""
+
+
+def definitions(text: str) -> list[str]:
+    return [ast.unparse(n) for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+
+
+def test_the_definitions_of_one_name_are_units_of_their_own() -> None:
+    assert list(parse_module(PROPERTY).units) == ["A.before", "A.x", "A.x@setter", "A.x@deleter", "A.after"]
+    assert list(parse_module(OVERLOADS).units) == ["f@1", "f@2", "f"]
+    assert "return self._x" in parse_module(PROPERTY).units["A.x"].source
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_is_not_replaced_stays_byte_for_byte(end: str) -> None:
+    source = PROPERTY.replace("\n", end)
+    text = replace_units(parse_module(source), {"A.x@setter": "    def x(self, value):\n        pass"})
+    assert text == source.replace(
+        f"    @x.setter  # why{end}    def x(self, value):{end}        self._x = value",
+        f"    def x(self, value):{end}        pass",
+    )
+
+
+def test_a_lone_carriage_return_ends_a_line_too() -> None:
+    source = "x = 1\r# why\rdef f():\r    return 1\rdef g():\n    return 2\n"
+    assert parse_module(source).units["f"].source == "def f():\r    return 1"
+    assert replace_units(parse_module(source), {"f": "def f(): pass"}) == (
+        "x = 1\r# why\rdef f(): pass\rdef g():\n    return 2\n"
+    )
+
+
+@given(st.text(alphabet="ab\r\n\x0c\u2028 "))
+def test_no_text_is_lost_between_lines(text: str) -> None:
+    assert "".join(split_lines(text)) == text
+
+
+GETTER = "@property\ndef y(self):\n    return 1\n"
+SETTER = "@y.setter\ndef y(self, value):\n    pass\n"
+DELETER = "@y.deleter\ndef y(self):\n    pass\n"
+
+
+@pytest.mark.parametrize("has", ["", GETTER, GETTER + SETTER, GETTER + DELETER])
+@pytest.mark.parametrize("given", [GETTER + SETTER, GETTER + "\n" + SETTER + "\n" + DELETER, SETTER, DELETER])
+def test_an_answer_keeps_all_definitions_of_a_property(has: str, given: str) -> None:
+    inside = "".join(f"    {line}\n" for line in ("def other(self):\n    pass\n" + has).splitlines())
+    before = f"class A:\n{inside}\n    def last(self):\n        pass\n"
+    text, names = with_methods(before, "A", given)
+    for one in definitions(before) + definitions(given):
+        assert definitions(text).count(one) == 1
+    assert set(names) <= set(parse_module(text).units)
+    if "@property" in text:
+        assert definitions(text).index(definitions(GETTER)[0]) < definitions(text).index(
+            definitions(given)[-1]
+        )
+
+
+def test_overloads_are_put_before_what_they_are_of() -> None:
+    text, _ = with_methods("def f(a):\n    return 1\n\n\ndef g():\n    pass\n", "", OVERLOADS)
+    assert list(parse_module(text).units) == ["f@1", "f@2", "f", "g"]
+    assert "return a" in parse_module(text).units["f"].source
+
+
+def test_a_definition_on_a_condition_is_not_overruled_in_silence() -> None:
+    before = (
+        "class A:\n    if NEW:\n        def f(self): return 1\n    else:\n        def f(self): return 2\n"
+    )
+    with pytest.raises(BadInput, match="defines f on a condition"):
+        with_methods(before, "A", "def f(self):\n    return 3\n")
+
+
+def test_an_answer_that_defines_a_method_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match="defines f twice"):
+        with_methods(
+            "class A:\n    pass\n", "A", "def f(self):\n    return 1\n\ndef f(self):\n    return 2\n"
+        )
+
+
+def test_a_form_feed_ends_no_line() -> None:
+    source = "x = 'a\u2028b'\n\x0c\ndef f():\n    return 1\n"
+    assert parse_module(source).units["f"].source == "def f():\n    return 1"
