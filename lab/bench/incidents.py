@@ -39,9 +39,12 @@ class Expect:
         return (
             finding.check in self.checks
             and self.kind in ("", finding.kind)
-            and _names(self.subject, f"{finding.owner} {finding.subject}")
-            and _names(self.owner, f"{finding.owner} {finding.subject} {finding.here.path}")
+            and self.names(f"{finding.owner} {finding.subject}", finding.here.path)
         )
+
+    def names(self, text: str, place: str) -> bool:
+        """Whether the words of the finding stand in ``text``; its owner may stand in ``place`` too."""
+        return _names(self.subject, text) and _names(self.owner, f"{text} {place}")
 
 
 @dataclass(frozen=True)
