@@ -28,7 +28,7 @@ from deliver_support import (
 )
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.delivery.delivery import carry_out, prepare
+from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.advice import next_action
@@ -282,7 +282,7 @@ def test_a_commit_made_meanwhile_is_not_amended(upgrade, deliver):
     git(upgrade.repo, "commit", "-qam", "[Core] More")
     before = snapshot(upgrade.repo)
     with pytest.raises(Blocked, match="moved while"):
-        carry_out(delivery, sign=None)
+        carry_out(upgrade.job, delivery, sign=None)
     assert snapshot(upgrade.repo) == before
 
 
@@ -314,7 +314,7 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     before = snapshot(upgrade.repo)
     argv = ["upgrade.py", "deliver", "--repo", str(upgrade.repo), "--workspace", str(upgrade.workspace)]
     code = (
-        f"from npu_upgrade import cli; import sys; sys.argv = {argv}; cli.main('upgrade.py', '', ['deliver'])"
+        f"from npu_upgrade.cli import main as cli; import sys; sys.argv = {argv}; cli.main('upgrade.py', '', ['deliver'])"
     )
     scripts = Path(cli.__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(scripts)})

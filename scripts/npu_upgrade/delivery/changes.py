@@ -1,4 +1,4 @@
-"""The files an upgrade changes, as git objects: what is in the working tree against a commit."""
+"""The files of a delivery as git objects: what is in the working tree against a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Entry:
 
 def at_commit(checkout: Checkout, commit: str, paths: Iterable[str]) -> dict[str, Entry]:
     """The entries of ``paths`` in a commit or tree; paths it lacks are left out."""
-    listing = checkout.git("ls-tree", "-z", "--full-tree", commit, "--", *paths)
+    paths = list(paths)
+    listing = checkout.git("ls-tree", "-z", "--full-tree", commit, "--", *paths) if paths else ""
     entries = {}
     for line in listing.split("\0")[:-1]:
         head, _, path = line.partition("\t")
@@ -52,13 +53,12 @@ def in_working_tree(
     return entries
 
 
-def differing(before: dict[str, Entry], now: dict[str, Entry]) -> list[str]:
-    """The paths of ``now`` that are not as they were."""
-    changed = []
-    for path, entry in now.items():
-        same = before.get(path) == entry if entry.mode != GONE else path not in before
-        changed += [] if same else [path]
-    return sorted(changed)
+def changed_since(checkout: Checkout, commit: str, paths: Iterable[str]) -> list[str]:
+    """Those of ``paths`` that are not in the working tree as they are in ``commit``."""
+    paths = list(paths)
+    before = at_commit(checkout, commit, paths)
+    now = in_working_tree(checkout, paths, before)
+    return [path for path, entry in now.items() if entry != before.get(path, Entry(path, GONE, entry.blob))]
 
 
 def put_into_index(checkout: Checkout, entries: Iterable[Entry], index: Path | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +18,9 @@ _OMNI = ("Bugfix", "CI/Build", "Doc", "Model", "Frontend", "Kernel", "Core", "Ha
 class TitleRule:
     """The prefixes a project takes: ``anywhere`` in the title, or at its start; none: any title."""
 
-    project: str
-    prefixes: tuple[str, ...]
-    anywhere: bool
-    default: Callable[[str], str]
+    project: str = ""
+    prefixes: tuple[str, ...] = ()
+    anywhere: bool = True
 
     def problem(self, title: str) -> str | None:
         """What is wrong with ``title``, or None."""
@@ -30,43 +28,39 @@ class TitleRule:
             return "it has to be one line of printable text"
         if len(title) > LIMIT:
             return f"it has {len(title)} characters, more than {LIMIT}"
-        tags = re.findall(r"\[([^\[\]]+)\]", title if self.anywhere else _leading_tags(title))
-        known = {prefix.lower() for prefix in self.prefixes}
-        if known and not known & {tag.lower() for tag in tags}:
+        # at the start: the tags before the first other word
+        place = title if self.anywhere else re.sub(r"^((?:\s*\[[^\[\]]+\])*).*", r"\1", title)
+        tags = {tag.lower() for tag in re.findall(r"\[([^\[\]]+)\]", place)}
+        if self.prefixes and not tags & {prefix.lower() for prefix in self.prefixes}:
             return f"{self.project} wants one of {', '.join(f'[{p}]' for p in self.prefixes)}"
         return None
+
+    def tag(self, *wanted: str) -> str:
+        """The first of ``wanted`` that the project has, as it spells it, else the first."""
+        known = {prefix.lower(): prefix for prefix in self.prefixes}
+        return next((known[tag.lower()] for tag in wanted if tag.lower() in known), wanted[0])
 
 
 def rule_for(root: Path) -> TitleRule:
     """The rule of the project checked out at ``root``, read from its own files where they state it."""
     if (root / "vllm_omni").is_dir():
         # The list of the contributing guide leaves out NPU, the tag its NPU upgrades carry.
-        prefixes = (*(_from_guide(root) or _OMNI), "NPU")
-        return TitleRule("vllm-omni", prefixes, False, lambda to: f"[NPU] Upgrade to vllm-ascend {to}")
+        return TitleRule("vllm-omni", (*(_from_guide(root) or _OMNI), "NPU"), anywhere=False)
     if (root / "vllm_ascend").is_dir():
-        return TitleRule(
-            "vllm-ascend",
-            _from_workflows(root) or _ASCEND,
-            True,
-            lambda to: f"[Misc] Upgrade the NPU model runners to vllm-ascend {to}",
-        )
-    return TitleRule("", (), True, lambda to: f"[NPU] Upgrade to vllm-ascend {to}")
+        return TitleRule("vllm-ascend", _from_workflows(root) or _ASCEND)
+    return TitleRule()
 
 
-def check_title(rule: TitleRule, title: str, example: str | None = None) -> str:
+def check_title(rule: TitleRule, title: str, example: str) -> str:
     """``title``, or :class:`BadInput` with the project's rule and an ``example`` that keeps it."""
     problem = rule.problem(title)
     if problem:
         raise BadInput(
             f"the title {title!r} would not be accepted: {problem}",
             expected=f"one line of at most {LIMIT} characters in the project's form",
-            try_=f'--title "{example or rule.default("VERSION")}"',
+            try_=f'--title "{example}"',
         )
     return title
-
-
-def _leading_tags(title: str) -> str:
-    return re.sub(r"^((?:\s*\[[^\[\]]+\])*).*", r"\1", title)
 
 
 def _from_guide(root: Path) -> tuple[str, ...]:

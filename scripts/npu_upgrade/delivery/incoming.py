@@ -1,15 +1,18 @@
-"""A root's change on top of another commit, worked out away from both checkouts."""
+"""Files that a delivery takes over from another checkout: worked out there, put in place, taken out again."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.artifacts.roots import Root
-from npu_upgrade.delivery.changes import GONE
+from npu_upgrade.delivery.changes import GONE, changed_since
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.sources.checkout import Checkout
 
 
@@ -38,9 +41,9 @@ def backport(
         (scratch.root / ".git/objects/info").mkdir(exist_ok=True)
         (scratch.root / ".git/objects/info/alternates").write_text("\n".join(stores) + "\n", "utf-8")
         scratch.git("read-tree", onto)
-        patch = Path(folder) / "patch"
-        patch.write_bytes(root.diff(paths))
         if paths:
+            patch = Path(folder) / "patch"
+            patch.write_bytes(root.diff(paths))
             _apply(scratch, patch, root, repo)
         changed = scratch.git("diff", "--cached", "--name-only", "--no-renames", "-z", onto).split("\0")[:-1]
         return {path: _content(scratch, path) for path in [*paths, *dropped]}, changed
@@ -49,8 +52,10 @@ def backport(
 def _apply(scratch: Checkout, patch: Path, root: Root, repo: Checkout) -> None:
     done = scratch.run("apply", "--cached", "--3way", "--whitespace=nowarn", str(patch))
     if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["git says nothing"]
+        why = next((line for line in lines if line.startswith("error") or "conflict" in line), lines[0])
         raise BadInput(
-            f"the change of {root.checkout.root} does not fit {repo.root}: {_first(done.stderr)}",
+            f"the change of {root.checkout.root} does not fit {repo.root}: {why}",
             expected="files that the two checkouts have in common, or changes that do not meet",
             try_=f"rebase {root.checkout.root} onto the history of {repo.root}, run the gates, then deliver",
         )
@@ -72,6 +77,57 @@ def _content(scratch: Checkout, path: str) -> Content:
     return Content((scratch.root / path).read_bytes(), mode)
 
 
-def _first(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith("error") or "conflict" in line]
-    return (lines or text.strip().splitlines() or ["git says nothing"])[0]
+def check_free(checkout: Checkout, incoming: Mapping[str, Content]) -> None:
+    """Raise :class:`BadInput` when a file that is to be written has changes that would be lost."""
+    for path in changed_since(checkout, "HEAD", incoming):
+        if _read(checkout.root / path) != incoming[path].data:
+            raise BadInput(
+                f"{path} has changes in {checkout.root} and in the implementation root",
+                expected="the change in one of the two",
+                try_=f"git -C {checkout.root} stash, or --leave {path}",
+            )
+
+
+@contextlib.contextmanager
+def in_place(root: Path, incoming: Mapping[str, Content]) -> Generator[Callable[[], object]]:
+    """Write ``incoming`` below ``root``; unless the given function is called, it is all taken back."""
+    before = {path: (_read(root / path), _mode(root / path)) for path in incoming}
+    folders = {parent for path in incoming for parent in (root / path).parents if not parent.exists()}
+    with contextlib.ExitStack() as undo:
+        for folder in sorted(folders):
+            undo.callback(_remove, folder)
+        for path, (data, mode) in before.items():
+            undo.callback(_put, root / path, data, mode)
+        for path, content in incoming.items():
+            _put(root / path, content.data, 0o755 if content.mode == "100755" else 0o644)
+        yield undo.pop_all
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _put(path: Path, data: bytes | None, mode: int) -> None:
+    if data is None:
+        path.unlink(missing_ok=True)
+        return
+    write_atomic(path, data)
+    os.chmod(path, mode)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {path}: {error.strerror or error}",
+            expected="a plain file",
+            try_="check its permissions",
+        ) from error
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777 if path.exists() else 0o644
