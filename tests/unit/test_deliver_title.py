@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.delivery import adaptation, upgrade
-from npu_upgrade.delivery.title import check_title, rule_for
+from npu_upgrade.delivery.message import check_title, rule_for
 from npu_upgrade.ground.errors import BadInput
 
 

@@ -15,7 +15,7 @@ from npu_upgrade.delivery.place import Place
 from npu_upgrade.delivery.refusals import some
 from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import sha256
 
 _HEAD = b"# adapt.py deliver:"
 
@@ -81,40 +81,17 @@ def planned_files(plan: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Patch:
-    """The change of a root that is not delivered here: ``data`` applies with git apply on ``base``."""
-
-    project: str
-    base: str
-    path: Path
-    data: bytes
-
-    def check(self) -> None:
-        """Raise :class:`BadInput` when a file of somebody else is in the way."""
-        if self.path.exists() and not self.path.read_bytes().startswith(_HEAD):
-            raise BadInput(
-                f"{self.path} is there, and not a patch that was exported",
-                expected="no file of that name, or an exported patch",
-                try_="--patch-dir DIR, or move the file away",
-            )
-
-    def write(self) -> None:
-        self.check()
-        write_atomic(self.path, self.data)
-
-
-@dataclass(frozen=True)
 class Choice:
     """``local`` files are changed in the repository itself, ``incoming`` ones come from a root.
 
-    ``changed`` are those of both that differ from the base; ``moved`` says where the judged code stood when
-    the commit stands on other code.
+    ``changed`` are those of both that differ from the base. ``patches`` are changes for the other project,
+    which git apply takes; ``moved`` says where the judged code stood when the commit stands on other code.
     """
 
     local: list[str]
     incoming: dict[str, Content]
     changed: list[str]
-    patches: list[Patch]
+    patches: dict[Path, bytes]
     moved: str | None
 
     def subject(self, root: Path) -> Subject:
@@ -156,16 +133,22 @@ def choose(place: Place, roots: Sequence[Root], named: Named, documents: list[st
         local=sorted({*local, *delivered} - set(incoming)),
         incoming=incoming,
         changed=sorted({*local, *differing}),
-        patches=[_patch(root, names, patches) for root, names in others if names],
+        patches=dict(_patch(root, names, patches) for root, names in others if names),
         moved=_moved(here, place) if here and differing else None,
     )
 
 
-def _patch(root: Root, names: list[str], place: Path) -> Patch:
+def _patch(root: Root, names: list[str], place: Path) -> tuple[Path, bytes]:
+    path = place.with_name(f"{place.name}-{root.project}.patch")
+    if path.exists() and not path.read_bytes().startswith(_HEAD):
+        raise BadInput(
+            f"{path} is there, and not a patch that was exported",
+            expected="no file of that name, or an exported patch",
+            try_="--patch-dir DIR, or move the file away",
+        )
     # git skips the first line
     head = _HEAD + f" {root.project}, on {root.base}; git apply takes this file as it is\n".encode()
-    path = place.with_name(f"{place.name}-{root.project}.patch")
-    return Patch(root.project, root.base, path, head + root.diff(names))
+    return path, head + root.diff(names)
 
 
 def _check_uncommitted(root: Root, place: Place) -> None:

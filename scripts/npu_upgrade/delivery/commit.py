@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from npu_upgrade.delivery.changes import GONE, Entry, at_commit, in_working_tree, put_into_index
+from npu_upgrade.delivery.changes import stage
 from npu_upgrade.delivery.incoming import Content, in_place
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.delivery.refusals import check_contents
@@ -57,16 +58,16 @@ def carry_out(delivery: Delivery, *, sign: bool | None) -> Done:
     git cannot make or sign it.
     """
     place, checkout, files = delivery.place, delivery.place.checkout, delivery.subject.files
-    signing = _wants_signature(checkout, sign)
-    with in_place(checkout.root, delivery.incoming) as keep:
+    with in_place(checkout.root, delivery.incoming) as keep, checkout.scratch_index() as index:
         check_contents(checkout.root, delivery.incoming)
-        entries = in_working_tree(checkout, files, at_commit(checkout, place.head, files), store=True)
-        earlier = place.earlier
-        if earlier and (earlier.signed or not signing) and _is_delivered(delivery, entries):
+        stage(checkout, files, index)
+        tree = checkout.git("write-tree", index=index).strip()
+        signing = _wants_signature(checkout, sign)
+        if _is_delivered(delivery, tree, signing):
             # A run that died after git committed has not brought the index up to date.
-            done = Done(earlier.sha, notes=_update_index(checkout, entries), new=False)
+            done = Done(place.head, notes=_update_index(delivery), new=False)
         else:
-            done = _commit(delivery, entries, signing)
+            done = _commit(delivery, index, tree, signing)
         if done.sha:
             keep()
     return done
@@ -80,17 +81,18 @@ def _wants_signature(checkout: Checkout, asked: bool | None) -> bool:
     return configured == "true" or (configured is None and bool(checkout.config("user.signingkey")))
 
 
-def _is_delivered(delivery: Delivery, entries: dict[str, Entry]) -> bool:
-    """Whether making the commit again would give the same files and message."""
+def _is_delivered(delivery: Delivery, tree: str, sign: bool) -> bool:
+    """Whether making the commit again would give the same files, message and signature."""
     place, checkout = delivery.place, delivery.place.checkout
-    there = {path: entry for path, entry in entries.items() if entry.mode != GONE}
+    if place.earlier is None or (sign and not place.earlier.signed):
+        return False
     message = checkout.git("show", "-s", "--format=%B", place.head).strip()
     signed_off = f"{delivery.text.strip()}\nSigned-off-by: {place.signer}"
-    return message == signed_off and at_commit(checkout, place.head, entries) == there
+    return message == signed_off and checkout.git("rev-parse", f"{place.head}^{{tree}}").strip() == tree
 
 
-def _commit(delivery: Delivery, entries: dict[str, Entry], sign: bool) -> Done:
-    """Commit ``entries`` from a scratch copy of the index (see :meth:`Checkout.scratch_index`).
+def _commit(delivery: Delivery, index: Path, tree: str, sign: bool) -> Done:
+    """Commit ``tree``, which a scratch ``index`` holds (see :meth:`Checkout.scratch_index`).
 
     ``git commit -- PATHS`` takes no new files, and ``git add`` would change the index of a person whose
     hook then says no.
@@ -102,12 +104,9 @@ def _commit(delivery: Delivery, entries: dict[str, Entry], sign: bool) -> Done:
             expected="nobody else to commit there meanwhile",
             try_="look at the new commit, then deliver again",
         )
-    with checkout.scratch_index() as index:
-        put_into_index(checkout, entries.values(), index)
-        tree = checkout.git("write-tree", index=index).strip()
-        options = ["--quiet", "--signoff", "--cleanup=whitespace", "-S" if sign else "--no-gpg-sign"]
-        options += ["--amend"] if place.earlier else []
-        done = checkout.run("commit", *options, "-F", "-", stdin=delivery.text, index=index)
+    options = ["--quiet", "--signoff", "--cleanup=whitespace", "-S" if sign else "--no-gpg-sign"]
+    options += ["--amend"] if place.earlier else []
+    done = checkout.run("commit", *options, "-F", "-", stdin=delivery.text, index=index)
     output = (done.stdout + done.stderr).strip()
     if done.returncode not in (0, 1):  # a hook that refuses gives 1, git's own troubles 128
         raise Blocked(
@@ -126,19 +125,18 @@ def _commit(delivery: Delivery, entries: dict[str, Entry], sign: bool) -> Done:
         checkout.git("update-ref", "--create-reflog", "-m", why, "HEAD", place.head, new)
         problem = "a hook of the repository changed what was to be committed; the commit was taken back"
         return Done(None, problem + rewritten, output)
-    notes = (output, _update_index(checkout, entries))
+    notes = (output, _update_index(delivery))
     return Done(new, notes="\n".join(note for note in notes if note))
 
 
-def _update_index(checkout: Checkout, entries: dict[str, Entry]) -> str:
+def _update_index(delivery: Delivery) -> str:
     """Bring the user's index to the commit that was made; what kept it from that, or nothing."""
+    checkout = delivery.place.checkout
     if checkout.run("diff", "--cached", "--quiet", "--no-ext-diff", "HEAD").returncode == 0:
         return ""
-    try:
-        put_into_index(checkout, entries.values())
-    except Blocked as error:
-        return f"the commit is made, but the index is not up to date ({error.what}); git reset does it"
-    return ""
+    done = checkout.run("reset", "--quiet", "--", *delivery.subject.files)
+    why = done.stderr.strip()
+    return why and f"the commit is made, but the index is not up to date ({why}); git reset does it"
 
 
 def _rewritten(checkout: Checkout, subject: Subject) -> str:

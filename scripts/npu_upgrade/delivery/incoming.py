@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.artifacts.roots import Root
-from npu_upgrade.delivery.changes import GONE, changed_since
+from npu_upgrade.delivery.changes import changed_since
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.sources.checkout import Checkout
@@ -21,7 +21,7 @@ class Content:
     """What a file is to hold: its bytes and git mode, or None for one that goes."""
 
     data: bytes | None
-    mode: str
+    mode: str = ""
 
 
 def backport(
@@ -64,7 +64,7 @@ def _apply(scratch: Checkout, patch: Path, root: Root, repo: Checkout) -> None:
 def _content(scratch: Checkout, path: str) -> Content:
     listed = scratch.git("ls-files", "--stage", "-z", "--", path).rstrip("\0")
     if not listed:
-        return Content(None, GONE)
+        return Content(None)
     mode = listed.split(" ", 1)[0]
     if mode not in ("100644", "100755"):
         raise BadInput(

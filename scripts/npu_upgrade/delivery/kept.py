@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import END, split_statements
-from npu_upgrade.delivery.changes import at_commit
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.checkout import Checkout
@@ -18,11 +17,11 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
     """No Python file of ``base`` lost markers of code that still stands, or defines a method twice now."""
-    for path in at_commit(checkout, base, [path for path in paths if path.endswith(".py")]):
-        file = checkout.root / path
-        if not file.exists():
+    for path in paths:
+        file, before = checkout.root / path, checkout.run("show", f"{base}:{path}")
+        if file.suffix != ".py" or not file.exists() or before.returncode != 0:
             continue
-        texts = checkout.git("show", f"{base}:{path}"), file.read_text("utf-8")
+        texts = before.stdout, file.read_text("utf-8")
         if lost := lost_markers(*texts):
             raise BadInput(
                 f"{path} has lost markers of omni code in {', '.join(lost)}, and the code still stands",

@@ -19,18 +19,6 @@ def push_command(place: Place) -> str | None:
     return shlex.join(["git", "-C", str(place.checkout.root), *arguments]) if arguments else None
 
 
-def push(place: Place) -> None:
-    """Publish the branch; raises :class:`Blocked` when there is nowhere to, or git cannot."""
-    arguments = _push_arguments(place)
-    if not arguments:
-        raise Blocked(
-            f"{place.checkout.root} has no remote to open a pull request from",
-            expected="a fork as a remote",
-            try_=f"git -C {place.checkout.root} remote add origin URL, then the same command",
-        )
-    place.checkout.git(*arguments)
-
-
 def _push_arguments(place: Place) -> list[str]:
     checkout, branch = place.checkout, place.branch
     remotes = checkout.git("remote").split()
@@ -44,13 +32,20 @@ def _push_arguments(place: Place) -> list[str]:
     return ["push", *(["--force-with-lease"] if place.pushed else ["-u"]), remote, branch]
 
 
-def open_request(place: Place, message: str, tested: str) -> str:
-    """The address of the branch's pull request, opened when there is none.
+def request(place: Place, message: str, tested: str) -> str:
+    """Push the branch, and the address of its pull request, opened when there is none.
 
     The description stands under the headings of the project's own template, where it has one; ``tested``
-    answers those about tests.
+    answers those about tests. Raises :class:`Blocked` when git or gh cannot.
     """
-    root = place.checkout.root
+    root, arguments = place.checkout.root, _push_arguments(place)
+    if not arguments:
+        raise Blocked(
+            f"{root} has no remote to open a pull request from",
+            expected="a fork as a remote",
+            try_=f"git -C {root} remote add origin URL, then the same command",
+        )
+    place.checkout.git(*arguments)
     there = _gh(
         root, "pr", "list", "--head", place.branch, "--state", "open", "--json", "url", "--jq", ".[].url"
     )

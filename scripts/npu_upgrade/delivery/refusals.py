@@ -14,7 +14,6 @@ from pathlib import Path
 
 import yaml
 
-from npu_upgrade.delivery.changes import at_commit
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.checkout import Checkout
 
@@ -27,7 +26,8 @@ def check_places(checkout: Checkout, files: Mapping[str, bool]) -> None:
     ``files``: path -> whether it has to be there.
     """
     folders = {parent.as_posix() for path in files for parent in Path(path).parents} - {"."}
-    modules = {e.path for e in at_commit(checkout, "HEAD", sorted(folders)).values() if e.mode == "160000"}
+    listed = checkout.git("ls-tree", "-z", "--full-tree", "HEAD", "--", *sorted(folders)) if folders else ""
+    modules = {line.partition("\t")[2] for line in listed.split("\0") if line.startswith("160000")}
     modules |= {folder for folder in folders if (checkout.root / folder / ".git").exists()}
     for path, kept in files.items():
         file = checkout.root / path

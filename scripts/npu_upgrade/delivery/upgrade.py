@@ -11,11 +11,10 @@ from npu_upgrade.delivery import commit
 from npu_upgrade.delivery.changes import changed_since
 from npu_upgrade.delivery.commit import PENDING, Delivery, Done
 from npu_upgrade.delivery.kept import check_kept
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
 from npu_upgrade.delivery.place import Place, not_alone, open_place
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged, some
-from npu_upgrade.delivery.title import rule_for
 from npu_upgrade.evidence import chain, ledger
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pins import check_pins, short_pin
@@ -23,7 +22,7 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.job import Job
+from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 
 
@@ -100,43 +99,41 @@ def _check_own(place: Place, plan: Plan) -> None:
 def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
     """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
     records = ledger.read(job)
-    again = f"{upgrade('plan', '--job', job.id).short}, then deliver"
     if chain.load(job.folder).unfinished:
         raise BadInput(
             "the newest record of evidence is half-written: a gate died while it ended",
             expected="the verdict of every gate that ran",
-            try_=f"run that gate again ({again})",
+            try_=f"run that gate again ({_again(job, 'plan')})",
         )
     standing = ledger.standing(records, subject.tree)
     for one in standing:
-        if one.verdict == "FAIL":
+        failed = one.verdict == "FAIL"
+        if failed or (one.gate == "plan" and one.verdict != "PASS"):
+            ended = "failed" if failed else f"is {one.verdict}"
             raise BadInput(
-                f"gate {one.gate} ({one.label}) failed for exactly these files: {one.summary}",
-                expected="no gate whose newest verdict is FAIL",
+                f"gate {one.gate} ({one.label}) {ended} for exactly these files: {one.summary}",
+                expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
                 try_="correct what it names and run it again",
             )
-    planned = next((r for r in standing if (r.gate, r.label) == ("plan", "static")), None)
-    if planned is None:
-        stale = any((r.gate, r.label) == ("plan", "static") for r in records)
+    for gate in ("plan", "audit"):
+        known = [record for record in records if (record.gate, record.label) == (gate, "static")]
+        if not any(record.tree == subject.tree for record in known):
+            raise BadInput(
+                f"gate {gate} {'judged other contents of these files' if known else 'has no evidence'}",
+                expected=f"gate {gate} (static) for the files as they are now",
+                try_=_again(job, gate),
+            )
+    if plan.conflicts_open:
         raise BadInput(
-            f"gate plan {'judged other contents of these files' if stale else 'has no evidence'}",
-            expected="gate plan (static) PASS for the files as they are now",
-            try_=again,
-        )
-    if planned.verdict != "PASS" or plan.conflicts_open:
-        state = f"{plan.conflicts_open} conflicts are open" if plan.conflicts_open else planned.summary
-        raise BadInput(
-            f"gate plan is {planned.verdict}: {state}",
-            expected="gate plan (static) PASS and no conflict open",
-            try_=again,
-        )
-    if not any((r.gate, r.label) == ("audit", "static") for r in standing):
-        raise BadInput(
-            "gate audit has no evidence for the files as they are now",
-            expected="gate audit (static) without new findings",
-            try_=f"{upgrade('audit', '--job', job.id).short}, then deliver",
+            f"{plan.conflicts_open} conflicts are open",
+            expected="every conflict decided",
+            try_=f"edit the files, then {_again(job, 'plan')}",
         )
     return standing
+
+
+def _again(job: Job, gate: str) -> str:
+    return f"{upgrade(gate, *naming(job)).short}, then deliver"
 
 
 def _sections(job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[Record]) -> list[Section]:

@@ -79,15 +79,15 @@ def run(args: argparse.Namespace) -> Result:
         title=args.title,
     )
     adapted = prepare(facts, order)
+    patches = [str(path) for path in adapted.patches]
     data = {
         "model": facts.name,
         "code": adapted.code,
         "label": facts.label,
-        "patches": [str(patch.path) for patch in adapted.patches],
+        "patches": patches,
         "open_gaps": [gap.id for gap in facts.gaps],
         "runs": [run.id for run in adapted.runs],
     }
-    patches = [f"{patch.path} ({patch.project})" for patch in adapted.patches]
     if args.dry_run:
         return planned(adapted.delivery, data, patches)
     done = carry_out(adapted, sign=args.sign)
