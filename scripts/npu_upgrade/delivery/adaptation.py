@@ -16,7 +16,7 @@ from npu_upgrade.artifacts.state import Written, load_state
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.checkpoint.gaps import gate_command
 from npu_upgrade.delivery import commit, publish
-from npu_upgrade.delivery.adaptation_files import Choice, Named, choose
+from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
 from npu_upgrade.delivery.commit import PENDING, Delivery, Done
 from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
 from npu_upgrade.delivery.place import open_place
@@ -25,7 +25,7 @@ from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.runs import REAL, Run
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import sha256, write_atomic, write_json
 
 _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
@@ -102,6 +102,7 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
     if done.sha is None:
         return done
     for path, data in adapted.patches.items():
+        check_patch(path)
         write_atomic(path, data)
     report = with_delivery(
         adapted.reports[REPORT],
@@ -114,7 +115,7 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
     )
     write_atomic(adapted.folder / REPORT, report)
     delivered = Delivered(done.sha, delivery.place.branch)
-    write_atomic(adapted.folder / "delivered.json", msgspec.json.encode(delivered))
+    write_json(adapted.folder / "delivered.json", msgspec.to_builtins(delivered))
     return done
 
 
@@ -135,7 +136,7 @@ def comment(adapted: Adapted, sha: str, issue: str) -> str:
         return "posted before"
     answer = publish.comment(place.checkout.root, issue, body)
     posted[issue] = [*posted.get(issue, []), sha256(body)]
-    write_atomic(path, msgspec.json.encode(posted))
+    write_json(path, posted)
     return answer
 
 

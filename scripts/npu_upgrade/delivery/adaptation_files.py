@@ -140,15 +140,20 @@ def choose(place: Place, roots: Sequence[Root], named: Named, documents: list[st
 
 def _patch(root: Root, names: list[str], place: Path) -> tuple[Path, bytes]:
     path = place.with_name(f"{place.name}-{root.project}.patch")
+    check_patch(path)
+    # git skips the first line
+    head = _HEAD + f" {root.project}, on {root.base}; git apply takes this file as it is\n".encode()
+    return path, head + root.diff(names)
+
+
+def check_patch(path: Path) -> None:
+    """Raise :class:`BadInput` when a file of somebody else is where a patch is to be written."""
     if path.exists() and not path.read_bytes().startswith(_HEAD):
         raise BadInput(
             f"{path} is there, and not a patch that was exported",
             expected="no file of that name, or an exported patch",
             try_="--patch-dir DIR, or move the file away",
         )
-    # git skips the first line
-    head = _HEAD + f" {root.project}, on {root.base}; git apply takes this file as it is\n".encode()
-    return path, head + root.diff(names)
 
 
 def _check_uncommitted(root: Root, place: Place) -> None:
