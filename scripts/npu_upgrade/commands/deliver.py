@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.dry_run:
         return planned(delivery, data)
     done = carry_out(job, delivery, sign=args.sign)
-    return outcome(delivery, done, data, again=upgrade("next", *naming(job)))
+    return outcome(delivery, done, data, refused=upgrade("next", *naming(job)))
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:
@@ -64,9 +64,13 @@ def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ())
     place = delivery.place
     amends = f", amending {place.head[:12]}" if place.earlier else ""
     summary = f"would commit {len(delivery.changed)} files on {place.branch}{amends}"
+    return Result(Verdict.PASS, summary, _data(delivery) | data, _listing(delivery, files), for_real())
+
+
+def for_real() -> Command:
+    """The command that is being run, without ``--dry-run``."""
     program, name, *arguments = current()
-    real = Command(program, name, tuple(word for word in arguments if word != "--dry-run"))
-    return Result(Verdict.PASS, summary, _data(delivery) | data, _listing(delivery, files), real)
+    return Command(program, name, tuple(word for word in arguments if word != "--dry-run"))
 
 
 def outcome(
@@ -74,16 +78,19 @@ def outcome(
     done: Done,
     data: dict[str, Any],
     *,
-    again: Command,
+    refused: Command,
     files: Sequence[str] = (),
     request: str | None = None,
 ) -> Result:
-    """What became of the commit; ``request`` is the address of its pull request when it is published."""
+    """What became of the commit; ``refused`` is the command to run when a hook refused it.
+
+    ``request`` is the address of its pull request when it is published.
+    """
     place = delivery.place
     if done.sha is None:
         text = f"{done.notes}\n\nHEAD and the index are as they were."
         more = {"hook_output": done.notes}
-        return Result(Verdict.FAIL, done.problem, _data(delivery) | data | more, text, again)
+        return Result(Verdict.FAIL, done.problem, _data(delivery) | data | more, text, refused)
     made = "was already there" if not done.new else "amended" if place.earlier else "made"
     parts = [f"commit {done.sha[:12]} {made} on {place.branch}"]
     push = push_command(place)

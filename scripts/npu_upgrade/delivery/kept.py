@@ -17,11 +17,12 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
     """No Python file of ``base`` lost markers of code that still stands, or defines a method twice now."""
-    for path in paths:
-        file, before = checkout.root / path, checkout.run("show", f"{base}:{path}")
-        if file.suffix != ".py" or not file.exists() or before.returncode != 0:
+    present = [path for path in paths if path.endswith(".py") and (checkout.root / path).exists()]
+    for path in present:
+        before = checkout.run("show", f"{base}:{path}")
+        if before.returncode != 0:
             continue
-        texts = before.stdout, file.read_text("utf-8")
+        texts = before.stdout, (checkout.root / path).read_text("utf-8")
         if lost := lost_markers(*texts):
             raise BadInput(
                 f"{path} has lost markers of omni code in {', '.join(lost)}, and the code still stands",

@@ -19,11 +19,10 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     gathered,
     roots_of,
 )
-from npu_upgrade.commands.deliver import add_commit_arguments, outcome, planned
+from npu_upgrade.commands.deliver import add_commit_arguments, for_real, outcome, planned
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.delivery.adaptation import Order, carry_out, comment, prepare, request
 from npu_upgrade.delivery.adaptation_files import Named, planned_files
-from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.job import find_workspace
 
@@ -97,6 +96,4 @@ def run(args: argparse.Namespace) -> Result:
         opened = request(adapted) if args.pr else None
         data |= {"pull_request": opened} if opened else {}
         data |= {"comment": comment(adapted, done.sha, args.comment)} if args.comment else {}
-    program, name, *arguments = current()
-    again = Command(program, name, tuple(arguments))
-    return outcome(adapted.delivery, done, data, again=again, files=patches, request=opened)
+    return outcome(adapted.delivery, done, data, refused=for_real(), files=patches, request=opened)
