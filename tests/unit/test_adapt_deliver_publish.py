@@ -113,6 +113,18 @@ def test_the_commit_stays_when_gh_fails_and_the_next_call_goes_on(world: World, 
     assert len(gh.calls("issue", "comment")) == 1
 
 
+def test_nothing_is_posted_when_nobody_knows_what_was_posted_before(world: World, gh: Gh, capsys) -> None:
+    posted = world.workspace / ".npu-upgrade/adapt" / NAME / "posted.json"
+    posted.write_text('{"5": "once"}')
+    code, result = deliver(world, capsys, "--comment", "5")
+    assert code == 2
+    assert str(posted) in result["error"]
+    assert gh.calls("issue", "comment") == []
+    posted.unlink()
+    assert deliver(world, capsys, "--comment", "5")[1]["new"] is False
+    assert len(gh.calls("issue", "comment")) == 1
+
+
 def test_without_a_remote_there_is_no_request(world: World, gh: Gh, capsys) -> None:
     git(world.repo, "remote", "remove", "origin")
     code, result = deliver(world, capsys, "--pr")

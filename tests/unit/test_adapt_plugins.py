@@ -10,7 +10,7 @@ import artifacts_kit
 import pytest
 
 from npu_upgrade.checkpoint.plugins import installed_plugins
-from npu_upgrade.delivery.adapted.plugins import check_plugins
+from npu_upgrade.delivery.adaptation import check_plugins
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.runs import Run, runs_of
 from npu_upgrade.evidence.store import workspace_store

@@ -13,36 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deliver_support import (
-    BRANCH,
-    NEW,
-    OTHER,
-    RUNNER,
-    Upgrade,
-    add_hook,
-    git,
-    make_upgrade,
-    run_deliver,
-    snapshot,
-    write,
-)
+from deliver_support import BRANCH, NEW, OTHER, RUNNER, Upgrade, add_hook, git, make_upgrade, snapshot, write
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.delivery.delivery import carry_out, prepare
+from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.advice import next_action
 from npu_upgrade.job.job import open_job
-
-
-@pytest.fixture
-def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
-    return make_upgrade(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def deliver(upgrade: Upgrade, capsys: pytest.CaptureFixture[str]):
-    return lambda *options: run_deliver(upgrade, capsys, *options)
 
 
 def test_one_signed_off_commit_of_exactly_the_changed_files(upgrade, deliver):
@@ -125,6 +103,47 @@ def test_an_executable_file_keeps_its_bit(upgrade, deliver):
     (upgrade.repo / NEW).chmod(0o755)
     assert deliver()[0] == 0
     assert git(upgrade.repo, "ls-tree", "HEAD", NEW).startswith("100755")
+
+
+def test_modes_are_those_of_the_history_where_the_file_system_has_none(upgrade, deliver):
+    git(upgrade.repo, "stash", "-u", "-q")
+    git(upgrade.repo, "update-index", "--chmod=+x", RUNNER)
+    git(upgrade.repo, "commit", "-qm", "[Misc] Make it a script")
+    git(upgrade.repo, "config", "core.fileMode", "false")
+    git(upgrade.repo, "stash", "pop", "-q")
+    (upgrade.repo / RUNNER).chmod(0o644)
+    (upgrade.repo / NEW).chmod(0o755)
+    assert deliver()[0] == 0
+    assert git(upgrade.repo, "ls-tree", "HEAD", RUNNER).startswith("100755")
+    assert git(upgrade.repo, "ls-tree", "HEAD", NEW).startswith("100644")
+    assert deliver()[1]["new"] is False
+
+
+def test_a_sparse_checkout_stays_sparse(upgrade, deliver):
+    git(upgrade.repo, "stash", "-u", "-q")
+    write(upgrade.repo, "assets/large.txt", "large\n")
+    git(upgrade.repo, "add", "assets")
+    git(upgrade.repo, "commit", "-qm", "[Misc] Assets")
+    git(upgrade.repo, "sparse-checkout", "set", "--sparse-index", "vllm_omni")
+    git(upgrade.repo, "stash", "pop", "-q")
+    assert deliver()[0] == 0
+    assert upgrade.committed() == sorted([NEW, RUNNER])
+    assert git(upgrade.repo, "status", "--porcelain") == ""
+    assert "assets/" in git(upgrade.repo, "ls-files", "--sparse").splitlines()
+
+
+def test_an_edit_that_only_the_time_of_the_index_gives_away_is_seen(upgrade, deliver):
+    """The same size and the same second: git reads the file because its index is not newer."""
+    runner, index = upgrade.repo / RUNNER, upgrade.repo / ".git/index"
+    git(upgrade.repo, "config", "core.trustctime", "false")
+    os.utime(runner, (1000, 1000))
+    git(upgrade.repo, "add", RUNNER)
+    runner.write_text("NAME = 'UPGRADED'\n")
+    for path in (runner, index):
+        os.utime(path, (1000, 1000))
+    upgrade.record_all()
+    assert deliver()[0] == 0
+    assert git(upgrade.repo, "show", f"HEAD:{RUNNER}") == "NAME = 'UPGRADED'\n"
 
 
 def test_dry_run_shows_and_changes_nothing(upgrade, deliver):
@@ -282,7 +301,7 @@ def test_a_commit_made_meanwhile_is_not_amended(upgrade, deliver):
     git(upgrade.repo, "commit", "-qam", "[Core] More")
     before = snapshot(upgrade.repo)
     with pytest.raises(Blocked, match="moved while"):
-        carry_out(delivery, sign=None)
+        carry_out(upgrade.job, delivery, sign=None)
     assert snapshot(upgrade.repo) == before
 
 
@@ -313,10 +332,8 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     add_hook(upgrade.repo, "pre-commit", f"touch {tmp_path}/started; sleep 60")
     before = snapshot(upgrade.repo)
     argv = ["upgrade.py", "deliver", "--repo", str(upgrade.repo), "--workspace", str(upgrade.workspace)]
-    code = (
-        f"from npu_upgrade.cli import main as cli; import sys; sys.argv = {argv}\n"
-        "cli.main('upgrade.py', '', ['deliver'])"
-    )
+    code = f"import sys; sys.argv = {argv}; from npu_upgrade.cli.main import main; "
+    code += "main('upgrade.py', '', ['deliver'])"
     scripts = Path(cli.__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(scripts)})
     deadline = time.monotonic() + 30

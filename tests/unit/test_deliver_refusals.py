@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from deliver_support import (
-    BRANCH,
-    NEW,
-    OTHER,
-    RUNNER,
-    WORKER,
-    Upgrade,
-    git,
-    make_upgrade,
-    run_deliver,
-    snapshot,
-    write,
-)
+from deliver_support import BRANCH, NEW, OTHER, RUNNER, WORKER, git, snapshot, write
 
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import open_job, start_job
-
-
-@pytest.fixture
-def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
-    return make_upgrade(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def refused(upgrade: Upgrade, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def call(*options: str) -> str:
-        """What delivery says against it, after checking that it changed nothing."""
-        if (upgrade.repo / OTHER).exists():
-            os.utime(upgrade.repo / OTHER, (1, 1))  # git would like to refresh its index now
-        before = snapshot(upgrade.repo)
-        code, result = run_deliver(upgrade, capsys, *options)
-        assert code == 2, result
-        assert result["expected"]
-        assert result["try"]
-        assert snapshot(upgrade.repo) == before
-        assert not list(upgrade.repo.glob(".git/*.lock"))
-        return f"{result['error']} / {result['try']}"
-
-    return call
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< ours", ">>>>>>> theirs", "||||||| base", "<<<<<<<"])
@@ -55,10 +18,10 @@ def test_conflict_marker(upgrade, refused, marker):
     assert f"{RUNNER} line 2 still has a conflict marker" in refused()
 
 
-def test_a_heading_underline_is_no_conflict_marker(upgrade, capsys):
+def test_a_heading_underline_is_no_conflict_marker(upgrade, deliver):
     write(upgrade.repo, RUNNER, '"""\nHeading\n=======\nx << 7\n"""\n')
     upgrade.record_all()
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
 
 
 def test_staged_change_to_another_file(upgrade, refused):
@@ -82,13 +45,13 @@ def test_no_identity(upgrade, refused, key, monkeypatch):
     assert "git does not know who commits" in refused()
 
 
-def test_an_identity_from_the_environment_will_do(upgrade, capsys, monkeypatch):
+def test_an_identity_from_the_environment_will_do(upgrade, deliver, monkeypatch):
     git(upgrade.repo, "config", "--unset", "user.name")
     git(upgrade.repo, "config", "--unset", "user.email")
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "Grace Hopper")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "grace@example.com")
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
     assert upgrade.body().strip().endswith("Signed-off-by: Grace Hopper <grace@example.com>")
 
 
@@ -109,10 +72,10 @@ def test_default_branch_as_the_remote_calls_it(upgrade, refused):
     assert "default branch develop" in refused()
 
 
-def test_default_branch_when_the_job_is_for_it(upgrade, capsys):
+def test_default_branch_when_the_job_is_for_it(upgrade, deliver):
     git(upgrade.repo, "switch", "-q", "main")
     open_job(upgrade.workspace).place(branch="main")
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -132,11 +95,11 @@ def test_real_rebase_in_progress(upgrade, refused):
     assert "a rebase is in progress" in refused()
 
 
-def test_index_lock(upgrade, capsys):
+def test_index_lock(upgrade, deliver):
     lock = upgrade.repo / ".git/index.lock"
     lock.write_bytes(b"")
     before = snapshot(upgrade.repo)
-    code, result = run_deliver(upgrade, capsys)
+    code, result = deliver()
     assert code == 2
     assert "is locked" in result["error"]
     assert str(lock) in result["try"]
@@ -160,11 +123,11 @@ def test_evidence_covers_files_the_upgrade_left_alone(upgrade, refused):
     assert "gate plan judged other contents of these files" in refused()
 
 
-def test_evidence_of_other_contents_counts_again_when_they_come_back(upgrade, capsys):
+def test_evidence_of_other_contents_counts_again_when_they_come_back(upgrade, deliver):
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     upgrade.record(verdict=Verdict.FAIL)
     write(upgrade.repo, RUNNER, "NAME = 'upgraded'\n")
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.BLOCKED, Verdict.INCONCLUSIVE])
@@ -191,10 +154,10 @@ def test_a_pass_under_another_label_does_not_hide_a_fail(upgrade, refused):
     assert "gate serve (NPU real) failed" in refused()
 
 
-def test_a_fail_that_was_run_again_and_passed_is_over(upgrade, capsys):
+def test_a_fail_that_was_run_again_and_passed_is_over(upgrade, deliver):
     upgrade.record("audit", verdict=Verdict.FAIL)
     upgrade.record("audit")
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
 
 
 def test_edited_evidence(upgrade, refused):
@@ -211,12 +174,12 @@ def test_removed_fail(upgrade, refused):
     assert "cannot be trusted: its newest records were removed" in refused()
 
 
-def test_torn_newest_record_until_its_gate_ran_again(upgrade, refused, capsys):
+def test_torn_newest_record_until_its_gate_ran_again(upgrade, refused, deliver):
     with (upgrade.job.folder / "evidence.jsonl").open("a") as stream:
         stream.write('{"command":["upgrade.py","audit"],"verd')
     assert "half-written" in refused()
     upgrade.record("audit")
-    assert run_deliver(upgrade, capsys)[0] == 0
+    assert deliver()[0] == 0
 
 
 def test_open_conflicts(upgrade, refused):
@@ -261,16 +224,16 @@ def test_a_branch_as_a_version(upgrade, refused):
     assert "ascend is not pinned: version 'v0.11.0-dev'" in refused()
 
 
-def test_no_repository(upgrade, capsys, tmp_path):
+def test_no_repository(upgrade, deliver, tmp_path):
     for path, said in ((tmp_path / "none", "no folder"), (upgrade.workspace, "is not a git checkout")):
-        code, result = run_deliver(upgrade, capsys, "--repo", str(path))
+        code, result = deliver("--repo", str(path))
         assert code == 2
         assert said in result["error"]
 
 
-def test_bare_repository(upgrade, capsys, tmp_path):
+def test_bare_repository(upgrade, deliver, tmp_path):
     git(tmp_path, "init", "-q", "--bare", "bare.git")
-    code, result = run_deliver(upgrade, capsys, "--repo", str(tmp_path / "bare.git"))
+    code, result = deliver("--repo", str(tmp_path / "bare.git"))
     assert code == 2
     assert "is not a git checkout" in result["error"]
 
@@ -279,9 +242,9 @@ def test_a_folder_inside_a_repository(upgrade, refused):
     assert f"--repo {upgrade.repo}" in refused("--repo", str(upgrade.repo / "vllm_omni"))
 
 
-def test_no_commit_yet(upgrade, capsys, tmp_path):
+def test_no_commit_yet(upgrade, deliver, tmp_path):
     git(tmp_path, "init", "-q", "-b", "new", "empty")
-    code, result = run_deliver(upgrade, capsys, "--repo", str(tmp_path / "empty"))
+    code, result = deliver("--repo", str(tmp_path / "empty"))
     assert code == 2
     assert "has no commit yet" in result["error"]
 
@@ -335,24 +298,24 @@ def test_another_job(upgrade, refused):
     assert "no job '../other'" in refused("--job", "../other")
 
 
-def test_no_job(upgrade, capsys, tmp_path):
-    code, result = run_deliver(upgrade, capsys, "--workspace", str(tmp_path))
+def test_no_job(upgrade, deliver, tmp_path):
+    code, result = deliver("--workspace", str(tmp_path))
     assert code == 2
     assert "upgrade.py discover" in result["try"]
     assert not (tmp_path / ".npu-upgrade").exists()
 
 
-def test_a_job_without_a_merge(upgrade, capsys):
+def test_a_job_without_a_merge(upgrade, deliver):
     omni = {"spec": "pypi:vllm-omni==0.21.0", "identity": {"version": "0.21.0"}}
     job = start_job(upgrade.workspace, omni=omni, ascend=upgrade.job.inputs["ascend"])
-    code, result = run_deliver(upgrade, capsys, "--job", job.id)
+    code, result = deliver("--job", job.id)
     assert code == 2
     assert "has no plan" in result["error"]
 
 
-def test_without_git(upgrade, refused, capsys, monkeypatch, tmp_path):
+def test_without_git(upgrade, refused, deliver, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    code, result = run_deliver(upgrade, capsys)
+    code, result = deliver()
     assert (code, result["error"]) == (3, "git is not installed")
 
 

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.delivery.title import check_title, rule_for
+from npu_upgrade.delivery import adaptation, upgrade
+from npu_upgrade.delivery.message import check_title, rule_for
 from npu_upgrade.ground.errors import BadInput
 
 
 @pytest.mark.parametrize("package", ["vllm_omni", "vllm_ascend", "something_else"])
 def test_the_default_keeps_the_rule(tmp_path: Path, package: str):
     (tmp_path / package).mkdir()
-    rule = rule_for(tmp_path)
-    assert rule.problem(rule.default("0.23.0.post1")) is None
+    for title in (
+        upgrade.default_title(tmp_path, "0.23.0.post1"),
+        adaptation.default_title(tmp_path, "Qwen3-8B"),
+    ):
+        assert rule_for(tmp_path).problem(title) is None
 
 
 @pytest.mark.parametrize(
@@ -61,5 +65,5 @@ def test_vllm_omnis_prefixes_come_from_its_guide(tmp_path: Path):
 def test_the_refusal_shows_a_title_that_would_do(tmp_path: Path):
     (tmp_path / "vllm_omni").mkdir()
     with pytest.raises(BadInput) as caught:
-        check_title(rule_for(tmp_path), "no tag")
+        check_title(rule_for(tmp_path), "no tag", upgrade.default_title(tmp_path, "VERSION"))
     assert "[NPU] Upgrade to vllm-ascend VERSION" in caught.value.try_

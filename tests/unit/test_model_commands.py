@@ -11,7 +11,7 @@ import model_kit as kit
 import pytest
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.delivery.adapted.named import planned_files
+from npu_upgrade.delivery.adaptation_files import planned_files
 
 COMMANDS = ["adapt.analyze", "adapt.plan"]
 NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}

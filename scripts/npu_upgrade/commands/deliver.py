@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.delivery.delivery import Delivery, carry_out, prepare, push_command
+from npu_upgrade.delivery.commit import Delivery, Done
+from npu_upgrade.delivery.publish import push_command
+from npu_upgrade.delivery.upgrade import carry_out, prepare
+from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.advice import PENDING
-from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.job import naming
 
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
   upgrade.py deliver --repo ../vllm-omni
@@ -22,8 +27,13 @@ EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", type=Path, required=True, metavar="PATH", help="the checkout to commit in")
+    add_commit_arguments(parser)
     add_job_arguments(parser)
+
+
+def add_commit_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options about the commit, whatever is delivered."""
+    parser.add_argument("--repo", type=Path, required=True, metavar="DIR", help="the checkout to commit in")
     parser.add_argument(
         "--title", metavar="TEXT", help="the commit's title (default: by the target project's rule)"
     )
@@ -41,43 +51,67 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when the commit is there; FAIL when a hook of the repository refused or changed it."""
     job = named_job(args)
     delivery = prepare(job, args.repo, args.title)
-    listing = delivery.text + "\n" + "\n".join(f"  {path}" for path in delivery.changed)
-    data = {
-        "job": job.id,
-        "branch": delivery.branch,
-        "files": delivery.changed,
-        "message": delivery.text,
-        "tree": delivery.subject.tree,
-        "npu_validation": delivery.validation,
-    }
+    data = {"job": job.id, "tree": delivery.subject.tree}
     if args.dry_run:
-        amends = f", amending {delivery.earlier.sha[:12]}" if delivery.earlier else ""
-        summary = f"would commit {len(delivery.changed)} files on {delivery.branch}{amends}"
-        return Result(Verdict.PASS, summary, data, listing, _for_real(args, job))
-    done, new = carry_out(delivery, sign=args.sign)
+        return planned(delivery, data)
+    done = carry_out(job, delivery, sign=args.sign)
+    return outcome(delivery, done, data, refused=upgrade("next", *naming(job)))
+
+
+def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:
+    """What a dry run found: the commit that would be made, and ``files`` that would be written beside it."""
+    place = delivery.place
+    amends = f", amending {place.head[:12]}" if place.earlier else ""
+    summary = f"would commit {len(delivery.changed)} files on {place.branch}{amends}"
+    return Result(Verdict.PASS, summary, _data(delivery) | data, _listing(delivery, files), for_real())
+
+
+def for_real() -> Command:
+    """The command that is being run, without ``--dry-run``."""
+    program, name, *arguments = current()
+    return Command(program, name, tuple(word for word in arguments if word != "--dry-run"))
+
+
+def outcome(
+    delivery: Delivery,
+    done: Done,
+    data: dict[str, Any],
+    *,
+    refused: Command,
+    files: Sequence[str] = (),
+    request: str | None = None,
+) -> Result:
+    """What became of the commit; ``refused`` is the command to run when a hook refused it.
+
+    ``request`` is the address of its pull request when it is published.
+    """
+    place = delivery.place
     if done.sha is None:
         text = f"{done.notes}\n\nHEAD and the index are as they were."
-        data |= {"hook_output": done.notes}
-        command = shlex.join(["upgrade.py", "next", *naming(job)])
-        return Result(Verdict.FAIL, done.problem, data, text, command)
-    return _delivered(delivery, data | {"commit": done.sha}, new, listing, done.notes)
+        more = {"hook_output": done.notes}
+        return Result(Verdict.FAIL, done.problem, _data(delivery) | data | more, text, refused)
+    made = "was already there" if not done.new else "amended" if place.earlier else "made"
+    parts = [f"commit {done.sha[:12]} {made} on {place.branch}"]
+    push = push_command(place)
+    if place.pushed and done.new and not request:
+        parts.append(f"{', '.join(place.pushed)} has the one before: push with --force-with-lease")
+    parts += [PENDING] if delivery.pending else []
+    parts += [f"pull request {request}"] if request else []
+    more = {"commit": done.sha, "new": done.new, "pushed_before": place.pushed, "push": push}
+    text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
+    show = shlex.join(["git", "-C", str(place.checkout.root), "show", "--stat", done.sha])
+    step = show if request else push or show
+    return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step)
 
 
-def _for_real(args: argparse.Namespace, job: Job) -> str:
-    options = ["--repo", str(args.repo), *naming(job)]
-    options += ["--title", args.title] if args.title is not None else []
-    options += [] if args.sign is None else ["--sign" if args.sign else "--no-sign"]
-    return shlex.join(["upgrade.py", "deliver", *options])
+def _data(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "branch": delivery.place.branch,
+        "files": delivery.changed,
+        "message": delivery.text,
+        "npu_validation": delivery.validation,
+    }
 
 
-def _delivered(delivery: Delivery, data: dict, new: bool, listing: str, notes: str) -> Result:
-    made = "amended" if delivery.earlier else "made"
-    parts = [f"commit {data['commit'][:12]} {made if new else 'was already there'} on {delivery.branch}"]
-    if delivery.pushed and new:
-        parts.append(f"{', '.join(delivery.pushed)} has the one before: push with --force-with-lease")
-    if delivery.pending:
-        parts.append(PENDING)
-    text = "\n\n".join(part for part in (notes, listing) if part)
-    push = push_command(delivery)
-    data |= {"new": new, "pushed_before": delivery.pushed, "push": push}
-    return Result(Verdict.PASS, "; ".join(parts), data, text, push)
+def _listing(delivery: Delivery, files: Sequence[str]) -> str:
+    return delivery.text + "\n" + "\n".join(f"  {path}" for path in [*delivery.changed, *files])

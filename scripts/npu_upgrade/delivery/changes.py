@@ -1,72 +1,35 @@
-"""The files an upgrade changes, as git objects: what is in the working tree against a commit."""
+"""Files of the working tree in a scratch copy of the index, for git to compare and to commit."""
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 
 from npu_upgrade.sources.checkout import Checkout
 
-GONE = "000000"
 
+def stage(checkout: Checkout, paths: Collection[str], index: Path, objects: Path | None = None) -> None:
+    """Bring ``paths`` in a scratch index to what is in the working tree, whatever flags they have.
 
-@dataclass(frozen=True)
-class Entry:
-    """One path at one place: git mode (``000000`` when it is not there) and blob SHA."""
-
-    path: str
-    mode: str
-    blob: str
-
-
-def at_commit(checkout: Checkout, commit: str, paths: Iterable[str]) -> dict[str, Entry]:
-    """The entries of ``paths`` in a commit or tree; paths it lacks are left out."""
-    listing = checkout.git("ls-tree", "-z", "--full-tree", commit, "--", *paths)
-    entries = {}
-    for line in listing.split("\0")[:-1]:
-        head, _, path = line.partition("\t")
-        mode, _, blob = head.split()
-        entries[path] = Entry(path, mode, blob)
-    return entries
-
-
-def in_working_tree(
-    checkout: Checkout, paths: Iterable[str], before: dict[str, Entry], *, store: bool = False
-) -> dict[str, Entry]:
-    """The entries git would make of the files now (its clean filters apply); ``store`` keeps the blobs.
-
-    ``before`` gives the modes where the file system cannot tell (core.fileMode false).
+    ``objects`` takes the blobs instead of the checkout's own store.
     """
-    paths = sorted(paths)
-    there = [path for path in paths if (checkout.root / path).is_file()]
-    names = "".join(f"{path}\n" for path in there)
-    hashed = checkout.git("hash-object", *(["-w"] if store else []), "--stdin-paths", stdin=names).split()
-    trusted = checkout.config("core.fileMode", "bool") != "false"
-    nothing = "0" * len(next(iter(hashed), "0" * 40))
-    entries = {path: Entry(path, GONE, nothing) for path in paths}
-    for path, blob in zip(there, hashed, strict=True):
-        known = before[path].mode if path in before else "100644"
-        entries[path] = Entry(path, _mode(checkout.root / path) if trusted else known, blob)
-    return entries
+    known = checkout.git("ls-files", "-z", "--", *paths, index=index)
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
+        checkout.git("update-index", flag, "-z", "--stdin", stdin=known, index=index)
+    names = "".join(f"{path}\0" for path in paths)
+    checkout.git(
+        "update-index", "--add", "--remove", "-z", "--stdin", stdin=names, index=index, objects=objects
+    )
 
 
-def differing(before: dict[str, Entry], now: dict[str, Entry]) -> list[str]:
-    """The paths of ``now`` that are not as they were."""
-    changed = []
-    for path, entry in now.items():
-        same = before.get(path) == entry if entry.mode != GONE else path not in before
-        changed += [] if same else [path]
-    return sorted(changed)
-
-
-def put_into_index(checkout: Checkout, entries: Iterable[Entry], index: Path | None = None) -> None:
-    """Set exactly these entries in an index (the user's own by default)."""
-    # By object, not by path: git skips paths that are marked assume-unchanged.
-    lines = "".join(f"{entry.mode} {entry.blob}\t{entry.path}\0" for entry in entries)
-    checkout.git("update-index", "-z", "--index-info", stdin=lines, index=index)
-
-
-def _mode(path: Path) -> str:
-    return "100755" if path.stat().st_mode & stat.S_IXUSR else "100644"
+def changed_since(checkout: Checkout, commit: str, paths: Collection[str]) -> list[str]:
+    """Those of ``paths`` that are not in the working tree as they are in ``commit``."""
+    if not paths:
+        return []
+    with checkout.scratch_index() as index:
+        objects = index.parent / "objects"
+        objects.mkdir()
+        stage(checkout, paths, index, objects)
+        options = ("--cached", "--name-only", "--no-renames", "--no-ext-diff", "-z")
+        listed = checkout.git("diff", *options, commit, "--", *paths, index=index, objects=objects)
+        return sorted(listed.split("\0")[:-1])

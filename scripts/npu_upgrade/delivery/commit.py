@@ -2,25 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from npu_upgrade.delivery.changes import Entry, at_commit, differing, in_working_tree, put_into_index
-from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.delivery.changes import stage
+from npu_upgrade.delivery.incoming import Content, in_place
+from npu_upgrade.delivery.place import Place
+from npu_upgrade.delivery.refusals import check_contents
+from npu_upgrade.evidence.subject import Subject, subject_of
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.sources.checkout import Checkout
+
+PENDING = "pending"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A commit that passed every check and is ready to be made.
+
+    ``subject`` is the content that was checked, ``incoming`` the part of it that is not in the working tree
+    yet, ``changed`` the files that differ from the base; ``validation`` is the id of the record that
+    validates it on NPU hardware, or ``pending``.
+    """
+
+    place: Place
+    subject: Subject
+    changed: list[str]
+    text: str
+    validation: str
+    incoming: Mapping[str, Content] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> bool:
+        return self.validation == PENDING
 
 
 @dataclass(frozen=True)
 class Done:
-    """``sha`` of the commit, or None and the ``problem`` a hook made; ``notes`` are for the person."""
+    """``sha`` of the commit, or None and the ``problem`` a hook made; ``notes`` are for the person.
+
+    ``new`` is False for a commit that was there already.
+    """
 
     sha: str | None
     problem: str = ""
     notes: str = ""
+    new: bool = True
 
 
-def wants_signature(checkout: Checkout, asked: bool | None) -> bool:
+def carry_out(delivery: Delivery, *, sign: bool | None) -> Done:
+    """Put the incoming files in place and make the commit, or find it made already.
+
+    When there is no commit, the working tree and the index are as they were. Raises :class:`Blocked` when
+    git cannot make or sign it.
+    """
+    place, checkout, files = delivery.place, delivery.place.checkout, delivery.subject.files
+    with in_place(checkout.root, delivery.incoming) as keep, checkout.scratch_index() as index:
+        check_contents(checkout.root, delivery.incoming)
+        stage(checkout, files, index)
+        tree = checkout.git("write-tree", index=index).strip()
+        signing = _wants_signature(checkout, sign)
+        if _is_delivered(delivery, tree, signing):
+            # A run that died after git committed has not brought the index up to date.
+            done = Done(place.head, notes=_update_index(delivery), new=False)
+        else:
+            done = _commit(delivery, index, tree, signing)
+        if done.sha:
+            keep()
+    return done
+
+
+def _wants_signature(checkout: Checkout, asked: bool | None) -> bool:
     """Whether to sign: as asked, else when the person's git is set up for it."""
     if asked is not None:
         return asked
@@ -28,40 +81,34 @@ def wants_signature(checkout: Checkout, asked: bool | None) -> bool:
     return configured == "true" or (configured is None and bool(checkout.config("user.signingkey")))
 
 
-def make_commit(
-    checkout: Checkout,
-    plan: Plan,
-    subject: Subject,
-    message: str,
-    *,
-    head: str,
-    sign: bool,
-    amend: bool,
-) -> Done:
-    """Commit the files of ``plan`` as they are in the working tree, which has to be ``subject``, on ``head``.
+def _is_delivered(delivery: Delivery, tree: str, sign: bool) -> bool:
+    """Whether making the commit again would give the same files, message and signature."""
+    place, checkout = delivery.place, delivery.place.checkout
+    if place.earlier is None or (sign and not place.earlier.signed):
+        return False
+    message = checkout.git("show", "-s", "--format=%B", place.head).strip()
+    signed_off = f"{delivery.text.strip()}\nSigned-off-by: {place.signer}"
+    return message == signed_off and checkout.git("rev-parse", f"{place.head}^{{tree}}").strip() == tree
 
-    The commit is made from a scratch copy of the index (see :meth:`Checkout.scratch_index`), because
-    ``git commit -- PATHS`` takes no new files and ``git add`` would change the index of a person whose
-    hook then says no. Raises :class:`Blocked` when git cannot make or sign it; nothing is changed then.
+
+def _commit(delivery: Delivery, index: Path, tree: str, sign: bool) -> Done:
+    """Commit ``tree``, which a scratch ``index`` holds (see :meth:`Checkout.scratch_index`).
+
+    ``git commit -- PATHS`` takes no new files, and ``git add`` would change the index of a person whose
+    hook then says no.
     """
-    entries = in_working_tree(checkout, plan.files, at_commit(checkout, head, plan.files), store=True)
-    if checkout.git("rev-parse", "HEAD").strip() != head:
+    place, checkout = delivery.place, delivery.place.checkout
+    if checkout.git("rev-parse", "HEAD").strip() != place.head:
         raise Blocked(
             f"HEAD of {checkout.root} moved while the delivery was checked",
             expected="nobody else to commit there meanwhile",
             try_="look at the new commit, then deliver again",
         )
-    with checkout.scratch_index() as index:
-        put_into_index(checkout, entries.values(), index)
-        tree = checkout.git("write-tree", index=index).strip()
-        options = ["--quiet", "--signoff", "--cleanup=whitespace", "-S" if sign else "--no-gpg-sign"]
-        options += ["--amend"] if amend else []
-        done = checkout.run("commit", *options, "-F", "-", stdin=message, index=index)
-    said = (done.stdout + done.stderr).strip()
-    if done.returncode == 1:  # a hook refused; git's own troubles end with 128
-        problem = "a hook of the repository refused the commit"
-        return Done(None, problem + _rewritten(checkout, plan, subject), said)
-    if done.returncode != 0:
+    options = ["--quiet", "--signoff", "--cleanup=whitespace", "-S" if sign else "--no-gpg-sign"]
+    options += ["--amend"] if place.earlier else []
+    done = checkout.run("commit", *options, "-F", "-", stdin=delivery.text, index=index)
+    output = (done.stdout + done.stderr).strip()
+    if done.returncode not in (0, 1):  # a hook that refuses gives 1, git's own troubles 128
         raise Blocked(
             f"git could not {'sign' if sign else 'make'} the commit: {done.stderr.strip()}",
             expected="a signing key git can use without asking"
@@ -69,51 +116,34 @@ def make_commit(
             else f"git to commit in {checkout.root}",
             try_="put right what git names (a locked key: ssh-add or gpg-agent), or deliver --no-sign",
         )
-    return _checked(checkout, plan, subject, entries, head, tree, said)
-
-
-def _checked(
-    checkout: Checkout,
-    plan: Plan,
-    subject: Subject,
-    entries: dict[str, Entry],
-    old: str,
-    tree: str,
-    said: str,
-) -> Done:
-    """Keep the new commit only when it is what was reviewed: a hook may have added or rewritten files."""
+    rewritten = _rewritten(checkout, delivery.subject)
+    if done.returncode == 1:
+        return Done(None, "a hook of the repository refused the commit" + rewritten, output)
     new = checkout.git("rev-parse", "HEAD").strip()
-    rewritten = _rewritten(checkout, plan, subject)
     if checkout.git("rev-parse", f"{new}^{{tree}}").strip() != tree or rewritten:
         why = "deliver: undo, a hook changed the files"
-        checkout.git("update-ref", "--create-reflog", "-m", why, "HEAD", old, new)
+        checkout.git("update-ref", "--create-reflog", "-m", why, "HEAD", place.head, new)
         problem = "a hook of the repository changed what was to be committed; the commit was taken back"
-        return Done(None, problem + rewritten, said)
-    return Done(new, notes="\n".join(part for part in (said, update_index(checkout, entries)) if part))
+        return Done(None, problem + rewritten, output)
+    notes = (output, _update_index(delivery))
+    return Done(new, notes="\n".join(note for note in notes if note))
 
 
-def update_index(checkout: Checkout, entries: dict[str, Entry]) -> str:
+def _update_index(delivery: Delivery) -> str:
     """Bring the user's index to the commit that was made; what kept it from that, or nothing."""
+    checkout = delivery.place.checkout
     if checkout.run("diff", "--cached", "--quiet", "--no-ext-diff", "HEAD").returncode == 0:
         return ""
-    try:
-        put_into_index(checkout, entries.values())
-    except Blocked as error:
-        return f"the commit is made, but the index is not up to date ({error.what}); git reset does it"
-    return ""
+    done = checkout.run("reset", "--quiet", "--", *delivery.subject.files)
+    why = done.stderr.strip()
+    return why and f"the commit is made, but the index is not up to date ({why}); git reset does it"
 
 
-def _rewritten(checkout: Checkout, plan: Plan, subject: Subject) -> str:
+def _rewritten(checkout: Checkout, subject: Subject) -> str:
+    """Which files are no longer as they were checked."""
     try:
-        now = plan.subject(checkout.root).files
+        now = subject_of(checkout.root, subject.files).files
     except BadInput as error:
         return f" ({error.what})"
     changed = sorted(path for path in now if now[path] != subject.files[path])
     return f" (it rewrote {', '.join(changed)}; the rewritten files are kept)" if changed else ""
-
-
-def changed_files(checkout: Checkout, plan: Plan, base: str) -> tuple[list[str], dict[str, Entry]]:
-    """The files of ``plan`` that differ between ``base`` and the working tree, and all its entries now."""
-    before = at_commit(checkout, base, plan.files)
-    now = in_working_tree(checkout, plan.files, before)
-    return differing(before, now), now

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.marker_places import is_fence
+from npu_upgrade.sources.checkout import Checkout
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
+    """No Python file of ``base`` lost markers of code that still stands, or defines a method twice now."""
+    present = [path for path in paths if path.endswith(".py") and (checkout.root / path).exists()]
+    for path in present:
+        before = checkout.run("show", f"{base}:{path}")
+        if before.returncode != 0:
+            continue
+        texts = before.stdout, (checkout.root / path).read_text("utf-8")
+        if lost := lost_markers(*texts):
+            raise BadInput(
+                f"{path} has lost markers of omni code in {', '.join(lost)}, and the code still stands",
+                expected="the markers kept around the code they are for",
+                try_=f"git diff {base} -- {path}; put them back, then run upgrade.py plan and deliver again",
+            )
+        if twice := defined_twice(*texts):
+            raise BadInput(
+                f"{path} defines {', '.join(twice)} twice: only the last definition counts",
+                expected="one definition of each method",
+                try_="merge the definitions, then run upgrade.py plan and deliver again",
+            )
 
 
 def lost_markers(before: str, now: str) -> list[str]:

@@ -1,67 +1,79 @@
-"""The message of a delivered commit: what was upgraded, on which evidence, and what is still open."""
+"""The message of a delivered commit: a title by the project's rule, sections, what people added, trailers."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
+from npu_upgrade.delivery.place import Place
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.pins import short_pin
-from npu_upgrade.job.job import Job
-from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.ground.errors import BadInput
 
-JOB = "Upgrade-Job"
 VALIDATION = "NPU-Validation"
+LIMIT = 100
+# Used when the checkout at hand does not say (vllm-ascend v0.18 to 2026-08, vllm-omni 0.12 to 0.22).
+_ASCEND = ("BugFix", "Performance", "Test", "CI", "Feature", "Doc", "Misc", "Community", "Refactor")
+_OMNI = ("Bugfix", "CI/Build", "Doc", "Model", "Frontend", "Kernel", "Core", "Hardware", "Misc")
 WIDTH = 72
 MOST_LINES = 3
 SHOWN = 20
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
-HEADINGS = (
-    "Versions:",
-    "Merged:",
-    "Open items ",
-    "Waived items ",
-    "Evidence for ",
-    "Waived findings ",
-    "Left out:",
-)
 
 
-def validation(standing: Sequence[Record]) -> str:
-    """The record that validates these files on NPU hardware with real weights, or ``pending``."""
-    return next((r.id for r in standing if r.label == "NPU real" and r.verdict == "PASS"), "pending")
+@dataclass(frozen=True)
+class Section:
+    """A paragraph of the message, left out without ``items``. ``detail`` follows the heading: ``(3)``."""
+
+    heading: str
+    items: Sequence[str]
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        heading = f"{self.begin}{self.detail}:" if self.detail else self.begin
+        return "\n".join([heading, *map(_item, self.items)])
+
+    @property
+    def begin(self) -> str:
+        """How the paragraph begins, whatever the detail of it was in an earlier message."""
+        return f"{self.heading} " if self.detail else f"{self.heading}:"
+
+
+def counted(heading: str, items: Sequence[str]) -> Section:
+    """A section that says how many items it has, and shows the first of them."""
+    more = [f"and {len(items) - SHOWN} more"] if len(items) > SHOWN else []
+    return Section(heading, [*items[:SHOWN], *more], f"({len(items)})")
+
+
+def evidence(records: Sequence[Record]) -> Section:
+    """The verdicts that a delivery rests on."""
+    items = [f"{r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in records]
+    return Section("Evidence for", items, f"tree {records[0].tree[:12]}")
 
 
 def compose(
-    job: Job,
-    plan: Plan,
-    title: str,
-    changed: Sequence[str],
-    standing: Sequence[Record],
-    *,
-    kept_text: Sequence[str] = (),
-    kept_trailers: Sequence[str] = (),
+    place: Place, title: str | None, default: str, sections: Sequence[Section], validation: str
 ) -> str:
     """The whole message but for the sign-off, which git adds as the last trailer.
 
-    ``kept_text`` and ``kept_trailers`` are what people wrote into the commit this one replaces.
+    The title is the one given, else that of the earlier delivery, else ``default``. What people wrote into
+    the commit that this one replaces is kept. Raises :class:`BadInput` for a title against the rule.
     """
-    parts = [title, _versions(plan), _merged(plan, changed)]
-    parts += [part for part in (_items(plan, "open"), _items(plan, "waived")) if part]
-    parts += [part for part in (_waived(standing), _left_out(job)) if part]
-    parts += [evidence(standing), *kept_text]
-    trailers = [f"{VALIDATION}: {validation(standing)}", f"{JOB}: {job.id}", *kept_trailers]
-    return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
+    earlier = place.earlier
+    text, trailers = _kept(earlier.body, place, sections) if earlier else ([], [])
+    chosen = title if title is not None else earlier.title if earlier else default
+    parts = [check_title(rule_for(place.checkout.root), chosen, default)]
+    parts += [section.text for section in sections if section.items] + text
+    return "\n\n".join([*parts, "\n".join([f"{VALIDATION}: {validation}", place.marker, *trailers])]) + "\n"
 
 
-def written_by_people(
-    body: str, signer: str, trailer: str = JOB, headings: tuple[str, ...] = HEADINGS
-) -> tuple[list[str], list[str]]:
-    """The paragraphs and the trailers of an earlier message that this tool did not write."""
-    ours = (f"{VALIDATION}: ", f"{trailer}: ", f"Signed-off-by: {signer}")
+def _kept(body: str, place: Place, sections: Sequence[Section]) -> tuple[list[str], list[str]]:
+    """The paragraphs and the trailers of an earlier message that people wrote."""
+    ours = (f"{VALIDATION}: ", place.marker, f"Signed-off-by: {place.signer}")
+    headings = tuple(section.begin for section in sections)
     text, trailers = [], []
     for paragraph in re.split(r"\n\s*\n", body.strip()):
         lines = paragraph.splitlines()
@@ -73,69 +85,83 @@ def written_by_people(
     return text, trailers
 
 
-def _versions(plan: Plan) -> str:
-    omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
-    came_from = f"{short_pin(base)} -> " if base else ""
-    lines = [f"- vllm-omni {short_pin(omni or {})}", f"- vllm-ascend {came_from}{short_pin(ascend or {})}"]
-    return "\n".join([HEADINGS[0], *lines])
-
-
-def _merged(plan: Plan, changed: Sequence[str]) -> str:
-    outcomes = [str(method["outcome"]) for method in plan.methods if method.get("outcome")]
-    # a delivery with an open conflict is refused before there is a message
-    counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
-    how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
-    methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
-    return "\n".join([HEADINGS[1], f"- {methods}", f"- {count(len(changed), 'file')} changed"])
-
-
-def _items(plan: Plan, state: str) -> str:
-    items = plan.items_in(state)
-    if not items:
-        return ""
-    lines = [entry(f"- {item['id']}: {_subject(item)}") for item in items[:SHOWN]]
-    if len(items) > SHOWN:
-        lines.append(f"- and {len(items) - SHOWN} more")
-    return "\n".join([f"{state.capitalize()} items ({len(items)}):", *lines])
-
-
-def _waived(standing: Sequence[Record]) -> str:
-    """The findings that people accepted, as the newest audit of these files recorded them."""
-    audit = next((record for record in standing if record.gate == "audit"), None)
-    waived = audit.data.get("waived", []) if audit else []
-    lines = [entry(f"- {one['key']}: {one['reason']}") for one in waived[:SHOWN]]
-    lines += [f"- and {len(waived) - SHOWN} more"] if len(waived) > SHOWN else []
-    return "\n".join([f"{HEADINGS[5]}({len(waived)}):", *lines]) if waived else ""
-
-
-def _left_out(job: Job) -> str:
-    lines = [entry(f"- {name}: {reason}") for name, reason in sorted(job.skipped.items())]
-    return "\n".join([HEADINGS[6], *lines]) if lines else ""
-
-
-def _subject(item: dict[str, Any]) -> str:
-    """What the item says, without what its id says already and without its file."""
-    kind, said = str(item.get("kind", "item")), str(item.get("title") or item.get("summary") or "")
-    said = said.removeprefix(f"{item.get('path')}: ")
-    if said and item["id"].startswith(f"{kind}-"):
-        return said
-    return f"{kind}: {said}" if said else kind
-
-
-def evidence(standing: Sequence[Record]) -> str:
-    """The paragraph that names the verdicts a delivery rests on."""
-    tree = standing[0].tree[:12]
-    lines = [f"- {r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in standing]
-    lines = [entry(line) for line in lines]
-    return "\n".join([f"{HEADINGS[4]}tree {tree}:", *lines])
-
-
-def entry(text: str) -> str:
+def _item(text: str) -> str:
     """A list item as git's own messages are wrapped, cut where it gets too long to be read."""
-    lines = textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(
+        f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
     return "\n".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
 
 
 def count(number: int, noun: str) -> str:
     """``1 file``, ``2 files``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class TitleRule:
+    """The prefixes a project takes: ``anywhere`` in the title, or at its start; none: any title."""
+
+    project: str = ""
+    prefixes: tuple[str, ...] = ()
+    anywhere: bool = True
+
+    def problem(self, title: str) -> str | None:
+        """What is wrong with ``title``, or None."""
+        if not title.strip() or title != title.strip() or not title.isprintable():
+            return "it has to be one line of printable text"
+        if len(title) > LIMIT:
+            return f"it has {len(title)} characters, more than {LIMIT}"
+        # at the start: the tags before the first other word
+        place = title if self.anywhere else re.sub(r"^((?:\s*\[[^\[\]]+\])*).*", r"\1", title)
+        tags = {tag.lower() for tag in re.findall(r"\[([^\[\]]+)\]", place)}
+        if self.prefixes and not tags & {prefix.lower() for prefix in self.prefixes}:
+            return f"{self.project} wants one of {', '.join(f'[{p}]' for p in self.prefixes)}"
+        return None
+
+    def tag(self, *wanted: str) -> str:
+        """The first of ``wanted`` that the project has, as it spells it, else the first."""
+        known = {prefix.lower(): prefix for prefix in self.prefixes}
+        return next((known[tag.lower()] for tag in wanted if tag.lower() in known), wanted[0])
+
+
+def rule_for(root: Path) -> TitleRule:
+    """The rule of the project checked out at ``root``, read from its own files where they state it."""
+    if (root / "vllm_omni").is_dir():
+        # The list of the contributing guide leaves out NPU, the tag its NPU upgrades carry.
+        return TitleRule("vllm-omni", (*(_from_guide(root) or _OMNI), "NPU"), anywhere=False)
+    if (root / "vllm_ascend").is_dir():
+        return TitleRule("vllm-ascend", _from_workflows(root) or _ASCEND)
+    return TitleRule()
+
+
+def check_title(rule: TitleRule, title: str, example: str) -> str:
+    """``title``, or :class:`BadInput` with the project's rule and an ``example`` that keeps it."""
+    problem = rule.problem(title)
+    if problem:
+        raise BadInput(
+            f"the title {title!r} would not be accepted: {problem}",
+            expected=f"one line of at most {LIMIT} characters in the project's form",
+            try_=f'--title "{example}"',
+        )
+    return title
+
+
+def _from_guide(root: Path) -> tuple[str, ...]:
+    guide = _text(root / "docs/contributing/README.md")
+    return tuple(re.findall(r"^[-*] `\[([\w/ ]+)\][^`]*`", guide, re.MULTILINE))
+
+
+def _from_workflows(root: Path) -> tuple[str, ...]:
+    for path in sorted((root / ".github/workflows").glob("*.y*ml")):
+        stated = re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", _text(path))
+        if stated:
+            return tuple(stated.group(1).split("|"))
+    return ()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -95,13 +95,14 @@ class Checkout:
     def scratch_index(self) -> Generator[Path]:
         """A copy of the index to work in, gone afterwards; the user's own stays as it is.
 
-        A copy keeps sparse and intent-to-add entries, which ``git read-tree HEAD`` would lose.
+        A copy keeps sparse and intent-to-add entries, which ``git read-tree HEAD`` would lose, and the time
+        of the index, by which git tells which files may have changed since it was written.
         """
         index = self.git_path("index")
         with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as folder:
             scratch = Path(folder).resolve() / "index"
             if index.exists():
-                shutil.copyfile(index, scratch)
+                shutil.copy2(index, scratch)
             yield scratch
 
 

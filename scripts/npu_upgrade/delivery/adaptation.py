@@ -1,0 +1,288 @@
+"""The delivery of a model: what its gates judged and artifacts wrote, in one commit, and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
+from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
+from npu_upgrade.artifacts.roots import PACKAGES, Root
+from npu_upgrade.artifacts.state import Written, load_state
+from npu_upgrade.artifacts.tree_form import form_of
+from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.delivery import commit, publish
+from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
+from npu_upgrade.delivery.commit import PENDING, Delivery, Done
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
+from npu_upgrade.delivery.place import open_place
+from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
+from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.runs import REAL, Run
+from npu_upgrade.ground.command import adapt
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256, write_atomic, write_json
+
+_OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a delivery is asked for; ``folder`` is the model's in the workspace."""
+
+    model: str
+    repo: Path
+    roots: list[Root]
+    folder: Path
+    named: Named
+    open_gaps: Sequence[str] = ()
+    pending_npu: bool = False
+    patch_dir: Path | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A delivery that is ready; ``code`` are its files but for the generated ones, ``reports`` the texts."""
+
+    delivery: Delivery
+    code: list[str]
+    patches: dict[Path, bytes]
+    runs: list[Run]
+    reports: dict[str, str]
+    folder: Path
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """``delivered.json`` of a model: the commit that delivers it."""
+
+    commit: str
+    branch: str
+
+
+def prepare(facts: Facts, order: Order) -> Adapted:
+    """Check evidence, documents, checkout and all changes, and write the message; changes nothing.
+
+    Raises :class:`BadInput` for the first thing that stands in the way.
+    """
+    runs, real = _check_runs(facts, pending_npu=order.pending_npu)
+    bundle, written = _check_documents(facts, order.model, order.repo, order.roots, order.folder)
+    _check_gaps(facts, order.open_gaps)
+    place = open_place(order.repo, f"Adapted-Model: {facts.name}", new=f"adapt-{facts.name}")
+    root, documents = place.checkout.root, sorted({*written.files, *written.kept})
+    patches = (order.patch_dir or root.parent) / facts.name
+    choice = choose(place, order.roots, order.named, documents, patches)
+    subject = choice.subject(root)
+    check_staged(place.checkout, subject.files)
+    check_places(place.checkout, dict.fromkeys(subject.files, False))
+    if not choice.changed:
+        raise BadInput(
+            "nothing to commit: neither code nor documents of the model differ from the history",
+            expected="changes in --vllm or --ascend, or generated documents",
+            try_="adapt.py artifacts MODEL --tree REPO; --ascend-base REF for work that is committed already",
+        )
+    check_contents(root, [path for path in choice.changed if path in choice.local])
+    check_plugins(root, choice.local, runs)
+    code = [path for path in choice.changed if path not in documents]
+    validation = real.record.id if real.label == "NPU real" else PENDING
+    sections = _sections(facts, choice, len(code), runs)
+    text = compose(place, order.title, default_title(root, facts.name), sections, validation)
+    delivery = Delivery(place, subject, choice.changed, text, validation, choice.incoming)
+    return Adapted(delivery, code, choice.patches, runs, dict(bundle.reports), order.folder)
+
+
+def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
+    """Make the commit; when it is there, write the patches, the analysis report with it, and that it is."""
+    delivery = adapted.delivery
+    done = commit.carry_out(delivery, sign=sign)
+    if done.sha is None:
+        return done
+    for path, data in adapted.patches.items():
+        check_patch(path)
+        write_atomic(path, data)
+    report = with_delivery(
+        adapted.reports[REPORT],
+        repo=str(delivery.place.checkout.root),
+        branch=delivery.place.branch,
+        commit=done.sha,
+        validation=delivery.validation,
+        patches=[str(path) for path in adapted.patches],
+        files=delivery.changed,
+    )
+    write_atomic(adapted.folder / REPORT, report)
+    delivered = Delivered(done.sha, delivery.place.branch)
+    write_json(adapted.folder / "delivered.json", msgspec.to_builtins(delivered))
+    return done
+
+
+def request(adapted: Adapted) -> str:
+    """Push the branch, and the address of its pull request, opened when there is none."""
+    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.reports[COMMENT])
+
+
+def comment(adapted: Adapted, sha: str, issue: str) -> str:
+    """Post the comment on an issue, once; returns what gh says of it.
+
+    ``posted.json`` of the model has the hashes of what was posted on each issue.
+    """
+    place, path = adapted.delivery.place, adapted.folder / "posted.json"
+    body = f"{adapted.reports[COMMENT]}\nCommit {sha} on branch {place.branch}.\n"
+    posted = _posted(path)
+    if sha256(body) in posted.get(issue, []):
+        return "posted before"
+    answer = publish.comment(place.checkout.root, issue, body)
+    posted[issue] = [*posted.get(issue, []), sha256(body)]
+    write_json(path, posted)
+    return answer
+
+
+def _posted(path: Path) -> dict[str, list[str]]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadInput(
+            f"cannot read which comments were posted from {path}: {error}",
+            expected="the file as this tool wrote it",
+            try_="move it away, then the same command; look first whether the issue has the comment",
+        ) from error
+
+
+def default_title(root: Path, name: str) -> str:
+    """The title by the rule of the project at ``root``, which may have a tag for models or for features."""
+    return f"[{rule_for(root).tag('Model', 'Feature')}] Support {name}"
+
+
+def _sections(facts: Facts, choice: Choice, code: int, runs: list[Run]) -> list[Section]:
+    best = facts.served or facts.runs[-1]
+    architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
+    changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
+    changed += [choice.moved] if choice.moved else []
+    changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
+    versions = [f"{name} {version}" for name, version in best.map("versions").items() if version]
+    return [
+        Section("Model", [(facts.source.name or facts.name) + (architectures and f" ({architectures})")]),
+        Section("Changed", changed),
+        Section("Versions", versions),
+        counted("Open gaps", [f"{gap.id}: {gap.what}" for gap in facts.gaps]),
+        evidence([run.record for run in runs]),
+    ]
+
+
+def _check_runs(facts: Facts, *, pending_npu: bool) -> tuple[list[Run], Run]:
+    """The newest run of every gate and label that judged this code, and the one that served real weights.
+
+    Raises :class:`BadInput` for evidence that is missing, failed, of other code, of dummy weights only, or
+    of a CPU only when that was not agreed to.
+    """
+    again = gate_command("serve", facts.model)
+    if not facts.current:
+        named = ", ".join(sorted({f"{run.gate} ({run.label})" for run in facts.runs}))
+        raise BadInput(
+            f"the evidence is of other code than what is delivered: {named}",
+            expected="a run of the serve gate on the packages of --vllm and --ascend as they are now",
+            try_=f"{again}, with the interpreter that imports them from there",
+        )
+    standing = list({(run.gate, run.label): run for run in facts.current}.values())
+    failed = next((run for run in standing if run.verdict == "FAIL"), None)
+    if failed:
+        raise BadInput(
+            f"gate {failed.gate} ({failed.label}) failed for this code: {failed.record.summary}",
+            expected="no gate whose newest verdict is FAIL",
+            try_=f"{adapt('evidence', 'show', failed.id).short}; correct it and run the gate again",
+        )
+    passed = {run.label: run for run in standing if run.gate == "serve" and run.verdict == "PASS"}
+    real = next((passed[label] for label in REAL if label in passed), None)
+    if real is None:
+        seen = ", ".join(sorted(passed)) or "no serve gate passed"
+        raise BadInput(
+            f"there is no proof with real weights for this code ({seen})",
+            expected="a PASS of the serve gate with real weights: dummy weights never sign off",
+            try_=f"{again} --load-format real",
+        )
+    if real.label != "NPU real" and not pending_npu:
+        raise BadInput(
+            "real weights were served on a CPU only",
+            expected="a PASS of the serve gate with real weights on an NPU",
+            try_=f"{again} on the machine with the NPU (adapt.py evidence pack and import carry it here), or "
+            "--pending-npu: the commit then says that it is pending",
+        )
+    return standing, real
+
+
+def _check_documents(
+    facts: Facts, model: str, repo: Path, roots: list[Root], folder: Path
+) -> tuple[Bundle, Written]:
+    """What artifacts wrote for this delivery, in the repository or in a root; it has to be up to date.
+
+    ``folder`` is the model's in the workspace.
+    """
+    state = load_state(folder)
+    places = [repo, *(root.checkout.root for root in roots)]
+    tree = next((place for place in places if state.of(place).files), None)
+    again = adapt("artifacts", model, "--tree", str(tree or repo)).short
+    if tree is None:
+        raise BadInput(
+            f"nothing was generated for {facts.name} in {repo}",
+            expected="accuracy config, tutorial and its entries beside the code",
+            try_=again,
+        )
+    written = state.of(tree)
+    changes = [one for root in roots for one in root.changed()] if roots else None
+    bundle = make_bundle(facts, form_of(tree), written, Choices(keep=tuple(written.kept)), changes)
+    if bundle.changed:
+        raise BadInput(
+            f"generated files are not as the evidence says: {', '.join(sorted(bundle.changed))}",
+            expected="files that were generated from the runs of this code",
+            try_=again,
+        )
+    return bundle, written
+
+
+def _check_gaps(facts: Facts, named: Sequence[str]) -> None:
+    """Every gap of the deliverables is among those ``named``, and each of these is a gap."""
+    ids = [gap.id for gap in facts.gaps]
+    wrong = next((name for name in named if name not in ids), None)
+    if wrong is not None:
+        raise BadInput(
+            f"there is no gap {wrong!r}",
+            expected=f"one of {', '.join(ids)}" if ids else "no gap",
+            try_="take --open out",
+        )
+    unnamed = next((gap for gap in facts.gaps if gap.id not in named), None)
+    if unnamed:
+        raise BadInput(
+            f"the deliverables have a gap: {unnamed.what}",
+            expected="every measurement there, or the gap named",
+            try_=f"{unnamed.command}, then adapt.py artifacts; or --open {unnamed.id}: the commit names it",
+        )
+
+
+def check_plugins(repo: Path, paths: Iterable[str], standing: Sequence[Run]) -> None:
+    """Raise :class:`BadInput` where ``paths`` are of a plugin that real weights were served by otherwise."""
+    runs = [run for run in standing if run.label in REAL and run.verdict == "PASS"]
+    packages = {name for run in runs for name in run.judged} - _OTHERS
+    for package in sorted({found for path in paths if (found := _package(path, packages))}):
+        folder, name = repo / package, package.rpartition("/")[2]
+        now = judged({name: folder})[0].files[name] if folder.is_dir() else None
+        other = next((run for run in runs if run.judged.get(name, now) != now), None)
+        if other:
+            raise BadInput(
+                f"the plugin {folder} is not what gate {other.gate} ({other.label}) judged",
+                expected="a plugin that is delivered as it was served",
+                try_=f"pip install -e {folder.parent}, and run the gate again",
+            )
+
+
+def _package(path: str, packages: set[str]) -> str | None:
+    """The folder of the outermost of ``packages`` that a file of code lies in."""
+    parts = PurePosixPath(path).parts[:-1]
+    if not path.endswith(".py") or {"docs", "tests"}.intersection(parts):
+        return None
+    at = next((number for number, part in enumerate(parts, 1) if part in packages), None)
+    return "/".join(parts[:at]) if at else None

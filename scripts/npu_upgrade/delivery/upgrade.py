@@ -1,0 +1,170 @@
+"""The delivery of an upgrade: the files of its plan, on the evidence of its job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.delivery import commit
+from npu_upgrade.delivery.changes import changed_since
+from npu_upgrade.delivery.commit import PENDING, Delivery, Done
+from npu_upgrade.delivery.kept import check_kept
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
+from npu_upgrade.delivery.place import Place, not_alone, open_place
+from npu_upgrade.delivery.publish import push_command
+from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged, some
+from npu_upgrade.evidence import chain, ledger
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.pins import check_pins, short_pin
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.plan_file import Plan, load_plan
+
+
+def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
+    """Check the checkout, the files and the evidence, and write the message; changes nothing.
+
+    Raises :class:`BadInput` for the first thing that stands in the way.
+    """
+    plan = load_plan(job)
+    check_pins({name: pin for name, pin in plan.versions.items() if pin})
+    place = open_place(repo, f"Upgrade-Job: {job.id}", made=job.branch)
+    check_staged(place.checkout, plan.files)
+    check_places(place.checkout, plan.files)
+    _check_own(place, plan)
+    changed = changed_since(place.checkout, place.base, plan.files)
+    if not changed:
+        raise BadInput(
+            "nothing to commit: the files of the upgrade are as they were before it",
+            expected="the merged files in the working tree",
+            try_=f"upgrade.py merge --apply {repo}, then plan, then deliver",
+        )
+    subject = plan.subject(place.checkout.root)
+    check_contents(place.checkout.root, changed)
+    check_kept(place.checkout, place.base, changed)
+    standing = _check_evidence(job, plan, subject)
+    real = (r.id for r in standing if r.label == "NPU real" and r.verdict == "PASS")
+    validation = next(real, PENDING)
+    ascend = plan.versions.get("ascend") or {}
+    default = default_title(place.checkout.root, str(ascend.get("version") or short_pin(ascend)))
+    text = compose(place, title, default, _sections(job, plan, changed, standing), validation)
+    return Delivery(place, subject, changed, text, validation)
+
+
+def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
+    """Make the commit and record it in the job."""
+    job.begin("deliver")
+    try:
+        done = commit.carry_out(delivery, sign=sign)
+    except UpgradeError as error:
+        job.finish("deliver", Verdict.BLOCKED, error.what)
+        raise
+    if done.sha is None:
+        job.finish("deliver", Verdict.FAIL, done.problem)
+        return done
+    place = delivery.place
+    outputs = {
+        "commit": done.sha,
+        "branch": place.branch,
+        "repo": str(place.checkout.root),
+        "tree": delivery.subject.tree,
+        "validation": delivery.validation,
+        "push": push_command(place),
+    }
+    job.place(repo=place.checkout.root, branch=place.branch)
+    job.finish("deliver", Verdict.PASS, f"commit {done.sha[:12]} on {place.branch}", outputs)
+    return done
+
+
+def default_title(root: Path, version: str) -> str:
+    """The title by the rule of the project at ``root``."""
+    return f"[{rule_for(root).tag('NPU', 'Misc')}] Upgrade to vllm-ascend {version}"
+
+
+def _check_own(place: Place, plan: Plan) -> None:
+    """Nobody added other files to the earlier delivery."""
+    others = sorted(set(place.earlier.files) - set(plan.files)) if place.earlier else []
+    if others:
+        raise not_alone(
+            f"{place.head[:12]} also changes {some(others)}, which the delivery does not",
+            "git reset --soft HEAD^, deliver again, and commit those files on top",
+        )
+
+
+def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
+    """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
+    records = ledger.read(job)
+    if chain.load(job.folder).unfinished:
+        raise BadInput(
+            "the newest record of evidence is half-written: a gate died while it ended",
+            expected="the verdict of every gate that ran",
+            try_=f"run that gate again ({_again(job, 'plan')})",
+        )
+    standing = ledger.standing(records, subject.tree)
+    for one in standing:
+        failed = one.verdict == "FAIL"
+        if failed or (one.gate == "plan" and one.verdict != "PASS"):
+            ended = "failed" if failed else f"is {one.verdict}"
+            raise BadInput(
+                f"gate {one.gate} ({one.label}) {ended} for exactly these files: {one.summary}",
+                expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
+                try_="correct what it names and run it again",
+            )
+    for gate in ("plan", "audit"):
+        known = [record for record in records if (record.gate, record.label) == (gate, "static")]
+        if not any(record.tree == subject.tree for record in known):
+            raise BadInput(
+                f"gate {gate} {'judged other contents of these files' if known else 'has no evidence'}",
+                expected=f"gate {gate} (static) for the files as they are now",
+                try_=_again(job, gate),
+            )
+    if plan.conflicts_open:
+        raise BadInput(
+            f"{plan.conflicts_open} conflicts are open",
+            expected="every conflict decided",
+            try_=f"edit the files, then {_again(job, 'plan')}",
+        )
+    return standing
+
+
+def _again(job: Job, gate: str) -> str:
+    return f"{upgrade(gate, *naming(job)).short}, then deliver"
+
+
+def _sections(job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[Record]) -> list[Section]:
+    omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
+    came_from = f"{short_pin(base)} -> " if base else ""
+    versions = [f"vllm-omni {short_pin(omni or {})}", f"vllm-ascend {came_from}{short_pin(ascend or {})}"]
+    outcomes = [str(method["outcome"]) for method in plan.methods if method.get("outcome")]
+    # a delivery with an open conflict is refused before there is a message
+    counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
+    how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
+    methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
+    audit = next((record for record in standing if record.gate == "audit"), None)
+    waived = audit.data.get("waived", []) if audit else []
+    return [
+        Section("Versions", versions),
+        Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
+        *(counted(f"{state.capitalize()} items", _items(plan, state)) for state in ("open", "waived")),
+        counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
+        Section("Left out", [f"{name}: {reason}" for name, reason in sorted(job.skipped.items())]),
+        evidence(standing),
+    ]
+
+
+def _items(plan: Plan, state: str) -> list[str]:
+    return [f"{item['id']}: {_title(item)}" for item in plan.items_in(state)]
+
+
+def _title(item: dict[str, Any]) -> str:
+    """What the item says, without what its id says already and without its file."""
+    kind, title = str(item.get("kind", "item")), str(item.get("title") or item.get("summary") or "")
+    title = title.removeprefix(f"{item.get('path')}: ")
+    if title and item["id"].startswith(f"{kind}-"):
+        return title
+    return f"{kind}: {title}" if title else kind

@@ -1,0 +1,44 @@
+"""Fixtures that the tests of the delivery of an upgrade share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deliver_support import OTHER, Upgrade, make_upgrade, run_deliver, snapshot
+
+
+@pytest.fixture
+def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
+    """A checkout on the upgrade branch with a merge applied and checked, and its job."""
+    return make_upgrade(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def deliver(
+    upgrade: Upgrade, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Deliver the upgrade; the exit code and the JSON."""
+    return lambda *options: run_deliver(upgrade, capsys, *options)
+
+
+@pytest.fixture
+def refused(upgrade: Upgrade, deliver: Callable[..., tuple[int, dict[str, Any]]]) -> Callable[..., str]:
+    """The error of a delivery that is refused, after checking that it changed nothing."""
+
+    def call(*options: str) -> str:
+        if (upgrade.repo / OTHER).exists():
+            os.utime(upgrade.repo / OTHER, (1, 1))  # git would like to refresh its index now
+        before = snapshot(upgrade.repo)
+        code, result = deliver(*options)
+        assert code == 2, result
+        assert result["expected"]
+        assert result["try"]
+        assert snapshot(upgrade.repo) == before
+        assert not list(upgrade.repo.glob(".git/*.lock"))
+        return f"{result['error']} / {result['try']}"
+
+    return call
