@@ -87,8 +87,8 @@ def _imports(tree: ast.Module) -> Iterator[Mutation]:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("vllm.", "vllm_ascend.")):
             for item in imports_in(node):
-                edit = {"module": node.module, "name": item.name, "to": f"{item.name}Old"}
-                yield "misname import", {"do": "rename-import", **edit}
+                edit = {"module": node.module, "name": item.name, "to_name": f"{item.name}Old"}
+                yield "misname import", {"do": "change-import", **edit}
 
 
 def _signatures(method: Function) -> Iterator[Mutation]:
@@ -112,7 +112,7 @@ def _targets(method: Function) -> Iterator[Mutation]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             name = ast.unparse(node.value.func)
             if isinstance(node.targets[0], ast.Tuple) and name.startswith("self."):
-                yield "drop target", {"do": "drop-target", "call": name, "index": 0}
+                yield "drop target", {"do": "drop-item", "of": "targets", "call": name, "index": 0}
 
 
 def _parity(method: Function, mirrored: Function) -> Iterator[Mutation]:
@@ -133,7 +133,7 @@ def _parity(method: Function, mirrored: Function) -> Iterator[Mutation]:
             yield "delete branch", {"do": "delete-statement", "tests": ast.unparse(node.test)}
         elif isinstance(node, ast.BoolOp):
             for operand in sorted(operands.intersection(map(ast.unparse, node.values))):
-                yield "drop operand", {"do": "drop-operand", "operand": operand}
+                yield "drop operand", {"do": "drop-item", "of": "operands", "item": operand}
 
 
 def _last(call: ast.Call) -> str:
