@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 import pytest
@@ -108,10 +107,10 @@ EXAMPLES = [
     ("drop-item", "Worker.lift", {"of": "targets", "call": "self.find", "index": 1},
      ["        crane, hook = self.find(load, fast=fast)"],
      ["        (crane,) = self.find(load, fast=fast)"]),
-    ("drop-item", "Worker.lift", {"of": "returned", "index": 1},
-     ["        return crane, hook"], ["        return (crane,)"]),
     ("add-item", "Worker.lift", {"of": "returned", "item": "load"},
      ["        return crane, hook"], ["        return (crane, hook, load)"]),
+    ("replace-expression", "Worker.lift", {"expression": "item   is None", "to": "not item"},
+     ["            if item is None:"], ["            if not item:"]),
     ("insert", "Worker.lift", {"code": "log()\nmore()", "before": {"calls": "self.find"}},
      [], ["        log()", "        more()"]),
     ("insert", "Worker.rest", {"code": "log()", "place": "start"}, [], ["        log()"]),
@@ -127,11 +126,6 @@ def test_an_edit_changes_exactly_its_place(
 
 def test_a_deleted_definition_takes_its_decorators_along() -> None:
     assert "staticmethod" not in edit("delete-definition", "Worker.rest")
-
-
-def test_a_class_that_would_be_empty_passes() -> None:
-    source = "class A:\n    def f(self):\n        return 1\n"
-    assert apply("a.py", source, {"do": "delete-definition", "at": "A.f"}) == "class A:\n    pass\n"
 
 
 def test_a_block_that_would_be_empty_passes() -> None:
@@ -152,11 +146,6 @@ def test_a_parameter_is_renamed_with_its_uses() -> None:
     assert 'Crane(cargo, kind="big"), Hook(cargo)' in result
 
 
-def test_an_expression_is_replaced_by_what_it_says() -> None:
-    result = edit("replace-expression", "Worker.lift", expression="item   is None", to="not item")
-    assert "if not item:" in result
-
-
 def test_one_of_several_is_chosen_by_its_number() -> None:
     result = edit("replace-name", "Worker.lift", name="self.note", to="self.log", nth=2)
     assert result.index("self.note(load)") < result.index("self.log(item)")
@@ -168,7 +157,6 @@ REFUSED = [
     ("delete-statement", "Worker.lift", {"calls": "self.note"}, "2 times statement"),
     ("delete-statement", "Worker.lift", {"calls": "self.note", "nth": 3}, "only 2 times"),
     ("delete-statement", "Worker.lift", {"calls": "self.gone"}, "no statement"),
-    ("delete-statement", "Worker.lift", {}, "selected by one of"),
     ("drop-keyword", "Worker.lift", {"call": "self.find", "keyword": "slow"}, "no keyword slow"),
     ("drop-item", "Worker.find", {"of": "arguments", "call": "Hook", "index": 1}, "has 1 items"),
     ("drop-parameter", "Worker.lift", {"parameter": "slow"}, "no parameter slow"),
@@ -205,21 +193,3 @@ def test_a_deleted_call_is_gone_and_the_rest_is_untouched(
     nth = [i for i, (other, _) in enumerate(calls) if other == name].index(place) + 1
     result = apply("f.py", source, {"do": "delete-statement", "at": "f", "calls": name, "nth": nth})
     assert result.split("\n") == [line for line in source.split("\n") if line != lines[place]]
-
-
-@given(st.lists(NAMES, unique=True, min_size=1), st.lists(st.booleans(), min_size=5, max_size=5), st.data())
-def test_a_dropped_parameter_leaves_the_others_with_their_defaults(
-    names: list[str], defaulted: list[bool], data: st.DataObject
-) -> None:
-    first = sum(1 for value in defaulted[: len(names)] if not value)
-    parts = [name if i < first else f"{name}={i}" for i, name in enumerate(names)]
-    gone = data.draw(st.integers(0, len(names) - 1))
-    result = apply(
-        "f.py",
-        f"def f({', '.join(parts)}):\n    return 1\n",
-        {"do": "drop-parameter", "at": "f", "parameter": names[gone]},
-    )
-    left = [part for i, part in enumerate(parts) if i != gone]
-    assert ast.unparse(ast.parse(result)) == ast.unparse(
-        ast.parse(f"def f({', '.join(left)}):\n    return 1")
-    )
