@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import incident_notes
 from bench.audit import load_reviews
 from bench.audit_runs import Bench
 from bench.edits import EDITS
 from bench.incidents import COUNTED, FOLDER, Case, load_cases
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.notes import FILE, notes_for
 
 CASES = load_cases()
 BY_ID = {case.id: case for case in CASES}
@@ -62,6 +64,19 @@ def test_a_case_without_a_finding_says_where_it_shows() -> None:
 
 def test_verdicts_are_read() -> None:
     assert {type(verdict) for verdict in load_reviews().values()} == {bool}
+
+
+def test_the_incidents_that_the_product_shows_are_those_of_the_recipes() -> None:
+    assert FILE.read_text("utf-8") == incident_notes.text(), "run lab/incident_notes.py"
+
+
+def test_an_incident_stands_beside_its_method_and_the_same_method_of_other_classes() -> None:
+    found = notes_for("NPUGenerationModelRunner.profile_run")
+    assert found[0].incident == "vllm-omni #1114"
+    assert "NPUModelRunner._sample" not in {note.method for note in found}
+    elsewhere = notes_for("AnyOther.profile_run")
+    assert set(elsewhere) == set(found)
+    assert notes_for("NPUModelRunner.no_such_method") == []
 
 
 END_TO_END = (
