@@ -58,7 +58,7 @@ CASES = (
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
     Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up", again=True),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case("ended with exit code 0", FAIL, why=" ended", inject="end-server@up"),
+    Case("ended with exit code 0", FAIL, why=" ended", inject="end-server@up", again=True),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(
