@@ -23,7 +23,7 @@ import yaml
 from bench.audit_runs import Bench, Result, run_cases
 from bench.audit_sweep import sweep
 from bench.incidents import COUNTED, FOLDER, Case, Trees, load_cases
-from bench.shared import UPGRADE, Run, begin, options, own_cache
+from bench.shared import UPGRADE, Run, begin, options, own_cache, some
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.triples import old_triple
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     run = begin("bench-audit", args, args.case or args.sweep or args.cases_only)
     cases = load_cases()
     if args.case:
-        return _show([case for case in cases if case.id in args.case])
+        return _show(some([case for case in cases if case.id in args.case], args.case))
     figures: dict[str, str] = {}
     missed: list[str] = []
     if not args.sweep:

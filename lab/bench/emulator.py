@@ -15,15 +15,18 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench import emulator_defects, emulator_upgrades
+from bench.emulator_defects import Defect
 from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair
-from bench.emulator_upgrades import Reproduced
-from bench.shared import Run, begin, options
+from bench.emulator_upgrades import Reproduced, Upgrade
+from bench.shared import Run, begin, options, some
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 
+T = TypeVar("T", Defect, Upgrade)
 IMPORT_S, TIER_S, MEMORY_MIB = 20.0, 90.0, 8 * 1024
 WHOLE = ("0.24.0", "0.30.0")  # these have to pass in all tiers of the stages below
 STAGES = ("ar", "generation", "serve-omni")
@@ -80,7 +83,7 @@ def _upgrades(
 ) -> None:
     known = emulator_upgrades.load_upgrades()
     chosen = emulator_upgrades.each_kind(known) if run.kind == "default" else known
-    rows = emulator_upgrades.run_upgrades([one for one in chosen if _asked(one.id, args)], out, run)
+    rows = emulator_upgrades.run_upgrades(_asked(chosen, args), out, run)
     head = ("upgrade", "run", "before", "after its fix", "what broke")
     print("\n" + table(head, [_upgrade_cells(row) for row in rows]))
     figures["upgrades"] = f"{sum(row.as_recorded for row in rows)}/{len(rows)}"
@@ -92,15 +95,15 @@ def _defects(
 ) -> None:
     known = emulator_defects.load_defects()
     chosen = emulator_defects.each_kind(known) if run.kind == "default" else known
-    rows = emulator_defects.run_defects([one for one in chosen if _asked(one.id, args)], out, run)
+    rows = emulator_defects.run_defects(_asked(chosen, args), out, run)
     print("\n" + emulator_defects.as_text(rows))
     found = emulator_defects.figures_of(rows)
     figures |= found
     missed += [] if args.case else emulator_defects.short_of_goals(found)
 
 
-def _asked(name: str, args: argparse.Namespace) -> bool:
-    return not args.case or name in args.case
+def _asked(cases: Sequence[T], args: argparse.Namespace) -> list[T]:
+    return some([one for one in cases if not args.case or one.id in args.case], args.case)
 
 
 def _upgrade_cells(row: Reproduced) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from bench.gates_bare import bare, free_port
 from bench.gates_cases import CASES, Case
 from bench.gates_observers import NAMES
 from bench.gates_run import Outcome, faults, play
-from bench.shared import Run, begin, options
+from bench.shared import Run, begin, options, some
 from npu_upgrade.gates.vllm_cpu import DEFAULT
 from npu_upgrade.ground.errors import Blocked, UpgradeError, report
 from npu_upgrade.ground.progress import say
@@ -59,7 +59,8 @@ def main() -> int:
 def chosen(run: Run, words: list[str]) -> list[Case]:
     """The cases of a run."""
     if words:
-        return [one for one in CASES if any(word in one.name for word in words)]
+        found = [one for one in CASES if any(word in one.name for word in words)]
+        return found if words == [_COST] else some(found, words)
     return [one for one in CASES if run.whole or not one.again]
 
 

@@ -25,7 +25,7 @@ from bench.runners_run import (
     measure,
     play_all,
 )
-from bench.shared import Run, begin, options
+from bench.shared import Run, begin, options, some
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.tables import table
 
@@ -60,7 +60,8 @@ def _run(given: argparse.Namespace, folder: Path, run: Run) -> int:
         missed, summary = _speed(measure(folder / CHECKPOINT_LARGE, BATCHES, TOKENS, given.repetitions))
     if given.only != "speed":
         chosen = cells.CELLS if run.kind != "default" else cells.each_kind()
-        chosen = [one for one in chosen if all(word in one.label.split() for word in given.cell or ())]
+        words = given.cell or ()
+        chosen = some([one for one in chosen if all(word in one.label.split() for word in words)], words)
         failed, counts = _table(chosen, play_all(chosen, folder, run, given.at_once))
         missed, summary = missed + failed, summary | counts
     return run.close(summary, missed)

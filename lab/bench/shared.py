@@ -112,6 +112,13 @@ def begin(name: str, args: argparse.Namespace, chosen: object = None) -> Run:
     return Run(name, kind, keep)
 
 
+def some(found: Sequence[T], asked: object) -> list[T]:
+    """The cases that options name; the bench ends where there are none."""
+    if not found:
+        raise SystemExit(f"no case fits {asked}; expected the name of one; without it the default is run")
+    return list(found)
+
+
 @dataclass
 class Tally:
     """Counts and lists of cases as dataclass fields, which add up."""

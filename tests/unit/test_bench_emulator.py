@@ -7,13 +7,12 @@ import pytest
 
 from bench import emulator_defects, emulator_pairs
 from bench.emulator import STAGES, _short, _state
-from bench.emulator_defects import AT_ONCE, Defect, each_kind, figures_of, reached, run_defects
+from bench.emulator_defects import AT_ONCE, Defect, figures_of, reached, run_defects
 from bench.emulator_pairs import ALONE, MATCHED, Known, Pair, load_known
 from bench.emulator_upgrades import load_upgrades
 from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import scenarios
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
-from npu_upgrade.ground.errors import BadInput
 
 FIGURES = {"import_s": "10", "eager_s": "10", "graph_s": "10", "serve_s": "10", "memory_mib": "100"}
 PAIR = Pair("0.30.0", "0.30.0rc2")
@@ -93,12 +92,6 @@ def defect(**data) -> Defect:
     return msgspec.convert(DATA | data, Defect)
 
 
-@pytest.mark.parametrize("run", ["eager nothing", "hover plain", "plain", "import plain"])
-def test_a_run_that_does_not_exist_is_bad_input(run: str) -> None:
-    with pytest.raises(BadInput, match="no run"):
-        defect(runs=[run])
-
-
 def test_a_changed_statement_is_looked_up_in_the_edited_run():
     after = BEFORE.replace("one(x)", "other(x)")
     assert reached(BEFORE, after, ran_before=[], ran_after=[3])
@@ -153,8 +146,3 @@ def test_a_run_of_defects_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: 
     assert asked == ["d12", "d13"]
     assert [row.defect.id for row in rows] == [one.id for one in defects]
     assert all(row.caught for row in rows)
-
-
-def test_a_default_run_has_one_defect_of_each_kind() -> None:
-    defects = [defect(id=name, **{"class": kind}) for name, kind in ("aA", "bB", "cA")]
-    assert [one.id for one in each_kind(defects)] == ["a", "b"]

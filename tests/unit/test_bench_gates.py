@@ -1,12 +1,9 @@
-"""The parts of ``make bench-gates`` that need no vLLM: damage, judging, observers, what is left."""
+"""The parts of ``make bench-gates`` that need no vLLM: judging, observers, what is left."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import stat
-import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +12,6 @@ from pathlib import Path
 import pytest
 import serving_kit as kit
 
-from bench import gates_damage
 from bench.gates import Cost, _report, chosen
 from bench.gates_cases import CASES, Case
 from bench.gates_observers import NAMES, Observers
@@ -28,57 +24,6 @@ from npu_upgrade.gates.serving.signatures import signatures
 RIGHT = Outcome(["FAIL"], "start: it stands still", "port-in-use", 1.0, [], [], 1)
 RUN = Run("bench-gates", "default")
 CASE = Case("a fault", ("FAIL",), "port-in-use", "stands still")
-
-
-def safetensors(path: Path, tensors: dict[str, bytes]) -> None:
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, value in tensors.items():
-        place = [len(data), len(data) + len(value)]
-        header[name] = {"dtype": "F32", "shape": [len(value) // 8, 2], "data_offsets": place}
-        data += value
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def tensors_of(path: Path) -> dict[str, bytes]:
-    raw = path.read_bytes()
-    length = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8 : 8 + length])
-    places = {name: one["data_offsets"] for name, one in header.items() if name != "__metadata__"}
-    return {name: raw[8 + length + first : 8 + length + last] for name, (first, last) in places.items()}
-
-
-@pytest.fixture
-def sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """A sound checkpoint in place of the one that torch makes; its tensors."""
-    folder = tmp_path / "sound"
-    folder.mkdir()
-    tensors = {name: os.urandom(128) for name in ("a", "b", "c", "language_projection.weight")}
-    tensors["lm_head.weight"] = bytes(range(128))
-    safetensors(folder / gates_damage.WEIGHTS, tensors)
-    (folder / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
-    monkeypatch.setattr(gates_damage, "tiny", lambda name: folder)
-    return tensors
-
-
-def damaged(name: str, folder: Path) -> Path:
-    return gates_damage.damaged(name, folder)
-
-
-def test_every_damage_does_what_it_says(sound, tmp_path: Path) -> None:
-    shard = "model-00002-of-00002.safetensors"
-    assert (damaged("corrupt-shard", tmp_path) / shard).read_bytes()[:64] == b"\xff" * 64
-    whole = damaged("missing-shard", tmp_path) / "model-00001-of-00002.safetensors"
-    cut = damaged("cut-shard", tmp_path)
-    assert (cut / whole.name).read_bytes() == whole.read_bytes()
-    assert len(set(map(len, tensors_of(cut / shard).values()))) > 1
-    assert "NewestForCausalLM" in (damaged("unknown-architecture", tmp_path) / "config.json").read_text()
-    assert stat.S_ISFIFO((damaged("endless-read", tmp_path) / gates_damage.WEIGHTS).stat().st_mode)
-    other = tensors_of(damaged("other-weights", tmp_path) / gates_damage.WEIGHTS)
-    assert {name for name in sound if other[name] != sound[name]} == {"lm_head.weight"}
-    assert sorted(other["lm_head.weight"]) == sorted(sound["lm_head.weight"])
-    blind = tensors_of(damaged("blind", tmp_path) / gates_damage.WEIGHTS)
-    assert blind == sound | {"language_projection.weight": bytes(128)}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from bench import runners
-from bench.runners_cells import CELLS, Cell, each_kind
+from bench.runners_cells import CELLS, each_kind
 from bench.runners_run import Decoding, Result, Throughput
 
 
@@ -52,16 +52,6 @@ def test_a_default_run_has_each_runner_and_kind_of_check_and_each_mode():
         every, seen = ({(c.project, c.runner, getattr(c, part)) for c in some} for some in (CELLS, default))
         assert every == seen
     assert len(default) < len(CELLS) / 3
-
-
-def test_kinds_of_checks_stand_side_by_side():
-    cells = [Cell("vllm", "1.0", "V1", "sync", kind) for kind in ("ar", "generation", "lora", "talker")]
-    cells.append(Cell("vllm", "1.0", "V1", "async", "ar"))
-    results = [Result(f"pass {count} checks") for count in (7, 2, 1, 1, 6)]
-    assert runners.grid(list(zip(cells, results, strict=True))) == [
-        ("vllm 1.0", "V1", "sync", "pass 7", "", "pass 2", "lora pass 1; talker pass 1", "CPU"),
-        ("vllm 1.0", "V1", "async", "pass 6", "", "", "", "CPU, hook: asynchronous"),
-    ]
 
 
 def test_a_cell_that_fails_is_a_miss():

@@ -134,22 +134,10 @@ def test_a_block_that_would_be_empty_passes() -> None:
     assert apply("a.py", source, {"do": "delete-statement", "at": "f", "calls": "log"}) == expected
 
 
-def test_names_are_replaced_in_their_scope_only() -> None:
-    result = edit("replace-name", "Worker.lift", name="load", to="cargo")
-    assert result.count("cargo") == 5
-    assert "def find(self, load" in result
-
-
 def test_a_parameter_is_renamed_with_its_uses() -> None:
     result = edit("replace-name", "Worker.find", name="load", to="cargo")
     assert "def find(self, cargo, fast=True)" in result
     assert 'Crane(cargo, kind="big"), Hook(cargo)' in result
-
-
-def test_one_of_several_is_chosen_by_its_number() -> None:
-    result = edit("replace-name", "Worker.lift", name="self.note", to="self.log", nth=2)
-    assert result.index("self.note(load)") < result.index("self.log(item)")
-    assert edit("replace-name", "Worker.lift", name="self.note", to="self.log").count("self.log") == 2
 
 
 REFUSED = [
