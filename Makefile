@@ -27,13 +27,13 @@ test-install: ## install the skill with two installers, run every documented com
 
 lint: ## ruff (lint and format), ty, and import-linter (which room may import which), changing nothing
 	@$(call in_env,test) bin=$$(dirname "$$python") && \
-	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts lab/bench && \
+	  "$$bin/ruff" check . && "$$bin/ruff" format --check . && "$$bin/ty" check --python "$$bin/.." scripts lab/bench lab/incident_notes.py && \
 	  PYTHONPATH=scripts:lab "$$bin/lint-imports" --no-logo --no-cache
 
 format: ## put the code into ruff's format, with the safe fixes of its linter
 	@$(call in_env,test) bin=$$(dirname "$$python") && "$$bin/ruff" check --fix . ; "$$bin/ruff" format .
 
-bench: bench-replay bench-audit bench-port ## all benchmarks
+bench: bench-replay bench-audit bench-port ## three benchmarks of minutes; each bench-*: BENCH_ARGS=--whole for every case
 
 bench-replay: ## replay past upgrades and compare with what the maintainers did
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.replay $(BENCH_ARGS)
@@ -44,10 +44,10 @@ bench-audit: ## incident cases, gaps of releases, precision and time of the audi
 bench-type-checker: ## could ty replace the audit's checks? (BENCH_ARGS="--case ID", "--as-is", "--python DIR")
 	@$(call in_env,test) PYTHONPATH=scripts:lab "$$python" -m bench.type_checker $(BENCH_ARGS)
 
-bench-port: ## measure the port list on past releases: BENCH_ARGS="--held-out --cases"
+bench-port: ## measure the port list on past releases (BENCH_ARGS="--held-out --cases")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.port $(BENCH_ARGS)
 
-bench-lineage: ## time base inference over a full clone: BENCH_ARGS="--ascend git:PATH"
+bench-lineage: ## time base inference over releases, or a full clone (BENCH_ARGS="--ascend git:PATH")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.lineage $(BENCH_ARGS)
 
 bench-emulator: ## released pairs, seeded defects and natural upgrades on emulated CANN (BENCH_ARGS="--pair 0.24.0")
@@ -78,7 +78,7 @@ tutorials: ## tutorials and accuracy configs of tiny models from their evidence:
 	  "$$python" scripts/adapt.py artifacts "$$model" --workspace "$(or $(WORKSPACE),.)" --tree . \
 	    --unpublished "checkpoints/$$model" || exit 1; done
 
-bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS="--only 0.22-0.23 --emulate skip --cold")
+bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS="--only 0.20-0.22 --emulate skip")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.walk $(BENCH_ARGS)
 
 docs: ## build the documentation into site/

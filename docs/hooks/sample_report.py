@@ -13,7 +13,7 @@ from sample_job import make_page
 from sample_world import SampleError
 
 PLACE = "sample-report/upgrade.html"
-SOURCES = "../sample/README.md"
+SOURCES = "../../lab/sample/README.md"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

@@ -4,6 +4,8 @@ The configurations of public model families (``tests/fixtures/model_configs``) a
 vLLM's own ModelConfig, in one process of a real vLLM on this CPU; every property both have must be the same.
 The cache per token is compared with what real engines on tiny checkpoints report. An index of 1,000 shards
 and each configuration are timed (processor time, which other work on the machine changes least).
+
+A default run has all of it, and so has a whole run, which goes on where it was cut.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from bench.shared import ROOT, Run, begin, options
 from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
 from npu_upgrade.checkpoint.derive import FACTS, as_text, derive
@@ -31,7 +34,6 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.sources import open_source
 
-ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ROOT / "tests" / "fixtures" / "model_configs"
 ENGINE = Path(__file__).with_name("analyze_engine.py")
 ENGINES = ("dense", "mixture", "latent")
@@ -41,7 +43,7 @@ SHARDS, PER_SHARD = 1000, 60
 
 def main() -> int:
     """Exit code 1 when a goal is missed, 3 when something outside is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = options(__doc__)
     parser.add_argument("--only", choices=("configs", "engines", "index"), help="a part of it")
     parser.add_argument(
         "--configs", type=Path, default=FAMILIES, help="folder with YAML files of other families"
@@ -49,23 +51,20 @@ def main() -> int:
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-analyze-") as folder:
-            return _run(given, Path(folder))
+            return _run(given, Path(folder), begin("bench-analyze", given, given.only))
     except UpgradeError as error:
         return report(error, as_text=True)
 
 
-def _run(given: argparse.Namespace, folder: Path) -> int:
+def _run(given: argparse.Namespace, folder: Path, run: Run) -> int:
     missed: list[str] = []
     summary: dict[str, str] = {}
     parts = {"configs": _configs, "index": _index, "engines": _engines}
     for name, part in parts.items():
         if given.only in (None, name):
-            wrong, figures = part(folder / name, given)
+            wrong, figures = part(folder / name, given, run)
             missed, summary = missed + wrong, summary | figures
-    for one in missed:
-        print(f"missed: {one}")
-    print("bench-analyze: " + " ".join(f"{name}={value}" for name, value in summary.items()))
-    return 1 if missed else 0
+    return run.close(summary, missed)
 
 
 def families(source: Path, folder: Path) -> dict[str, tuple[str, Path]]:
@@ -81,12 +80,14 @@ def families(source: Path, folder: Path) -> dict[str, tuple[str, Path]]:
     return found
 
 
-def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+def _configs(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[str], dict[str, str]]:
     """Every family against vLLM; a configuration that vLLM itself refuses is shown and not counted."""
     known = families(given.configs, folder)
     sources = Sources(open_source(f"pypi:vllm=={DEFAULT}"))
     say(f"asking vLLM {DEFAULT} about {len(known)} configurations")
-    answers = oracle.ask(cpu_python(DEFAULT), [place for _, place in known.values()])
+    texts = {place.name: (place / "config.json").read_text("utf-8") for _, place in known.values()}
+    places = [place for _, place in known.values()]
+    answers = run.result("vLLM's answers", texts, list[dict], oracle.ask, cpu_python(DEFAULT), places)
     rows, missed, equal, judged, slowest = [], [], 0, 0, 0.0
     for (name, (kind, place)), answer in zip(known.items(), answers, strict=True):
         gc.collect()  # of what the families before left, which a command of its own does not have
@@ -128,7 +129,7 @@ def _reason(error: str) -> str:
     return (lines[-1] if lines else error).partition(" [type=")[0].removeprefix("Value error, ")[:90]
 
 
-def _index(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+def _index(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[str], dict[str, str]]:
     """The time for an index of 1,000 shards, headers and all."""
     folder.mkdir()
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8, "vocab_size": 8}
@@ -164,16 +165,16 @@ def _write_shard(path: Path, names: list[str]) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(128 * len(names)))
 
 
-def _engines(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+def _engines(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[str], dict[str, str]]:
     """The cache per token against engines that start here."""
     rows, missed, worst, compared = [], [], 0.0, 0
     for name in ENGINES:
         say(f"starting vLLM {DEFAULT} on the tiny {name} model")
-        answer = _start(folder, name)
+        answer = run.result(f"engine {name}", {}, dict, _start, folder, name, good=_started)
         if "error" in answer:
             rows.append((name, "", "", answer["error"][:90]))
             continue
-        own = analyse(folder / name, Sources()).facts["memory"][0]["cache_bytes_per_token"]
+        own = answer["planned"]
         real = answer["cache_bytes"] / (answer["blocks"] * answer["block_size"])
         worst, compared = max(worst, off := abs(own - real) / real), compared + 1
         rows.append((name, str(own), f"{real:.0f}", f"{100 * off:.1f} % off"))
@@ -188,9 +189,17 @@ def _start(folder: Path, name: str) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "emulator")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return (
-        json.loads(lines[-1]) if lines else {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
-    )
+    if not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
+    found = json.loads(lines[-1])
+    if "error" in found:
+        return found
+    planned = analyse(folder / name, Sources()).facts["memory"][0]["cache_bytes_per_token"]
+    return found | {"planned": planned}
+
+
+def _started(answer: dict[str, Any]) -> bool:
+    return "error" not in answer
 
 
 if __name__ == "__main__":

@@ -2,34 +2,61 @@
 
 The cases are recipes in lab/recipes/cases, rebuilt from released packages; the verdicts
 on findings are in lab/recipes/reviews. Ends with 1 below any goal.
+
+A default run has all cases, the precision on three releases, and time and memory. A whole run draws random
+mutations beside it, five of each kind, for which there is no goal.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from bench.audit_reviews import RELEASES, Reviewed, precision, reviewed, specs_of
+import yaml
+
 from bench.audit_runs import Bench, Result, run_cases
 from bench.audit_sweep import sweep
-from bench.audit_timing import Timing, time_audit
-from bench.incidents import COUNTED, Case, load_cases
+from bench.incidents import COUNTED, FOLDER, Case, Trees, load_cases
+from bench.shared import UPGRADE, Run, begin, options, own_cache, some
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import check_names
+from npu_upgrade.audit.run import check_names, run_checks
+from npu_upgrade.audit.triples import old_triple
+from npu_upgrade.audit.world import World
 from npu_upgrade.ground.tables import table
+from npu_upgrade.sources.tree import open_source
 
 GOALS = {"recall": 0.9, "gaps": 8, "precision": 0.8}
 BELOW = {"cold_s": 10.0, "warm_s": 3.0, "memory_mib": 1024.0}
 FEWEST = 40
 # The release gaps that have to come out right one by one.
 NAMED = ("omni-3517", "negative-3517-fixed", "omni-0.26-dummy-run")
+# vllm-omni with the vllm-ascend and vllm that belong with it
+RELEASES = {
+    "0.22.0": ("0.22.1rc1", "0.22.1"),
+    "0.26.0": ("0.26.0rc1", "0.26.0"),
+    "0.30.0": ("0.30.0rc2", "0.30.0"),
+}
+SWEEP = (5, 1)  # mutations of each kind in a whole run, and what draws them
+_ENDS = (0, 1, 4)  # PASS, FAIL, INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """A finding on a release and the verdict on it; None where nobody has looked."""
+
+    release: str
+    finding: Finding
+    verdict: bool | None
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument(
         "--case", nargs="+", metavar="ID", help="run these cases and print all their findings"
     )
@@ -38,30 +65,32 @@ def main(argv: list[str] | None = None) -> int:
         "--write-unreviewed", metavar="FILE", help="list the findings that nobody has reviewed, as YAML"
     )
     parser.add_argument(
-        "--sweep", nargs=2, type=int, metavar=("N", "SEED"), help="instead: N random mutations of each kind"
+        "--sweep", nargs=2, type=int, metavar=("N", "SEED"), help="only N random mutations of each kind"
     )
     parser.add_argument("--jobs", type=int, help="processes for the cases (default: one for each core)")
     args = parser.parse_args(argv)
+    run = begin("bench-audit", args, args.case or args.sweep or args.cases_only)
     cases = load_cases()
-    if args.sweep:
-        print(sweep(specs_of(max(RELEASES)), *args.sweep))
-        return 0
     if args.case:
-        return _show([case for case in cases if case.id in args.case])
-    # First: a child counts the memory of the process that started it, and this one grows.
-    times = {} if args.cases_only else _measured_times()
-    results = run_cases(cases, args.jobs)
-    print(_cases_table(results))
-    figures = case_figures(results)
-    if not args.cases_only:
-        items = reviewed()
-        print("\n" + _precision_table(items))
-        _list_unreviewed(items, args.write_unreviewed)
-        figures |= {"precision": f"{precision(items):.3f}"} | times
-    missed = short_of_goals(figures, results)
-    print("\nbench-audit: " + " ".join(f"{key}={value}" for key, value in figures.items()))
-    print("\n".join(f"not reached: {text}" for text in missed), file=sys.stderr)
-    return 1 if missed else 0
+        return _show(some([case for case in cases if case.id in args.case], args.case))
+    figures: dict[str, str] = {}
+    missed: list[str] = []
+    if not args.sweep:
+        # First: a child counts the memory of the process that started it, and this one grows.
+        times = {} if args.cases_only else _measured_times()
+        results = run_cases(cases, run, args.jobs)
+        print(_cases_table(results))
+        figures = case_figures(results)
+        if not args.cases_only:
+            items = reviewed(run)
+            print("\n" + _precision_table(items))
+            _list_unreviewed(items, args.write_unreviewed)
+            figures |= {"precision": f"{precision(items):.3f}"} | times
+        missed = short_of_goals(figures, results)
+    if args.sweep or run.whole:
+        text, figures["mutations"] = sweep(specs_of(max(RELEASES)), *(args.sweep or SWEEP), run)
+        print("\n" + text)
+    return run.close(figures, missed)
 
 
 def case_figures(results: Sequence[Result]) -> dict[str, str]:
@@ -93,19 +122,87 @@ def short_of_goals(figures: dict[str, str], results: Sequence[Result]) -> list[s
     return missed + [f"{name} did not come out right" for name in wrong]
 
 
+def reviewed(run: Run) -> list[Reviewed]:
+    """All findings on the releases with the verdicts."""
+    verdicts = load_reviews()
+    found = []
+    for release in RELEASES:
+        findings = run.result(f"release {release}", {}, list[Finding], _findings, release)
+        found += [Reviewed(release, item, verdicts.get((release, item.key))) for item in findings]
+    return found
+
+
+def _findings(release: str) -> list[Finding]:
+    """The findings on a release, seen beside the release before as the command does."""
+    triple = Trees().triple(specs_of(release))
+    before = old_triple(triple)
+    return run_checks(World(triple, World(before) if before else None))
+
+
+def load_reviews(folder: Path = FOLDER / "reviews") -> dict[tuple[str, str], bool]:
+    """Release and key -> whether the finding is true."""
+    entries = [
+        e for path in sorted(folder.glob("*.yaml")) for e in yaml.safe_load(path.read_text("utf-8")) or []
+    ]
+    return {(str(entry["release"]), entry["key"]): bool(entry["verdict"]) for entry in entries}
+
+
+def specs_of(release: str) -> dict[str, str]:
+    """The matching triple of a vllm-omni release."""
+    ascend, vllm = RELEASES[release]
+    return {
+        "omni": f"pypi:vllm-omni=={release}",
+        "ascend": f"pypi:vllm-ascend=={ascend}",
+        "vllm": f"pypi:vllm=={vllm}",
+    }
+
+
+def precision(items: Sequence[Reviewed]) -> float:
+    """The share of true findings; one that nobody reviewed counts as not true."""
+    return sum(item.verdict is True for item in items) / len(items) if items else 0.0
+
+
 def _measured_times() -> dict[str, str]:
     """Of one audit of the newest triple alone; with the release before beside it they are only shown."""
     triple = specs_of(max(RELEASES))
-    print(f"with the release before: {_times(time_audit(triple))}")
-    return _times(time_audit(triple, "--baseline", "none"))
+    print(f"with the release before: {_time_audit(triple)}")
+    return _time_audit(triple, "--baseline", "none")
 
 
-def _times(timing: Timing) -> dict[str, str]:
-    return {
-        "cold_s": f"{timing.cold:.2f}",
-        "warm_s": f"{timing.warm:.2f}",
-        "memory_mib": f"{timing.memory:.0f}",
-    }
+def _time_audit(specs: dict[str, str], *options: str) -> dict[str, str]:
+    """Seconds of the first audit (nothing remembered) and the second, and the larger memory in MiB.
+
+    Each is a command of its own, with a cache folder of its own; archives are unpacked before.
+    """
+    for spec in specs.values():
+        open_source(spec)
+    with own_cache() as folder:
+        (cold, first), (warm, second) = (_timed(specs, options, folder) for _ in range(2))
+    return {"cold_s": f"{cold:.2f}", "warm_s": f"{warm:.2f}", "memory_mib": f"{max(first, second):.0f}"}
+
+
+def _timed(specs: dict[str, str], options: tuple[str, ...], cache: str) -> tuple[float, float]:
+    """Seconds and MiB of one command."""
+    command = [sys.executable, str(UPGRADE), "audit"]
+    for part, spec in specs.items():
+        command += [f"--{part}", spec]
+    command += options
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=cache,
+            env=os.environ | {"XDG_CACHE_HOME": cache},
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in _ENDS:
+            log.seek(0)
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{log.read().decode()}")
+    return seconds, usage.ru_maxrss / 1024
 
 
 def _cases_table(results: Sequence[Result]) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
+import msgspec
+
 from bench.incidents import COUNTED, Case, Trees
+from bench.shared import Run
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import World
@@ -89,12 +92,17 @@ class Bench:
         return [name for name in case.wanted.checks if name in there]
 
 
-def run_cases(cases: Sequence[Case], jobs: int | None = None) -> list[Result]:
+def run_cases(cases: Sequence[Case], run: Run, jobs: int | None = None) -> list[Result]:
     """All results in the order of the cases, by ``jobs`` processes (default: one for each core)."""
-    batches = _batches(cases)
+    judged = {case.id: msgspec.to_builtins(case) for case in cases}
+    found = {case.id: run.found(case.id, judged[case.id], tuple[Finding, ...]) for case in cases}
+    left = _batches([case for case in cases if found[case.id] is None])
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        by_id = {result.case.id: result for results in pool.map(_batch, batches) for result in results}
-    return [by_id[case.id] for case in cases]
+        for done in as_completed([pool.submit(_batch, batch) for batch in left]):
+            for result in done.result():
+                found[result.case.id] = result.found
+                run.store(result.case.id, judged[result.case.id], result.found)
+    return [Result(case, found[case.id] or ()) for case in cases]
 
 
 def _batches(cases: Sequence[Case]) -> list[list[Case]]:

@@ -11,10 +11,13 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from bench.audit_runs import Bench, forked
 from bench.edit_places import Text, ordered
 from bench.edits import Edit, edited
 from bench.incidents import Case, Expect
+from bench.shared import Run
 from npu_upgrade.code.definitions import functions
 from npu_upgrade.code.names import imports_in
 from npu_upgrade.code.signatures import Function
@@ -39,8 +42,8 @@ CHECKS = {
 }
 
 
-def sweep(specs: dict[str, str], count: int, seed: int) -> str:
-    """A table of ``count`` mutations of each kind, drawn by ``seed``: how many were noticed."""
+def sweep(specs: dict[str, str], count: int, seed: int, run: Run) -> tuple[str, str]:
+    """``count`` mutations of each kind, drawn by ``seed``: a table, and how many were noticed of how many."""
     bench = Bench()
     omni = bench.trees.tree(specs, "omni")
     drawn: dict[str, list[Edit]] = defaultdict(list)
@@ -49,16 +52,20 @@ def sweep(specs: dict[str, str], count: int, seed: int) -> str:
     noticed, tried = Counter[str](), Counter[str]()
     for kind, edits in drawn.items():
         for edit in _sample(omni, edits, count, random.Random(seed)):
-            case = _case(kind, specs, edit)
-            bench.findings(specs, CHECKS[kind])
-            found = forked(bench, case).found
+            case = Case(kind, "", "A", specs, (edit,), "", expect=Expect(CHECKS[kind], ""))
+            found = run.result(kind, msgspec.to_builtins(case), int, _noticed, bench, case)
             tried[kind] += 1
             noticed[kind] += bool(found)
             shown = {key: value for key, value in edit.items() if key not in ("in", "path")}
             say(f"{'noticed' if found else 'MISSED '} {kind}: {shown}")
     rows = [(kind, f"{noticed[kind]} of {tried[kind]}", str(len(drawn[kind]))) for kind in CHECKS]
-    total = f"bench-audit-sweep: noticed={noticed.total()}/{tried.total()}"
-    return table(("mutation", "noticed", "possible"), rows) + "\n\n" + total
+    return table(("mutation", "noticed", "possible"), rows), f"{noticed.total()}/{tried.total()}"
+
+
+def _noticed(bench: Bench, case: Case) -> int:
+    """How many findings of the checks that may notice it are new."""
+    bench.findings(case.specs, bench.names(case))
+    return len(forked(bench, case).found)
 
 
 def mutations(omni: SourceTree) -> Iterator[Mutation]:
@@ -87,8 +94,8 @@ def _imports(tree: ast.Module) -> Iterator[Mutation]:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("vllm.", "vllm_ascend.")):
             for item in imports_in(node):
-                edit = {"module": node.module, "name": item.name, "to": f"{item.name}Old"}
-                yield "misname import", {"do": "rename-import", **edit}
+                edit = {"module": node.module, "name": item.name, "to_name": f"{item.name}Old"}
+                yield "misname import", {"do": "change-import", **edit}
 
 
 def _signatures(method: Function) -> Iterator[Mutation]:
@@ -112,7 +119,7 @@ def _targets(method: Function) -> Iterator[Mutation]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             name = ast.unparse(node.value.func)
             if isinstance(node.targets[0], ast.Tuple) and name.startswith("self."):
-                yield "drop target", {"do": "drop-target", "call": name, "index": 0}
+                yield "drop target", {"do": "drop-item", "of": "targets", "call": name, "index": 0}
 
 
 def _parity(method: Function, mirrored: Function) -> Iterator[Mutation]:
@@ -133,7 +140,7 @@ def _parity(method: Function, mirrored: Function) -> Iterator[Mutation]:
             yield "delete branch", {"do": "delete-statement", "tests": ast.unparse(node.test)}
         elif isinstance(node, ast.BoolOp):
             for operand in sorted(operands.intersection(map(ast.unparse, node.values))):
-                yield "drop operand", {"do": "drop-operand", "operand": operand}
+                yield "drop operand", {"do": "drop-item", "of": "operands", "item": operand}
 
 
 def _last(call: ast.Call) -> str:
@@ -151,7 +158,3 @@ def _sample(omni: SourceTree, edits: Sequence[Edit], count: int, draw: random.Ra
             continue
         count -= 1
         yield edit
-
-
-def _case(kind: str, specs: dict[str, str], edit: Edit) -> Case:
-    return Case(kind, "", "", "incident", specs, {}, (edit,), Expect(CHECKS[kind], ""), None, "")

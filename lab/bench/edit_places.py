@@ -8,9 +8,6 @@ stay byte for byte, so that comments and markers survive.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,9 +63,6 @@ class Text:
         line = self.lines[node.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
-    def line_of(self, offset: int) -> int:
-        return bisect_right(self._starts, offset)
-
     def replaced(self, changes: Sequence[Change]) -> str:
         """The source with the spans replaced; they must not overlap."""
         source = self.source
@@ -88,20 +82,10 @@ class Text:
 
     def parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
         """Where the parameters stand, the parentheses excluded."""
-        start = self.offset(node.lineno, node.col_offset)
-        depth, opened = 0, -1
-        lines = io.StringIO(self.source[start:])
-        base = Text("", self.source[start:])
-        for token in tokenize.generate_tokens(lines.readline):
-            if token.type != tokenize.OP or token.string not in "()[]{}":
-                continue
-            place = base._starts[token.start[0] - 1] + token.start[1]
-            depth += 1 if token.string in "([{" else -1
-            if opened < 0:
-                opened = place + 1
-            elif depth == 0:
-                return start + opened, start + place
-        self.missing(f"no parameters of {node.name}")
+        start = self.source.index("(", self.span(node)[0]) + 1
+        parts = [n for n in ast.walk(node.args) if isinstance(n, (ast.arg, ast.expr))]
+        ends = [self.offset(n.end_lineno or 0, n.end_col_offset or 0) for n in parts]
+        return start, self.source.index(")", max(ends, default=start))
 
     def missing(self, what: str) -> NoReturn:
         raise BadInput(
@@ -129,12 +113,6 @@ def named(expr: ast.expr, name: str) -> bool:
     """Whether an expression is that dotted name, or ends with it."""
     text = ast.unparse(expr)
     return text == name or text.endswith(f".{name}")
-
-
-def calls(text: Text, scope: Scope, name: str, nth: int | str | None) -> list[ast.Call]:
-    """The calls of a function or method."""
-    found = [n for n in ordered(scope) if isinstance(n, ast.Call) and named(n.func, name)]
-    return chosen(text, found, f"call of {name}", nth)
 
 
 def statements(text: Text, scope: Scope, selector: dict[str, Any]) -> list[ast.stmt]:

@@ -2,6 +2,10 @@
 
 Each pair runs on unmodified released packages; what fails is held against the known defects of
 released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal.
+
+A default run has the main scenarios, in all tiers, of three pairs (an older and the newest vllm-omni, the
+newest vllm-ascend alone), upgrades with each kind of fix and in each tier, and one defect of each kind. A
+whole run has all of each.
 """
 
 from __future__ import annotations
@@ -11,59 +15,55 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from bench import emulator_defects
-from bench.defects import load_defects
-from bench.emulator_known import Known, load_known
-from bench.emulator_matrix import ALONE, MATCHED, Row, play_pair
-from bench.emulator_upgrades import Reproduced, load_upgrades, run_upgrades
+from bench import emulator_defects, emulator_upgrades
+from bench.emulator_defects import Defect
+from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair
+from bench.emulator_upgrades import Reproduced, Upgrade
+from bench.shared import Run, begin, options, some
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 
+T = TypeVar("T", Defect, Upgrade)
 IMPORT_S, TIER_S, MEMORY_MIB = 20.0, 90.0, 8 * 1024
 WHOLE = ("0.24.0", "0.30.0")  # these have to pass in all tiers of the stages below
 STAGES = ("ar", "generation", "serve-omni")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument(
         "--pair", nargs="+", metavar="VERSION", help="these vllm-omni or vllm-ascend versions only"
     )
-    parser.add_argument("--scenarios", nargs="+", default=["all"], metavar="NAME", help="core, all, or names")
-    parser.add_argument(
-        "--kept", action="store_true", help="of pairs that ran before, take the outcomes of that run"
-    )
-    parser.add_argument("--part", choices=("matrix", "defects", "upgrades"), help="this part only")
+    parser.add_argument("--scenarios", nargs="+", metavar="NAME", help="core, all, or names")
+    parser.add_argument("--part", choices=("matrix", "defects", "upgrades"), help="this part only, all of it")
     parser.add_argument("--case", nargs="+", metavar="ID", help="with --part defects or upgrades: these only")
     args = parser.parse_args(argv)
     check_machine()
+    run = begin("bench-emulator", args, args.part or args.pair or args.scenarios or args.case)
     figures: dict[str, str] = {}
     missed: list[str] = []
-    if args.part in (None, "matrix"):
-        _matrix(args, figures, missed)
+    parts = {"matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
-        if args.part in (None, "upgrades"):
-            _upgrades(args.case if args.part else None, Path(scratch), figures, missed)
-        if args.part in (None, "defects"):
-            _defects(args.case if args.part else None, Path(scratch), figures, missed)
-    print("\nbench-emulator: " + " ".join(f"{key}={value}" for key, value in figures.items()))
-    print("\n".join(f"not reached: {text}" for text in missed), file=sys.stderr)
-    return 1 if missed else 0
+        for name, part in parts.items():
+            if args.part in (None, name):
+                part(args, run, Path(scratch) / name, figures, missed)
+    return run.close(figures, missed)
 
 
-def _matrix(args: argparse.Namespace, figures: dict[str, str], missed: list[str]) -> None:
+def _matrix(
+    args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
+) -> None:
     known = load_known()
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
-        for pair in [*MATCHED, *ALONE]:
-            if args.pair and pair.name not in args.pair:
-                continue
+    default = [*(pair for pair in MATCHED if pair.omni in WHOLE), ALONE[-1]]
+    names = args.scenarios or (["core"] if run.kind == "default" else ["all"])
+    for pair in default if run.kind == "default" else [*MATCHED, *ALONE]:
+        if not args.pair or pair.name in args.pair:
             say(f"== {pair}")
-            rows += play_pair(pair, args.scenarios, Path(scratch) / pair.name, kept=args.kept)
+            rows += play_pair(pair, names, out / pair.name, run)
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )
@@ -78,26 +78,37 @@ def _matrix(args: argparse.Namespace, figures: dict[str, str], missed: list[str]
     missed += _short(rows, known, figures)
 
 
-def _upgrades(only: list[str] | None, out: Path, figures: dict[str, str], missed: list[str]) -> None:
-    chosen = [one for one in load_upgrades() if not only or one.id in only]
-    rows = run_upgrades(chosen, out)
+def _upgrades(
+    args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
+) -> None:
+    known = emulator_upgrades.load_upgrades()
+    chosen = emulator_upgrades.each_kind(known) if run.kind == "default" else known
+    rows = emulator_upgrades.run_upgrades(_asked(chosen, args), out, run)
     head = ("upgrade", "run", "before", "after its fix", "what broke")
     print("\n" + table(head, [_upgrade_cells(row) for row in rows]))
     figures["upgrades"] = f"{sum(row.as_recorded for row in rows)}/{len(rows)}"
     missed += [f"upgrade {row.upgrade.id} is not as recorded" for row in rows if not row.as_recorded]
 
 
+def _defects(
+    args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
+) -> None:
+    known = emulator_defects.load_defects()
+    chosen = emulator_defects.each_kind(known) if run.kind == "default" else known
+    rows = emulator_defects.run_defects(_asked(chosen, args), out, run)
+    print("\n" + emulator_defects.as_text(rows))
+    found = emulator_defects.figures_of(rows)
+    figures |= found
+    missed += [] if args.case else emulator_defects.short_of_goals(found)
+
+
+def _asked(cases: Sequence[T], args: argparse.Namespace) -> list[T]:
+    return some([one for one in cases if not args.case or one.id in args.case], args.case)
+
+
 def _upgrade_cells(row: Reproduced) -> tuple[str, ...]:
     one = row.upgrade
     return one.id, one.run, row.before.state, row.after.state, (row.before.why or row.after.why)[:90]
-
-
-def _defects(only: list[str] | None, out: Path, figures: dict[str, str], missed: list[str]) -> None:
-    defects = [one for one in load_defects() if not only or one.id in only]
-    rows, found = emulator_defects.run(defects, out)
-    print("\n" + emulator_defects.as_text(rows))
-    figures |= found
-    missed += [] if only else emulator_defects.short_of_goals(found)
 
 
 def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str]) -> list[str]:

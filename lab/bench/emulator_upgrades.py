@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import yaml
+import msgspec
 
-from bench.edits import edited
-from bench.incidents import FOLDER
+from bench.edits import Edit, edited
+from bench.incidents import FOLDER, read_recipe
+from bench.shared import UPGRADE, Run
 from demo import take_theirs
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
@@ -25,11 +26,9 @@ from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree
 
 FILE = FOLDER / "upgrades.yaml"
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 
 
-@dataclass(frozen=True)
-class Upgrade:
+class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases)."""
 
     id: str
@@ -37,7 +36,7 @@ class Upgrade:
     ascend: str
     run: str
     says: str
-    fix: Any
+    fix: Literal["merge", "own"] | list[Edit]
     workers_of: str | None = None
 
 
@@ -55,24 +54,41 @@ class Reproduced:
         return self.before.state == FAIL and self.upgrade.says in self.before.why and self.after.state == PASS
 
 
-def load_upgrades(file: Path = FILE) -> list[Upgrade]:
+def load_upgrades() -> list[Upgrade]:
     """The recorded upgrades."""
-    return [Upgrade(**entry) for entry in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    return read_recipe(FILE, list[Upgrade])
 
 
-def run_upgrades(upgrades: Sequence[Upgrade], out: Path) -> list[Reproduced]:
+def each_kind(upgrades: Sequence[Upgrade]) -> list[Upgrade]:
+    """The upgrades with a kind of fix, or a tier, that none before has."""
+    found, known = [], set()
+    for one in upgrades:
+        kinds = {one.fix if isinstance(one.fix, str) else "edits", one.run.partition(" ")[0]}
+        found += [one] if kinds - known else []
+        known |= kinds
+    return found
+
+
+def run_upgrades(upgrades: Sequence[Upgrade], out: Path, run: Run) -> list[Reproduced]:
     """Run each before and after its fix; logs and results go to ``out``."""
     found = []
     for one in upgrades:
-        say(f"== upgrade {one.id}")
-        own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
-        broken = _with_workers(own, one.workers_of) if one.workers_of else own
-        fixed = _fixed(one, own, out / one.id)
-        before, after = (
-            _play(tree, one, out / one.id / name) for tree, name in ((broken, "before"), (fixed, "after"))
-        )
+        content = msgspec.to_builtins(one)
+        kept = run.found(f"upgrade {one.id}", content, tuple[Outcome, Outcome])
+        before, after = kept or _both(one, out / one.id)
         found.append(Reproduced(one, before, after))
+        if found[-1].as_recorded:
+            run.store(f"upgrade {one.id}", content, [before, after])
     return found
+
+
+def _both(one: Upgrade, out: Path) -> list[Outcome]:
+    """The outcome before the fix and after it."""
+    say(f"== upgrade {one.id}")
+    own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
+    broken = _with_workers(own, one.workers_of) if one.workers_of else own
+    trees = {"before": broken, "after": _fixed(one, own, out)}
+    return [replace(_play(tree, one, out / name), lines={}) for name, tree in trees.items()]
 
 
 def _play(omni: SourceTree, one: Upgrade, out: Path) -> Outcome:
@@ -103,7 +119,7 @@ def _fixed(one: Upgrade, own: SourceTree, out: Path) -> SourceTree:
 
 def _merged(one: Upgrade, own: SourceTree, out: Path) -> SourceTree:
     out.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(SCRIPT), "merge", "--omni", own.spec]
+    command = [sys.executable, str(UPGRADE), "merge", "--omni", own.spec]
     command += ["--ascend", f"pypi:vllm-ascend=={one.ascend}", "--out", "merged"]
     subprocess.run(command, cwd=out, stdout=subprocess.DEVNULL, check=False)
     texts: dict[str, str | None] = {}

@@ -2,69 +2,84 @@
 
 Real vLLM on this CPU, tiny checkpoints, every fault done for real. Beside the gate's verdict stands what
 three common ways to wait for a server say of the same start. Then what the gate costs over a bare start.
+
+A default run has each kind of fault once: sound servers, engines and servers that die, stop or hang, ports
+in use, crashes on requests, bad answers, damaged checkpoints, what a machine lacks, full disks, Ctrl-C, two
+gates at once. It leaves out the cases that ``gates_cases`` marks ``again``: another moment, release or shape.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import signal
+import statistics
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.gates_bare import bare, free_port
 from bench.gates_cases import CASES, Case
-from bench.gates_cost import MOST, Cost, measure
-from bench.gates_judge import faults
 from bench.gates_observers import NAMES
-from bench.gates_run import Outcome, play
+from bench.gates_run import Outcome, faults, play
+from bench.shared import Run, begin, options, some
 from npu_upgrade.gates.vllm_cpu import DEFAULT
-from npu_upgrade.ground.errors import UpgradeError, report
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.errors import Blocked, UpgradeError, report
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 
+MOST, QUIET, _REPEAT = 1.10, 5.0, 3
 _COST = "overhead"
 
 
 def main() -> int:
     """Exit code 1 when something is judged wrong or costs too much, 3 when something outside is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = options(__doc__)
     parser.add_argument(
         "--case",
         action="append",
         default=[],
         help=f"words in the name of a case, or {_COST}: what the gate costs; repeatable",
     )
-    parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="outcomes go there, and what is there already is not run"
-    )
     given = parser.parse_args()
     # a shell starts what runs in the background with interrupts ignored, and a gate would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chosen = [one for one in CASES if not given.case or any(word in one.name for word in given.case)]
+    run = begin("bench-gates", given, given.case)
     try:
-        found = _all(chosen, given.keep)
-        cost = _cost(given.keep) if not given.case or _COST in given.case else None
+        found = _all(chosen(run, given.case), run)
+        costs = not given.case or _COST in given.case
+        cost = run.result(_COST, {}, Cost, measure) if costs else None
     except UpgradeError as error:
         return report(error, as_text=True)
-    return _report(found, cost)
+    return _report(found, cost, run)
 
 
-def _all(chosen: list[Case], keep: Path | None) -> list[tuple[Case, Outcome]]:
-    found = {one.name: Outcome(**seen) for one in chosen if (seen := _kept(keep, one.name))}
-    left = [one for one in chosen if one.name not in found]
+def chosen(run: Run, words: list[str]) -> list[Case]:
+    """The cases of a run."""
+    if words:
+        found = [one for one in CASES if any(word in one.name for word in words)]
+        return found if words == [_COST] else some(found, words)
+    return [one for one in CASES if run.whole or not one.again]
+
+
+def _all(cases: list[Case], run: Run) -> list[tuple[Case, Outcome]]:
+    found = {one.name: seen for one in cases if (seen := run.found(one.name, asdict(one), Outcome))}
+    left = [one for one in cases if one.name not in found]
     with _other(left) as stale_port:
         for case in left:
             say(case.name)
             found[case.name] = seen = play(case, stale_port)
-            said = faults(case, seen) or ["right"]
-            print(f"{case.name}: {', '.join(seen.verdicts)}: {'; '.join(said)}", file=sys.stderr, flush=True)
-            _keep(keep, case.name, seen.as_json())
-    return [(one, found[one.name]) for one in chosen]
+            wrong = faults(case, seen)
+            print(
+                f"{case.name}: {', '.join(seen.verdicts)}: {'; '.join(wrong) or 'right'}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if not wrong:
+                run.store(case.name, asdict(case), seen)
+    return [(one, found[one.name]) for one in cases]
 
 
 @contextlib.contextmanager
@@ -79,25 +94,7 @@ def _other(cases: list[Case]) -> Generator[int | None]:
         yield port
 
 
-def _cost(keep: Path | None) -> Cost:
-    kept = _kept(keep, _COST)
-    cost = Cost(**kept) if kept else measure()
-    _keep(keep, _COST, vars(cost))
-    return cost
-
-
-def _kept(keep: Path | None, name: str) -> Mapping | None:
-    place = keep / f"{name.replace(' ', '-')}.json" if keep else None
-    return json.loads(place.read_text("utf-8")) if place and place.exists() else None
-
-
-def _keep(keep: Path | None, name: str, outcome: Mapping) -> None:
-    if keep:
-        keep.mkdir(parents=True, exist_ok=True)
-        write_json(keep / f"{name.replace(' ', '-')}.json", outcome)
-
-
-def _report(found: list[tuple[Case, Outcome]], cost: Cost | None) -> int:
+def _report(found: list[tuple[Case, Outcome]], cost: Cost | None, run: Run) -> int:
     rows = []
     for case, seen in found:
         wrong = faults(case, seen)
@@ -121,8 +118,9 @@ def _report(found: list[tuple[Case, Outcome]], cost: Cost | None) -> int:
     if cost:
         print(cost.as_text(), end="\n\n")
         summary |= cost.summary()
-    print("bench-gates: " + " ".join(f"{name}={value}" for name, value in summary.items()))
-    return 0 if right == len(found) and (cost is None or cost.ratio < MOST) else 1
+    missed = [f"{case.name}: {one}" for case, seen in found for one in faults(case, seen)]
+    missed += [f"overhead {cost.ratio:.3f}, goal < {MOST}"] if cost and cost.ratio >= MOST else []
+    return run.close(summary, missed)
 
 
 def _others(found: list[tuple[Case, Outcome]]) -> dict[str, str]:
@@ -133,6 +131,50 @@ def _others(found: list[tuple[Case, Outcome]]) -> dict[str, str]:
         name: f"{sum((seen.observers[name] == 'ready') is case.fit for case, seen in asked)}/{len(asked)}"
         for name in names
     }
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of each start; the gate's are with its quiet window."""
+
+    bare: list[float]
+    gate: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """The gate without its quiet window, over a bare start; medians."""
+        return (statistics.median(self.gate) - QUIET) / statistics.median(self.bare)
+
+    def as_text(self) -> str:
+        rows = [
+            (name, f"{statistics.median(seconds):.1f}", ", ".join(f"{one:.1f}" for one in seconds))
+            for name, seconds in (("bare vllm serve", self.bare), ("the gate's command", self.gate))
+        ]
+        return table(("start, answer, end", "median s", "each"), rows)
+
+    def summary(self) -> dict[str, str]:
+        return {
+            "bare_s": f"{statistics.median(self.bare):.1f}",
+            "gate_s": f"{statistics.median(self.gate):.1f}",
+            "overhead": f"{100 * (self.ratio - 1):.1f}%",
+        }
+
+
+def measure() -> Cost:
+    """Alternately, so that what else the machine does falls on both."""
+    case = Case("overhead", ("PASS",), fit=None)
+    one, other = [], []
+    for number in range(_REPEAT):
+        say(f"what the gate costs: {number + 1} of {_REPEAT}")
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder, bare(free_port(), Path(folder)):
+            pass
+        one.append(round(time.monotonic() - began, 1))
+        seen = play(case, None)
+        if seen.verdicts != ["PASS"]:
+            raise Blocked(f"a sound server got {seen.verdicts}", expected="PASS", try_="make bench-gates")
+        other.append(seen.seconds)
+    return Cost(one, other)
 
 
 if __name__ == "__main__":

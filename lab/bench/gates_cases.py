@@ -17,6 +17,7 @@ class Case:
     ``passed``: checks that have to be passed, not skipped. ``lines``: ledger lines that have to be there
     afterwards. ``stale``: another vLLM serves meanwhile, ``on_stale``: on the very port. ``gates``: how many
     run at once. ``disk``: size of the evidence's. ``omni``: stages of vllm-omni on the emulated NPU.
+    ``again``: a kind of fault that another case has, which only a whole run does.
     """
 
     name: str
@@ -40,11 +41,12 @@ class Case:
     gates: int = 1
     omni: bool = False
     disk: str = ""
+    again: bool = False
 
 
 FAIL, PASS = ("FAIL",), ("PASS",)
 CASES = (
-    Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT),
+    Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT, again=True),
     Case("sound, real weights", PASS, gate_file=True, fit=FIT),
     Case("sound, with images", PASS, model="looker", fit=FIT,
          passed=("generation", "chat", "repeat", "image")),
@@ -52,11 +54,11 @@ CASES = (
          passed=("generation", "chat", "repeat", "semantic:speaks", "metrics")),
     Case("library missing", FAIL, "torchvision-missing", model="vision"),
     Case("engine killed while it loads", FAIL, "killed-by-signal-9", inject="kill-engine@engine"),
-    Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up"),
+    Case("engine killed after ready", FAIL, why=" ended", inject="kill-engine@up", again=True),
     Case("engine stopped while it loads", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@engine"),
-    Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up"),
+    Case("engine stopped after ready", FAIL, why="is stopped (SIGSTOP)", inject="stop-engine@up", again=True),
     Case("API server killed, orphans", FAIL, why="the server ended (exit code -9)", inject="kill-server@up"),
-    Case("ended with exit code 0", FAIL, why=" ended", inject="end-server@up"),
+    Case("ended with exit code 0", FAIL, why=" ended", inject="end-server@up", again=True),
     Case("stale server on the port", ("BLOCKED",), stale=True, on_stale=True, lines=0),
     Case("port taken late", FAIL, "port-in-use", inject="take-port@started"),
     Case(
@@ -77,20 +79,23 @@ CASES = (
         arguments=("--pipeline-parallel-size", "2"),
         environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
         python="cpu:0.32.0",
+        again=True,
     ),
-    Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request"),
+    Case("crash on the second request", FAIL, "host-out-of-memory", fault="second-request", again=True),
     Case("empty answers", FAIL, why="the answer is empty", model="silent"),
-    Case("one token over and over", FAIL, why="one token over and over", model="stutter"),
+    Case("one token over and over", FAIL, why="one token over and over", model="stutter", again=True),
     Case("another model's weights", FAIL, why="is not there, or not in its order", model="other-weights",
          gate_file=True),
     Case("pictures not seen", FAIL, why="another picture changes nothing", model="blind"),
     Case("corrupt shard", FAIL, "shard-corrupt", model="corrupt-shard"),
-    Case("corrupt shard, dummy weights", PASS, model="corrupt-shard", load_format="dummy", fit=OPEN),
-    Case("shard cut short", FAIL, "shard-corrupt", model="cut-shard"),
+    Case("corrupt shard, dummy weights", PASS, model="corrupt-shard", load_format="dummy", fit=OPEN,
+         again=True),
+    Case("shard cut short", FAIL, "shard-corrupt", model="cut-shard", again=True),
     Case("missing shard", FAIL, "shard-missing", model="missing-shard"),
     Case("unknown architecture", FAIL, "architecture-unsupported", model="unknown-architecture"),
     Case(
-        "heads over tensor parallel", FAIL, "heads-not-divisible", arguments=("--tensor-parallel-size", "3")
+        "heads over tensor parallel", FAIL, "heads-not-divisible", arguments=("--tensor-parallel-size", "3"),
+        again=True,
     ),
     Case(
         "no memory for the KV cache",
@@ -110,10 +115,10 @@ CASES = (
         fit=OPEN,
     ),
     Case("log flood", FAIL, why="floods its log", fault="flood", options=("--longest-log", "64")),
-    Case("disk full before", ("BLOCKED",), disk="64m", lines=0, fit=OPEN),
+    Case("disk full before", ("BLOCKED",), disk="64m", lines=0, fit=OPEN, again=True),
     Case("disk full while it serves", ("BLOCKED",), disk="700m", inject="fill-disk@up", lines=0, fit=OPEN),
-    Case("Ctrl-C while it starts", ("INTERRUPTED",), inject="interrupt@started", fit=OPEN),
-    Case("Ctrl-C while it loads", ("INTERRUPTED",), inject="interrupt@engine", fit=OPEN),
+    Case("Ctrl-C while it starts", ("INTERRUPTED",), inject="interrupt@started", fit=OPEN, again=True),
+    Case("Ctrl-C while it loads", ("INTERRUPTED",), inject="interrupt@engine", fit=OPEN, again=True),
     Case("Ctrl-C while it is asked", ("INTERRUPTED",), inject="interrupt@up", fit=OPEN),
     Case("Ctrl-C while it ends", ("INTERRUPTED", "INCONCLUSIVE", "PASS"), inject="interrupt@ending",
          fit=OPEN),

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ from bench.gates_damage import damaged
 from bench.gates_inject import Scene, inject
 from bench.gates_observers import Observers
 from bench.gates_omni import Stages, stages
+from bench.shared import UPGRADE
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
-_UPGRADE = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
 _TINY = ("successor", "looker", "vision", "silent", "stutter", "dense")
@@ -59,8 +59,20 @@ class Outcome:
     tail: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+
+def faults(case: Case, seen: Outcome) -> list[str]:
+    """What the gate got wrong of a case; empty when it judged right and left nothing."""
+    right = " or ".join(case.verdicts)
+    wrong = [f"verdict {one}, expected {right}" for one in seen.verdicts if one not in case.verdicts]
+    if case.root and seen.root != case.root:
+        wrong.append(f"root cause {seen.root}, expected {case.root}")
+    if not case.root and seen.root:
+        wrong.append(f"root cause {seen.root}, where the log has none")
+    if case.why and case.why not in seen.summary:
+        wrong.append(f"it says {seen.summary[:100]!r}, expected {case.why!r}")
+    wrong += [f"check {one} did not pass" for one in case.passed if one not in seen.passed]
+    wrong += [f"left running: {one}" for one in seen.left]
+    return wrong + [f"evidence: {one}" for one in seen.evidence]
 
 
 def play(case: Case, stale_port: int | None) -> Outcome:
@@ -158,7 +170,7 @@ def _command(case: Case, folder: Path, model: Path, port: int, mark: str, omni: 
     kept = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     gate = omni.gate if omni else tiny("successor") / "gate.yaml"
     return [
-        *(sys.executable, str(_UPGRADE), "serve", str(model)),
+        *(sys.executable, str(UPGRADE), "serve", str(model)),
         *("--python", str(omni.python) if omni else case.python),
         *("--load-format", case.load_format, "--port", str(port), "--workspace", str(folder)),
         *("--work-dir", str(folder), "--format", "json"),

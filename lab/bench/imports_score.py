@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bench.tally import Tally
+from bench.shared import Tally
 from npu_upgrade.code.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports

@@ -6,33 +6,36 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 
-import yaml
+import msgspec
 
 from bench.edits import Edit, edited
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 COUNTED = ("A", "S", "P")  # classes that source shows; D, W and V are reported beside
-CLASSES = (*COUNTED, "D", "W", "V", "")
-GROUPS = ("incident", "gap", "negative")
 PARTS = ("omni", "ascend", "vllm")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The finding a case is about: checks that should report it, and words that name it.
 
     ``owner`` and ``subject`` are whole words (or dotted names), alternatives by ``|``.
     """
 
-    checks: tuple[str, ...]
+    check: str | tuple[str, ...]
     subject: str
     owner: str = ""
     kind: str = ""
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return (self.check,) if isinstance(self.check, str) else self.check
 
     def fits(self, finding: Finding) -> bool:
         """Whether it is that finding, by one of the checks that should."""
@@ -47,8 +50,9 @@ class Expect:
         return _names(self.subject, text) and _names(self.owner, f"{text} {place}")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "class", "specs": "triple"}
+):
     """One recipe. ``specs`` and ``baseline`` are specs by ``omni``, ``ascend`` and ``vllm``.
 
     ``expect`` is None where only a run shows the defect, and for a negative case; ``silent``
@@ -57,14 +61,14 @@ class Case:
 
     id: str
     incident: str
-    kind: str
-    group: str
+    kind: Literal["A", "S", "P", "D", "W", "V", ""]
     specs: dict[str, str]
-    baseline: dict[str, str]
     edits: tuple[Edit, ...]
-    expect: Expect | None
-    silent: Expect | None
     note: str
+    group: Literal["incident", "gap", "negative"] = "incident"
+    baseline: dict[str, str] = {}
+    expect: Expect | None = None
+    silent: Expect | None = None
     held_out: bool = False
 
     @property
@@ -105,31 +109,17 @@ class Trees:
 
 def load_cases(folder: Path = FOLDER / "cases") -> list[Case]:
     """All recipes, in the order of their files."""
-    return [read_case(yaml.safe_load(path.read_text("utf-8"))) for path in sorted(folder.glob("*.yaml"))]
+    return [read_recipe(path, Case) for path in sorted(folder.glob("*.yaml"))]
 
 
-def read_case(data: dict[str, Any]) -> Case:
-    """One recipe's data as a case; KeyError for what is missing."""
-    return Case(
-        id=data["id"],
-        incident=data["incident"],
-        kind=data["class"],
-        group=data.get("group", "incident"),
-        specs=data["triple"],
-        baseline=data.get("baseline", {}),
-        edits=tuple(data["edits"]),
-        expect=_expect(data.get("expect")),
-        silent=_expect(data.get("silent")),
-        note=data["note"],
-        held_out=data.get("held_out", False),
-    )
-
-
-def _expect(data: dict[str, Any] | None) -> Expect | None:
-    if data is None:
-        return None
-    checks = [data["check"]] if isinstance(data["check"], str) else data["check"]
-    return Expect(tuple(checks), data["subject"], data.get("owner", ""), data.get("kind", ""))
+def read_recipe(path: Path, kind: type[T]) -> T:
+    """The content of a file of recipes; :class:`BadInput` names the file and what does not fit."""
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise BadInput(
+            f"{path}: {error}", expected=f"a recipe ({kind})", try_="look at the recipes beside it"
+        ) from error
 
 
 def _names(wanted: str, text: str) -> bool:

@@ -1,60 +1,70 @@
-"""Time and memory of lineage over the whole history of a vllm-ascend clone, cold and warm.
+"""Time and memory of lineage over a history of vllm-ascend, cold and warm.
 
-Needs a full clone: --ascend git:PATH. Every run is a process of its own with a cache folder
-of its own; the release of vllm-omni is fetched before the clock starts.
+The history is vllm-ascend's releases, or with --ascend git:PATH all commits of a full clone. Every run is a
+process of its own with a cache folder of its own; releases are fetched before the clock starts.
+
+A default run has four releases of vllm-omni, old and new; a whole run has all that the index has.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from bench.own_cache import own_cache
+from packaging.version import Version
+
+from bench.shared import UPGRADE, begin, options, own_cache
 from npu_upgrade.ground.tables import table
+from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.tree import open_source
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 OMNI = ("0.16.0", "0.20.0", "0.24.0", "0.28.0")
+RELEASES = "pypi:vllm-ascend"
 GOALS = {"cold_s": 10.0, "warm_s": 1.0, "memory_mib": 1024.0}
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--ascend", required=True, metavar="git:PATH", help="a full clone of vllm-ascend")
-    parser.add_argument("--omni", nargs="+", default=list(OMNI), metavar="VERSION")
+    parser = options(__doc__)
+    parser.add_argument("--ascend", default=RELEASES, metavar="SPEC", help="git:PATH: a full clone")
+    parser.add_argument("--omni", nargs="+", metavar="VERSION", help="only these releases of vllm-omni")
     args = parser.parse_args(argv)
+    run = begin("bench-lineage", args, args.omni or args.ascend != RELEASES)
     rows = []
-    for version in args.omni:
-        spec = f"pypi:vllm-omni=={version}"
-        open_source(spec)
-        with own_cache() as folder:
-            cold, warm = (seconds(spec, args.ascend, folder) for _ in range(2))
-        rows.append((version, cold, warm))
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(table(("vllm-omni", "cold s", "warm s"), [(v, f"{c:.2f}", f"{w:.2f}") for v, c, w in rows]))
-    worst = {
-        "cold_s": max(cold for _, cold, _ in rows),
-        "warm_s": max(warm for _, _, warm in rows),
-        "memory_mib": memory,
-    }
-    print("bench-lineage: " + " ".join(f"{key}={value:.2f}" for key, value in worst.items()))
+    for version in args.omni or (_all() if run.whole else OMNI):
+        given = [version, args.ascend]
+        rows.append((version, run.result(version, given, list[float], _measure, *given)))
+    shown = [(version, *(f"{value:.2f}" for value in values)) for version, values in rows]
+    print(table(("vllm-omni", "cold s", "warm s", "MiB so far"), shown))
+    worst = {name: max(values[place] for _, values in rows) for place, name in enumerate(GOALS)}
     missed = [f"{key}={worst[key]:.2f}, below {goal}" for key, goal in GOALS.items() if worst[key] >= goal]
-    print("\n".join(f"not reached: {text}" for text in missed), file=sys.stderr)
-    return 1 if missed else 0
+    return run.close({key: f"{value:.2f}" for key, value in worst.items()}, missed)
 
 
-def seconds(omni: str, ascend: str, cache: str) -> float:
-    """The wall time of one lineage command."""
-    command = [sys.executable, str(SCRIPT), "lineage", "--omni", omni, "--ascend", ascend]
+def _all() -> list[str]:
+    """The releases from the first one measured by default on."""
+    found = [Version(release.version) for release in releases_of("vllm-omni") if not release.yanked]
+    return [str(one) for one in sorted(found) if not one.is_prerelease and one >= Version(OMNI[0])]
+
+
+def _measure(version: str, ascend: str) -> list[float]:
+    """Seconds cold and warm, and the most memory that a command took so far, in MiB."""
+    spec = f"pypi:vllm-omni=={version}"
+    open_source(spec)
+    if ascend == RELEASES:
+        seconds(spec, ascend, None)
+    with own_cache() as folder:
+        times = [seconds(spec, ascend, folder) for _ in range(2)]
+    return [*times, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]
+
+
+def seconds(omni: str, ascend: str, cache: str | None) -> float:
+    """The wall time of one lineage command; ``cache`` is a cache folder of its own."""
+    command = [sys.executable, str(UPGRADE), "lineage", "--omni", omni, "--ascend", ascend]
     begun = time.monotonic()
-    env = os.environ | {"XDG_CACHE_HOME": cache}
+    env = os.environ | ({"XDG_CACHE_HOME": cache} if cache else {})
     subprocess.run(command, env=env, check=True, capture_output=True)
     return time.monotonic() - begun
 

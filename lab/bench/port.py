@@ -3,11 +3,13 @@
 For a transition A to B: the NPU runners of vllm-omni A, the GPU side of B, and the vllm-ascend
 that B's runners are nearest to. A line was taken when the NPU runners of B (now) or of any
 later release have it.
+
+A default run has the transitions that the ranking was made on, of which some ported much and some little; a
+whole run adds those that were not looked at while it was made.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from argparse import Namespace
@@ -18,6 +20,7 @@ from packaging.version import Version
 
 from bench.port_score import Lines, PortScore, human_lines, open_lines, release, taken
 from bench.replay import SYNCS
+from bench.shared import begin, options
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -43,21 +46,20 @@ class Transition:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sync", nargs="+", default=list(SYNCS), metavar="A:B", help="vllm-omni releases")
-    parser.add_argument("--held-out", action="store_true", help="measure the held-out transitions instead")
+    parser = options(__doc__)
+    parser.add_argument("--sync", nargs="+", metavar="A:B", help="only these vllm-omni releases")
+    parser.add_argument("--held-out", action="store_true", help="only the transitions that were held out")
     parser.add_argument("--cases", action="store_true", help="list what was not taken, and what was missed")
     args = parser.parse_args(argv)
-    found = [measure(*sync.split(":")) for sync in (HELD_OUT if args.held_out else args.sync)]
+    only = HELD_OUT if args.held_out else args.sync
+    run = begin("bench-port", args, only)
+    chosen = only or [*SYNCS, *(HELD_OUT if run.whole else ())]
+    found = [run.result(sync, {}, Transition, measure, *sync.split(":")) for sync in chosen]
     print(report(found, args.cases))
     figures = summary(found)
-    print("bench-port: " + " ".join(f"{key}={value}" for key, value in figures.items()))
     missed = [f"precision={figures['precision']}, at least {PRECISION}"] * (_precision(found) < PRECISION)
     missed += [f"recall={figures['recall']}, at least {RECALL}"] * (_recall(found) < RECALL)
-    print("\n".join(f"below the goal: {text}" for text in missed), file=sys.stderr)
-    return 1 if missed else 0
+    return run.close(figures, missed)
 
 
 def measure(before: str, after: str) -> Transition:

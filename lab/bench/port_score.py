@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from bench.tally import Tally
+from bench.shared import Tally
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.lineage.layout import RUNNERS, Runner, find_upstream
 from npu_upgrade.port.driven import TELLING, Upstream

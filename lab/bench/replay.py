@@ -3,11 +3,12 @@
 For a sync A to B: ours is vllm-omni A, the target is the vllm-ascend that B's runners are
 nearest to, and the person's result is vllm-omni B. Releases come from the package index;
 with --ascend git:PATH the exact commits of a clone are used instead.
+
+A default run has the syncs that the merge was built on; a whole run adds those that were not looked at.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from bench.imports_score import ImportScore, score_imports
 from bench.replay_score import FEWEST, Score, Texts, score_method
+from bench.shared import begin, options
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.progress import say
@@ -29,6 +31,11 @@ from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.conflict_text import answers
 
 SYNCS = ("0.14.0:0.16.0", "0.16.0:0.18.0", "0.18.0:0.20.0", "0.24.0:0.26.0", "0.26.0:0.28.0")
+UNSEEN = (
+    *("0.28.0:0.30.0", "0.30.0:0.32.0rc1", "0.22.0:0.24.0"),
+    *("0.24.0rc1:0.25.0rc1", "0.27.0rc1:0.29.0rc1", "0.18.0:0.26.0"),
+)
+RELEASES = "pypi:vllm-ascend"
 LABELS = ("ours", "base", "theirs")
 
 
@@ -46,25 +53,19 @@ class Replay:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--ascend", default="pypi:vllm-ascend", metavar="SPEC", help="the history of vllm-ascend"
-    )
-    parser.add_argument("--sync", nargs="+", default=list(SYNCS), metavar="A:B", help="vllm-omni releases")
+    parser = options(__doc__)
+    parser.add_argument("--ascend", default=RELEASES, metavar="SPEC", help="the history of vllm-ascend")
+    parser.add_argument("--sync", nargs="+", metavar="A:B", help="only these vllm-omni releases")
     parser.add_argument("--cases", action="store_true", help="list what fell short, method by method")
     args = parser.parse_args(argv)
-    replays = []
-    for sync in args.sync:
-        before, _, after = sync.partition(":")
-        replays.append(replay(before, after, args.ascend))
+    run = begin("bench-replay", args, args.sync or args.ascend != RELEASES)
+    chosen = args.sync or [*SYNCS, *(UNSEEN if run.whole else ())]
+    replays = [
+        run.result(sync, args.ascend, Replay, replay, *sync.split(":"), args.ascend) for sync in chosen
+    ]
     print(report(replays, args.cases))
     figures = summary(replays)
-    print("bench-replay: " + " ".join(f"{key}={value}" for key, value in figures.items()))
-    failed = short_of_goals(figures)
-    print("\n".join(f"below the goal: {text}" for text in failed), file=sys.stderr)
-    return 1 if failed else 0
+    return run.close(figures, short_of_goals(figures))
 
 
 def replay(before: str, after: str, ascend: str) -> Replay:

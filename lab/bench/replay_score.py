@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.tally import Tally
+from bench.shared import Tally
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.conflict_text import scan

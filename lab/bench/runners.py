@@ -2,6 +2,9 @@
 
 Decode throughput with the mixin in front, payload off and on, against stock vLLM; hidden states against a
 reference; then one table of releases, runners and modes, on the CPU and in emulation.
+
+A default run measures the speed, and of the table one cell for each runner and kind of check, and one for
+each mode, on the newest release that has it. A whole run has every release.
 """
 
 from __future__ import annotations
@@ -13,8 +16,16 @@ import tempfile
 from pathlib import Path
 
 from bench import runners_cells as cells
-from bench.runners_run import CHECKPOINT_LARGE, Decoding, Result, Throughput, make_checkpoints, measure
-from bench.runners_table import play_all
+from bench.runners_run import (
+    CHECKPOINT_LARGE,
+    Decoding,
+    Result,
+    Throughput,
+    make_checkpoints,
+    measure,
+    play_all,
+)
+from bench.shared import Run, begin, options, some
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.tables import table
 
@@ -27,40 +38,33 @@ HEAD = ("base", "runner", "mode", *KINDS, OTHERS, "how")
 
 def main() -> int:
     """Exit code 1 when a goal is missed or a cell fails, 3 when something outside is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = options(__doc__)
     parser.add_argument("--repetitions", type=int, default=8, help="batches that are decoded to the end")
     parser.add_argument("--only", choices=("speed", "table"), help="half of it")
     parser.add_argument("--cell", action="append", help="words that a row of the table must have; repeatable")
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        metavar="FOLDER",
-        help="rows that passed go there; one there of the same runners and emulator is not run again",
-    )
     parser.add_argument(
         "--at-once", type=int, default=2, metavar="N", help="engines that run at a time, each on one core"
     )
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-runners-") as folder:
-            return _run(given, Path(folder))
+            return _run(given, Path(folder), begin("bench-runners", given, given.cell or given.only))
     except UpgradeError as error:
         return report(error, as_text=True)
 
 
-def _run(given: argparse.Namespace, folder: Path) -> int:
+def _run(given: argparse.Namespace, folder: Path, run: Run) -> int:
     make_checkpoints(folder)
     missed, summary = [], {}
     if given.only != "table":
         missed, summary = _speed(measure(folder / CHECKPOINT_LARGE, BATCHES, TOKENS, given.repetitions))
     if given.only != "speed":
-        chosen = [one for one in cells.CELLS if all(word in one.label.split() for word in given.cell or ())]
-        failed, counts = _table(chosen, play_all(chosen, folder, given.keep, given.at_once))
+        chosen = cells.CELLS if run.kind != "default" else cells.each_kind()
+        words = given.cell or ()
+        chosen = some([one for one in chosen if all(word in one.label.split() for word in words)], words)
+        failed, counts = _table(chosen, play_all(chosen, folder, run, given.at_once))
         missed, summary = missed + failed, summary | counts
-    for one in missed:
-        print(f"missed: {one}")
-    print("bench-runners: " + " ".join(f"{name}={value}" for name, value in summary.items()))
-    return 1 if missed else 0
+    return run.close(summary, missed)
 
 
 def _speed(found: Throughput) -> tuple[list[str], dict[str, str]]:

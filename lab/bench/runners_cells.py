@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from packaging.version import Version
+
 CPU, EMULATED = "CPU", "emulated dry-run"
 RAY = "ray"
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
@@ -137,3 +139,16 @@ CELLS += [
         *(("V1", "eager sync", "drafts"), ("V1", "graph sync", "drafts"), ("V1", "eager sync", "lora")),
     )
 ]
+
+
+def each_kind() -> list[Cell]:
+    """A cell for each runner and kind of check, and for each mode of a runner, of the newest release."""
+    found: dict[tuple[str, ...], Cell] = {}
+    newest_first = sorted(CELLS, key=lambda cell: Version(cell.version), reverse=True)
+    for cell in newest_first:
+        own = (cell.project, cell.runner)
+        wanted = [(*own, "kind", cell.kind), (*own, "mode", cell.mode)]
+        if any(key not in found for key in wanted):
+            found |= {key: cell for key in wanted if key not in found}
+    chosen = set(found.values())
+    return [cell for cell in CELLS if cell in chosen]

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.runners_cells import MODELS, RAY, SERVED, Cell
-from bench.runners_ray import ray_alone
+from bench.shared import ROOT, Run
 from npu_upgrade.audit.triples import open_triple
+from npu_upgrade.environments.store import EnvSpec, ensure
 from npu_upgrade.gates.emulation.environment import prepare
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
 
-ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
 BLOCKED = "blocked"
+ONLY_RAY = EnvSpec("ray", ("ray==2.60.0",), size_mb=300)
 V2_MODULES = ("worker.gpu.model_runner.", "worker.v2.model_runner.")  # of vLLM and vllm-ascend
 
 
@@ -63,6 +69,27 @@ def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions
     return Throughput(found["vllm"], found["cosine"], decodings)
 
 
+def play_all(cells: Sequence[Cell], folder: Path, run: Run, at_once: int) -> list[Result]:
+    """The results in the order of the cells; ``folder`` holds the checkpoints. What passed is kept."""
+
+    def one(cell: Cell) -> Result:
+        def played() -> Result:
+            say(cell.label)
+            result = play(cell, folder)
+            print(f"{cell.label}: {result.state}", file=sys.stderr, flush=True)
+            return result
+
+        judged = [cell.plan(""), cell.served()]
+        return run.result(cell.label, judged, Result, played, good=_passed)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, cells))
+
+
+def _passed(result: Result) -> bool:
+    return result.state.startswith("pass")
+
+
 def play(cell: Cell, folder: Path) -> Result:
     """One engine and its checks."""
     try:
@@ -92,9 +119,19 @@ def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -
     command = ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))]
     if RAY not in cell.mode:
         return _json(python, command, variables)
-    with ray_alone() as ray:
+    with _ray_alone() as ray:
         paths = os.pathsep.join([variables.get("PYTHONPATH", ""), str(ray)])
         return _json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
+
+
+@contextmanager
+def _ray_alone() -> Generator[Path]:
+    """A folder for PYTHONPATH with Ray's own package alone: what it requires comes with vLLM."""
+    (packages,) = (ensure(ONLY_RAY).parents[1] / "lib").glob("python*/site-packages")
+    with tempfile.TemporaryDirectory(prefix="bench-runners-") as folder:
+        for found in [packages / "ray", *packages.glob("ray-*.dist-info")]:
+            (Path(folder) / found.name).symlink_to(found)
+        yield Path(folder)
 
 
 def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
-from bench.audit_reviews import RELEASES, specs_of
+from bench.audit import RELEASES, specs_of
 from bench.incidents import Case, Trees, load_cases
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.triples import old_triple

@@ -5,11 +5,13 @@ release, which the maintainers made by hand. The repository is a real one, made 
 archives; every command is a process of its own, as an agent would start it. A walk is good when
 every gate this machine has is PASS, or holds nothing new, and there is one signed-off commit of the
 runner files on top of what was there.
+
+A default run has both walks, each with the emulated run as a gate. A whole run also times the first plan with
+an empty cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.shared import UPGRADE, begin, options
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
 from bench.walk_report import Transition, Walk, report, short_of_goals, summary
@@ -33,7 +36,6 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"
 MOST_STEPS = 120
 QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
 
@@ -45,12 +47,9 @@ TRANSITIONS = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = options(__doc__)
     known = [one.id for one in TRANSITIONS]
-    parser.add_argument(
-        "--only", nargs="+", choices=known, default=known, metavar="ID", help=", ".join(known)
-    )
+    parser.add_argument("--only", nargs="+", choices=known, metavar="ID", help=", ".join(known))
     parser.add_argument(
         "--emulate",
         choices=("whole", "quick", "skip"),
@@ -58,21 +57,24 @@ def main(argv: list[str] | None = None) -> int:
         help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
     )
     parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
-    parser.add_argument("--resume", action="store_true", help="with --out: go on where a walk was broken off")
     parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
     args = parser.parse_args(argv)
+    run = begin("bench-walk", args, args.only or args.emulate != "whole")
     out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
-    chosen = [one for one in TRANSITIONS if one.id in args.only]
-    walks = [walk(one, out / one.id, args.emulate, resume=args.resume) for one in chosen]
-    cold = time_cold(chosen[0], out) if args.cold else None
+    walks = [
+        run.result(one.id, args.emulate, Walk, walk, one, out / one.id, args.emulate, good=good)
+        for one in TRANSITIONS
+        if one.id in (args.only or known)
+    ]
+    cold = time_cold(walks[0].transition, out) if args.cold or run.whole else None
     print(report(walks))
     if args.out is None and all(one.good for one in walks):
         shutil.rmtree(out)
-    figures = summary(walks, cold)
-    print("bench-walk: " + " ".join(f"{key}={value}" for key, value in figures.items()))
-    missed = short_of_goals(walks, cold)
-    print("".join(f"below the goal: {text}\n" for text in missed), end="", file=sys.stderr)
-    return 1 if missed else 0
+    return run.close(summary(walks, cold), short_of_goals(walks, cold))
+
+
+def good(done: Walk) -> bool:
+    return done.good
 
 
 def walk(
@@ -81,7 +83,6 @@ def walk(
     emulate: str,
     skip: Sequence[str] = (),
     *,
-    resume: bool = False,
     prove: bool = True,
 ) -> Walk:
     """Start the upgrade and do what `next` says until there is nothing left to do.
@@ -89,17 +90,14 @@ def walk(
     ``skip`` are kinds of questions to leave out, which the commit then names; without ``prove`` the
     release that answers is not audited itself, and no waiver counts as proven.
     """
-    begins = not (resume and repo.exists())
-    if begins:
-        shutil.rmtree(repo, ignore_errors=True)
-        make_repo(repo, transition.omni, transition.gpu)
+    shutil.rmtree(repo, ignore_errors=True)
+    make_repo(repo, transition.omni, transition.gpu)
     done = Walk(transition, repo, prove=prove)
     tree = open_source(f"pypi:vllm-omni=={transition.answers}")
     release = NextRelease(tree, transition.gpu == transition.answers)
     ascend = f"pypi:vllm-ascend=={transition.ascend}"
     begun = time.monotonic()
-    if begins:
-        call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
+    call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
     answer = call(done, ["next"])
     done.to_plan_s = time.monotonic() - begun
     for kind in skip:
@@ -161,7 +159,8 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
             more = [word for line in lines for word in ("--import", line)]
             result = give(done, ask, Answer([*one.options, *more], one.text))
         if result["verdict"] == "PASS":
-            done.answered[f"{ask['stage']} {one.options[0]}"] += 1
+            name = f"{ask['stage']} {one.options[0]}"
+            done.answered[name] = done.answered.get(name, 0) + 1
             if one.options[0] == "--waive":
                 (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
             return True
@@ -188,7 +187,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
     begun = time.monotonic()
     print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
     process = subprocess.run(
-        [sys.executable, str(SCRIPT), *args, *([] if "--format" in args else ["--format", "json"])],
+        [sys.executable, str(UPGRADE), *args, *([] if "--format" in args else ["--format", "json"])],
         cwd=done.repo,
         input=stdin,
         stdout=subprocess.PIPE,

@@ -35,7 +35,7 @@ class Walk:
     prove: bool = True
     to_plan_s: float = 0.0
     steps: list[tuple[str, float]] = field(default_factory=list)
-    answered: Counter[str] = field(default_factory=Counter)
+    answered: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)

@@ -67,8 +67,8 @@ def test_a_defect_in_the_runner_is_found_where_it_is(tmp_path):
         "in": "omni",
         "path": "vllm_omni/platforms/npu/worker/npu_model_runner.py",
         "at": "OmniNPUModelRunner._model_forward",
-        "do": "rename-call",
-        "call": "self._build_model_kwargs_extra",
+        "do": "replace-name",
+        "name": "self._build_model_kwargs_extra",
         "to": "self._build_kwargs_extra",
     }
     good = open_triple(open_project(OMNI, "vllm-omni"), ASCEND, None)

@@ -7,58 +7,46 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from bench.audit_reviews import load_reviews
+import incident_notes
+from bench.audit import load_reviews
 from bench.audit_runs import Bench
 from bench.edits import EDITS
-from bench.incidents import CLASSES, FOLDER, GROUPS, PARTS, Case, load_cases
+from bench.incidents import COUNTED, FOLDER, Case, load_cases
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.notes import FILE, notes_for
 
 CASES = load_cases()
 BY_ID = {case.id: case for case in CASES}
 SPEC = re.compile(r"pypi:(vllm-omni|vllm-ascend|vllm)==[\w.]+")
 PROJECTS = {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}
-REQUIRED = {"id", "incident", "class", "triple", "edits", "note"}
-OPTIONAL = {"baseline", "expect", "silent", "group", "held_out"}
-# Incidents that the facts list, by the number in the id.
-INCIDENTS = {
-    3503, 3517, 3476, 4447, 4454, 5234, 5290, 5846, 491, 505, 1114, 4310,
-    7582, 6654, 2823, 2157, 5350, 5371, 6080, 6134, 6135, 7400, 6204, 3453,
-    790, 5330, 5514, 5571, 6560, 6958, 7769, 7789, 7875, 6331, 10188, 10228,
-    8937, 8556, 17140, 1611, 102, 552, 561, 307, 48,
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted((FOLDER / "cases").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_recipe_has_what_a_recipe_needs(path: Path) -> None:
-    data = yaml.safe_load(path.read_text("utf-8"))
-    assert REQUIRED <= set(data) <= REQUIRED | OPTIONAL
-    assert data["id"] == path.stem
-    assert data["class"] in CLASSES
-    assert data.get("group", "incident") in GROUPS
-    assert data["note"].rstrip(")").endswith(".")
-    for specs in (data["triple"], data.get("baseline", {})):
-        assert set(specs) <= set(PARTS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_recipe_names_releases_and_edits_of_them(case: Case) -> None:
+    assert case.note.rstrip(")").endswith(".")
+    for specs in (case.specs, case.baseline):
         for part, spec in specs.items():
             assert SPEC.fullmatch(spec)
             assert spec.startswith(f"pypi:{PROJECTS[part]}==")
-    for edit in data["edits"]:
-        assert edit["in"] in data["triple"]
+    for edit in case.edits:
+        assert edit["in"] in case.specs
         assert edit["do"] in EDITS
-    for name in ("expect", "silent"):
-        assert set(data.get(name, {})) <= {"check", "subject", "owner", "kind"}
 
 
-def test_every_incident_of_the_facts_has_a_case() -> None:
-    numbers = {int(number) for case in CASES for number in re.findall(r"#(\d+)", case.incident)}
-    assert numbers == INCIDENTS
+def test_a_recipe_has_the_name_of_its_file_and_nothing_unknown(tmp_path: Path) -> None:
+    files = sorted((FOLDER / "cases").glob("*.yaml"))
+    assert [case.id for case in CASES] == [path.stem for path in files]
+    (tmp_path / "one.yaml").write_text(files[0].read_text("utf-8") + "exepct: 1\n", "utf-8")
+    with pytest.raises(BadInput, match="exepct"):
+        load_cases(tmp_path)
 
 
-def test_there_are_enough_cases_of_each_kind() -> None:
-    assert sum(case.counted for case in CASES) >= 44
-    assert sum(case.group == "gap" for case in CASES) == 11
-    assert sum(case.group == "negative" for case in CASES) >= 10
-    assert sum(case.held_out for case in CASES) >= 8
+def test_each_figure_of_the_bench_has_cases_behind_it() -> None:
+    """A recall of a class, or a silence, that nothing was asked about would be no figure."""
+    assert {case.kind for case in CASES if case.counted} == set(COUNTED)
+    assert {case.group for case in CASES} == {"incident", "gap", "negative"}
+    assert {case.held_out for case in CASES} == {True, False}
 
 
 def test_code_in_recipes_is_short_and_our_own() -> None:
@@ -75,7 +63,20 @@ def test_a_case_without_a_finding_says_where_it_shows() -> None:
 
 
 def test_verdicts_are_read() -> None:
-    assert all(isinstance(verdict, bool) for verdict in load_reviews().values())
+    assert {type(verdict) for verdict in load_reviews().values()} == {bool}
+
+
+def test_the_incidents_that_the_product_shows_are_those_of_the_recipes() -> None:
+    assert FILE.read_text("utf-8") == incident_notes.text(), "run lab/incident_notes.py"
+
+
+def test_an_incident_stands_beside_its_method_and_the_same_method_of_other_classes() -> None:
+    found = notes_for("NPUGenerationModelRunner.profile_run")
+    assert found[0].incident == "vllm-omni #1114"
+    assert "NPUModelRunner._sample" not in {note.method for note in found}
+    elsewhere = notes_for("AnyOther.profile_run")
+    assert set(elsewhere) == set(found)
+    assert notes_for("NPUModelRunner.no_such_method") == []
 
 
 END_TO_END = (

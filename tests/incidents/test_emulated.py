@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
-from bench.defects import DEFECTS, load_defects, texts
+from bench import emulator_upgrades
 from bench.edits import EDITS, edited
+from bench.emulator_defects import DEFECTS, Defect, each_kind, load_defects, texts
 from bench.emulator_upgrades import load_upgrades
 from bench.incidents import PARTS, Trees
 from npu_upgrade.audit.triples import open_project
 
 DEFECT_LIST = load_defects()
 SPEC = re.compile(r"pypi:(vllm-omni|vllm-ascend|vllm)==[\w.]+")
-REQUIRED = {"id", "incident", "class", "triple", "edits", "runs", "note"}
 
 
-@pytest.mark.parametrize("path", sorted(DEFECTS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_recipe_has_what_a_recipe_needs(path: Path) -> None:
-    data = yaml.safe_load(path.read_text("utf-8"))
-    assert REQUIRED <= set(data) <= REQUIRED | {"executed", "probes"}
-    assert data["id"] == path.stem
-    assert data["note"].endswith(".")
-    assert list(data["triple"]) == list(PARTS)
-    assert all(SPEC.fullmatch(spec) for spec in data["triple"].values())
-    assert data["edits"]
-    assert data["runs"]
-    for edit in data["edits"]:
+@pytest.mark.parametrize("one", DEFECT_LIST, ids=lambda one: one.id)
+def test_a_recipe_names_releases_edits_and_runs(one: Defect) -> None:
+    assert one.note.endswith(".")
+    assert list(one.specs) == list(PARTS)
+    assert all(SPEC.fullmatch(spec) for spec in one.specs.values())
+    assert one.runs
+    for edit in one.edits:
         assert edit["do"] in EDITS
         assert len(edit.get("code", "").strip().splitlines()) <= 4
 
 
-def test_there_are_enough_of_each_kind() -> None:
-    assert len(DEFECT_LIST) >= 36
-    assert len({defect.kind for defect in DEFECT_LIST}) >= 15
-    assert len({defect.specs["omni"] for defect in DEFECT_LIST}) >= 2
-    assert {tier for defect in DEFECT_LIST for tier, _ in defect.runs} >= {"eager", "graph"}
-    assert any(not defect.executed for defect in DEFECT_LIST)
+def test_a_recipe_has_the_name_of_its_file() -> None:
+    assert [one.id for one in DEFECT_LIST] == [path.stem for path in sorted(DEFECTS.glob("*.yaml"))]
+
+
+def test_a_default_run_covers_what_a_whole_run_does() -> None:
+    default = each_kind(DEFECT_LIST)
+    tiers, every = ({tier for one in some for tier, _ in one.runs} for some in (default, DEFECT_LIST))
+    assert tiers == every
+    assert {one.kind for one in default} == {one.kind for one in DEFECT_LIST}
+    upgrades = emulator_upgrades.each_kind(load_upgrades())
+    assert {type(one.fix) for one in upgrades} == {str, list}
+    assert {one.run.partition(" ")[0] for one in upgrades} == {"import", "eager", "graph"}
 
 
 @pytest.mark.network

@@ -102,8 +102,7 @@ def test_every_documented_call(
     validated = subprocess.run([beside_python("agentskills"), "validate", str(skill)], capture_output=True)
     assert validated.returncode == 0, validated.stderr.decode()
     called = documented_calls(skill)
-    assert len(called) >= 30
-    assert sum(call.real for call in called) >= 5
+    assert {call.real for call in called} == {True, False}
     (tmp_path / "elsewhere").mkdir()
     assert problems(called, skill, tmp_path / "elsewhere", own_cache) == []
     assert list((tmp_path / "elsewhere").iterdir()) == []

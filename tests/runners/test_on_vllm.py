@@ -90,5 +90,4 @@ def test_an_engine(checkpoints, kind, model, hooks):
 
 def test_a_server(checkpoints, tmp_path):
     found = result_of(on_vllm("-m", "runner_checks.served", str(checkpoints / "Thinker"), str(tmp_path)))
-    assert len(found) == 8
     assert set(found.values()) == {""}, found

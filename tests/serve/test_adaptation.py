@@ -157,7 +157,6 @@ def test_from_an_architecture_that_vllm_lacks_to_one_commit(world: World) -> Non
     code, real = world.serve("real")
     assert (code, real["label"]) == (0, "CPU real"), real
     semantic = {name: state for name, state in states(real).items() if name.startswith("semantic:")}
-    assert len(semantic) >= 3
     assert set(semantic.values()) == {"PASS"}
     code, written = world.artifacts()
     assert code == 0

@@ -12,8 +12,7 @@ import sys
 import pytest
 
 from bench.gates_cases import CASES, Case
-from bench.gates_judge import faults
-from bench.gates_run import play
+from bench.gates_run import faults, play
 
 NAMES = (
     "sound, dummy weights",

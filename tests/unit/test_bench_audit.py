@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from bench.audit import case_figures, short_of_goals
-from bench.audit_reviews import Reviewed, load_reviews, precision
-from bench.audit_runs import Bench, Result
-from bench.incidents import Case, Expect, read_case
-from npu_upgrade.audit import run
+from bench.audit import Reviewed, case_figures, precision, short_of_goals
+from bench.audit_runs import Result
+from bench.incidents import Case, Expect
 from npu_upgrade.audit.finding import Finding, Side
 
 
@@ -22,7 +20,7 @@ def finding(check: str = "imports", owner: str = "Worker.lift", subject: str = "
 
 def case(**data: Any) -> Case:
     plain = {"id": "one", "incident": "#1", "class": "A", "triple": {}, "edits": [], "note": ""}
-    return read_case(plain | data)
+    return msgspec.convert(plain | data, Case)
 
 
 def wanted(check: str | list[str] = "imports", subject: str = "Crane", **more: str) -> Expect:
@@ -35,15 +33,12 @@ def wanted(check: str | list[str] = "imports", subject: str = "Crane", **more: s
     ("expect", "fits"),
     [
         (wanted(), True),
-        (wanted(subject="harbour.Crane"), True),
         (wanted(subject="Hook|Crane"), True),
         (wanted(subject="Cran"), False),
-        (wanted(subject="lift"), True),
         (wanted("calls"), False),
         (wanted(["calls", "imports"]), True),
         (wanted(owner="Worker"), True),
         (wanted(owner="Base"), False),
-        (wanted(owner="Base|Worker"), True),
         (wanted(kind="gone"), True),
         (wanted(kind="moved"), False),
     ],
@@ -107,17 +102,3 @@ def test_a_finding_that_nobody_reviewed_is_not_true() -> None:
     items = [Reviewed("1", finding(), verdict) for verdict in (True, True, False, None)]
     assert precision(items) == 0.5
     assert precision([]) == 0.0
-
-
-def test_reviews_are_read_from_all_files(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text('- {release: "0.22.0", key: imports-1, verdict: true, note: ""}\n')
-    (tmp_path / "b.yaml").write_text("- {release: 0.26.0, key: calls-2, verdict: false}\n")
-    (tmp_path / "none.yaml").write_text("# nothing\n")
-    assert load_reviews(tmp_path) == {("0.22.0", "imports-1"): True, ("0.26.0", "calls-2"): False}
-
-
-def test_a_check_that_is_not_there_finds_nothing() -> None:
-    some = case(expect={"check": ["imports", "no-such-check"], "subject": "x"})
-    assert Bench.names(some) == ["imports"]
-    assert Bench.names(case(group="negative")) == run.check_names()
-    assert Bench.names(case()) == []

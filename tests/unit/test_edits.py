@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.edits import EDITS, apply
+from bench.edits import apply
 from npu_upgrade.ground.errors import BadInput
 
 SOURCE = '''"""A worker."""
@@ -65,13 +64,12 @@ def changed(result: str) -> tuple[list[str], list[str]]:
 EXAMPLES = [
     ("rename-definition", "Worker.find", {"to": "seek"},
      ["    def find(self, load, fast=True):"], ["    def seek(self, load, fast=True):"]),
-    ("delete-base", "Worker", {"name": "Mixin"}, ["class Worker(Base, Mixin):"], ["class Worker(Base):"]),
-    ("add-base", "Worker", {"name": "Other", "after": "Base"},
-     ["class Worker(Base, Mixin):"], ["class Worker(Base, Other, Mixin):"]),
+    ("change-bases", "Worker", {"to": "Base, Other"},
+     ["class Worker(Base, Mixin):"], ["class Worker(Base, Other):"]),
     ("delete-statement", "State", {"assigns": "wind"}, ["    wind: float"], []),
     ("delete-statement", "Worker.lift", {"tests": "item is None"},
      ["            if item is None:", '                raise ValueError("é")'], []),
-    ("rename-call", "Worker.lift", {"call": "self.find", "to": "self.seek"},
+    ("replace-name", "Worker.lift", {"name": "self.find", "to": "self.seek"},
      ["        crane, hook = self.find(load, fast=fast)"],
      ["        crane, hook = self.seek(load, fast=fast)"]),
     ("rename-keyword", "Worker.find", {"call": "Crane", "keyword": "kind", "to": "size"},
@@ -82,10 +80,10 @@ EXAMPLES = [
     ("add-keyword", "Worker.find", {"call": "Hook", "keyword": "size", "value": "1"},
      ['        return Crane(load, kind="big"), Hook(load)'],
      ['        return Crane(load, kind="big"), Hook(load, size=1)']),
-    ("drop-argument", "Worker.find", {"call": "Hook", "index": 0},
+    ("drop-item", "Worker.find", {"of": "arguments", "call": "Hook", "index": 0},
      ['        return Crane(load, kind="big"), Hook(load)'],
      ['        return Crane(load, kind="big"), Hook()']),
-    ("add-argument", "Worker.find", {"call": "Hook", "value": "fast"},
+    ("add-item", "Worker.find", {"of": "arguments", "call": "Hook", "item": "fast"},
      ['        return Crane(load, kind="big"), Hook(load)'],
      ['        return Crane(load, kind="big"), Hook(load, fast)']),
     ("drop-parameter", "Worker.lift", {"parameter": "fast"},
@@ -96,38 +94,23 @@ EXAMPLES = [
      ["    def lift(self, high: int, load, *, fast=False) -> tuple[int, int]:"]),
     ("add-parameter", "Worker.find", {"parameter": "out", "keyword_only": True},
      ["    def find(self, load, fast=True):"], ["    def find(self, load, fast=True, *, out):"]),
-    ("change-default", "Worker.find", {"parameter": "fast", "to": "None"},
-     ["    def find(self, load, fast=True):"], ["    def find(self, load, fast=None):"]),
-    ("change-annotation", "Worker.lift", {"parameter": "return", "to": "tuple[int]"},
-     ["    def lift(self, load, *, fast=False) -> tuple[int, int]:"],
-     ["    def lift(self, load, *, fast=False) -> tuple[int]:"]),
-    ("rename-import", "", {"module": "harbour.cranes", "name": "Hook", "to": "Claw"},
+    ("change-import", "", {"module": "harbour.cranes", "name": "Hook", "to_name": "Claw"},
      ["from harbour.cranes import Crane, Hook  # kept"],
-     ["from harbour.cranes import Crane, Claw as Hook  # kept"]),
-    ("change-import-module", "", {"module": "harbour.cranes", "to": "harbour.old"},
+     ["from harbour.cranes import Claw as Hook", "from harbour.cranes import Crane  # kept"]),
+    ("change-import", "", {"module": "harbour.cranes", "to_module": "harbour.old"},
      ["from harbour.cranes import Crane, Hook  # kept"], ["from harbour.old import Crane, Hook  # kept"]),
-    ("delete-import", "", {"module": "harbour.cranes", "name": "Hook"},
-     ["from harbour.cranes import Crane, Hook  # kept"], ["from harbour.cranes import Crane  # kept"]),
-    ("drop-operand", "Worker.lift", {"operand": "self.ready"},
+    ("drop-item", "Worker.lift", {"of": "operands", "item": "self.ready"},
      ["        if load and self.ready and not fast:"], ["        if load and (not fast):"]),
-    ("drop-guard", "Worker.lift", {"tests": "load and self.ready and not fast"},
-     ["        if load and self.ready and not fast:", "            self.note(load)"],
-     ["        self.note(load)"]),
-    ("add-target", "Worker.lift", {"call": "self.find", "name": "rope"},
+    ("add-item", "Worker.lift", {"of": "targets", "call": "self.find", "item": "rope"},
      ["        crane, hook = self.find(load, fast=fast)"],
      ["        (crane, hook, rope) = self.find(load, fast=fast)"]),
-    ("drop-target", "Worker.lift", {"call": "self.find", "index": 1},
+    ("drop-item", "Worker.lift", {"of": "targets", "call": "self.find", "index": 1},
      ["        crane, hook = self.find(load, fast=fast)"],
      ["        (crane,) = self.find(load, fast=fast)"]),
-    ("drop-returned", "Worker.lift", {"index": 1},
-     ["        return crane, hook"], ["        return (crane,)"]),
-    ("add-returned", "Worker.lift", {"value": "load"},
+    ("add-item", "Worker.lift", {"of": "returned", "item": "load"},
      ["        return crane, hook"], ["        return (crane, hook, load)"]),
-    ("change-value", "Worker", {"assigns": "limit", "to": "4"},
-     ["    limit: int = 3"], ["    limit: int = 4"]),
-    ("drop-element", "Worker.rest", {"element": "'b'"},
-     ['        return {"a", "b"}'], ["        return {'a'}"]),
-    ("delete-comments", "Worker.lift", {"text": "marker"}, ["        # a marker"], []),
+    ("replace-expression", "Worker.lift", {"expression": "item   is None", "to": "not item"},
+     ["            if item is None:"], ["            if not item:"]),
     ("insert", "Worker.lift", {"code": "log()\nmore()", "before": {"calls": "self.find"}},
      [], ["        log()", "        more()"]),
     ("insert", "Worker.rest", {"code": "log()", "place": "start"}, [], ["        log()"]),
@@ -141,21 +124,8 @@ def test_an_edit_changes_exactly_its_place(
     assert changed(edit(do, at, **args)) == (gone, new)
 
 
-def test_every_edit_has_an_example() -> None:
-    elsewhere = {
-        "delete-definition", "take-definition", "add-definition", "duplicate-statement",
-        "replace-name", "replace-expression", "rename-parameter",
-    }  # fmt: skip
-    assert {do for do, *_ in EXAMPLES} | elsewhere == set(EDITS)
-
-
 def test_a_deleted_definition_takes_its_decorators_along() -> None:
     assert "staticmethod" not in edit("delete-definition", "Worker.rest")
-
-
-def test_a_class_that_would_be_empty_passes() -> None:
-    source = "class A:\n    def f(self):\n        return 1\n"
-    assert apply("a.py", source, {"do": "delete-definition", "at": "A.f"}) == "class A:\n    pass\n"
 
 
 def test_a_block_that_would_be_empty_passes() -> None:
@@ -164,33 +134,10 @@ def test_a_block_that_would_be_empty_passes() -> None:
     assert apply("a.py", source, {"do": "delete-statement", "at": "f", "calls": "log"}) == expected
 
 
-def test_names_are_replaced_in_their_scope_only() -> None:
-    result = edit("replace-name", "Worker.lift", name="load", to="cargo")
-    assert result.count("cargo") == 4
-    assert "def find(self, load" in result
-
-
 def test_a_parameter_is_renamed_with_its_uses() -> None:
-    result = edit("rename-parameter", "Worker.find", parameter="load", to="cargo")
+    result = edit("replace-name", "Worker.find", name="load", to="cargo")
     assert "def find(self, cargo, fast=True)" in result
     assert 'Crane(cargo, kind="big"), Hook(cargo)' in result
-
-
-def test_an_expression_is_replaced_by_what_it_says() -> None:
-    result = edit("replace-expression", "Worker.lift", expression="item   is None", to="not item")
-    assert "if not item:" in result
-
-
-def test_a_statement_is_repeated() -> None:
-    assert edit("duplicate-statement", "Worker.find", returns="*").count("return Crane") == 2
-
-
-def test_one_of_several_is_chosen_by_its_number() -> None:
-    result = edit("rename-call", "Worker.lift", call="self.note", to="self.log", nth=2)
-    assert result.index("self.note(load)") < result.index("self.log(item)")
-    assert (
-        edit("rename-call", "Worker.lift", call="self.note", to="self.log", nth="all").count("self.log") == 2
-    )
 
 
 REFUSED = [
@@ -198,14 +145,13 @@ REFUSED = [
     ("delete-statement", "Worker.lift", {"calls": "self.note"}, "2 times statement"),
     ("delete-statement", "Worker.lift", {"calls": "self.note", "nth": 3}, "only 2 times"),
     ("delete-statement", "Worker.lift", {"calls": "self.gone"}, "no statement"),
-    ("delete-statement", "Worker.lift", {}, "selected by one of"),
     ("drop-keyword", "Worker.lift", {"call": "self.find", "keyword": "slow"}, "no keyword slow"),
-    ("drop-argument", "Worker.find", {"call": "Hook", "index": 1}, "has 1 arguments"),
+    ("drop-item", "Worker.find", {"of": "arguments", "call": "Hook", "index": 1}, "has 1 items"),
     ("drop-parameter", "Worker.lift", {"parameter": "slow"}, "no parameter slow"),
-    ("delete-base", "Worker", {"name": "Gone"}, "Gone is not once"),
-    ("drop-guard", "Worker.lift", {"tests": "load"}, "no statement"),
-    ("rename-import", "", {"module": "harbour", "name": "Hook", "to": "Claw"}, "no import"),
-    ("rename-call", "Worker.lift", {"call": "self.find", "to": "self.find"}, "changes nothing"),
+    ("drop-item", "Worker.lift", {"of": "operands", "item": "self.gone"}, "no list of operands self.gone"),
+    ("change-bases", "Base", {"to": "Gone"}, "no class with bases"),
+    ("change-import", "", {"module": "harbour", "name": "Hook", "to_name": "Claw"}, "no import"),
+    ("replace-name", "Worker.lift", {"name": "self.find", "to": "self.find"}, "changes nothing"),
     ("insert", "Worker.lift", {"code": "not python!"}, "leaves no Python"),
     ("delete-everything", "", {}, "no edit"),
 ]
@@ -235,21 +181,3 @@ def test_a_deleted_call_is_gone_and_the_rest_is_untouched(
     nth = [i for i, (other, _) in enumerate(calls) if other == name].index(place) + 1
     result = apply("f.py", source, {"do": "delete-statement", "at": "f", "calls": name, "nth": nth})
     assert result.split("\n") == [line for line in source.split("\n") if line != lines[place]]
-
-
-@given(st.lists(NAMES, unique=True, min_size=1), st.lists(st.booleans(), min_size=5, max_size=5), st.data())
-def test_a_dropped_parameter_leaves_the_others_with_their_defaults(
-    names: list[str], defaulted: list[bool], data: st.DataObject
-) -> None:
-    first = sum(1 for value in defaulted[: len(names)] if not value)
-    parts = [name if i < first else f"{name}={i}" for i, name in enumerate(names)]
-    gone = data.draw(st.integers(0, len(names) - 1))
-    result = apply(
-        "f.py",
-        f"def f({', '.join(parts)}):\n    return 1\n",
-        {"do": "drop-parameter", "at": "f", "parameter": names[gone]},
-    )
-    left = [part for i, part in enumerate(parts) if i != gone]
-    assert ast.unparse(ast.parse(result)) == ast.unparse(
-        ast.parse(f"def f({', '.join(left)}):\n    return 1")
-    )

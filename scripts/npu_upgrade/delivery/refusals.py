@@ -18,7 +18,6 @@ from npu_upgrade.sources.checkout import Checkout
 from npu_upgrade.threeway.conflict_text import marker_rows
 
 
-
 def check_places(checkout: Checkout, files: Mapping[str, bool]) -> None:
     """Every file is where git can commit it from: in no submodule, sparse path, link or folder.
 
