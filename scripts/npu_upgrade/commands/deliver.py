@@ -13,8 +13,8 @@ from pathlib import Path
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.delivery import Delivery, carry_out, prepare, push_command
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.advice import PENDING
 from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.upgrade import PENDING
 
 HELP = "make the one signed-off commit of an upgrade"
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run

@@ -29,7 +29,7 @@ from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.stages import find_workspace
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set

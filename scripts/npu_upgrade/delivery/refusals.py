@@ -16,7 +16,7 @@ import yaml
 
 from npu_upgrade.delivery.changes import at_commit
 from npu_upgrade.delivery.kept import defined_twice, lost_markers
-from npu_upgrade.evidence import chain, ledger
+from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput
@@ -167,15 +167,17 @@ def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
 
 def check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
     """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
-    records = ledger.read(job)
+    chain.trusted(job.store.folder)
+    ledger = job.ledger()
+    records = ledger.records
     again = f"upgrade.py plan --job {job.id}, then deliver"
-    if chain.load(job.folder).unfinished:
+    if ledger.unfinished:
         raise BadInput(
             "the newest record of evidence is half-written: a gate died while it ended",
             expected="the verdict of every gate that ran",
             try_=f"run that gate again ({again})",
         )
-    standing = ledger.standing(records, subject.tree)
+    standing = job.store.standing(records, subject.tree)
     for one in standing:
         if one.verdict == "FAIL":
             raise BadInput(

@@ -33,8 +33,8 @@ from npu_upgrade.delivery.adapted.publication import Publication
 from npu_upgrade.delivery.publish import push_arguments
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.advice import PENDING
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.job.upgrade import PENDING
 
 HELP = "make the one signed-off commit of a model, and publish it on request"
 EXAMPLES = """  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
