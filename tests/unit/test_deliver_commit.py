@@ -314,7 +314,8 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     add_hook(upgrade.repo, "pre-commit", f"touch {tmp_path}/started; sleep 60")
     before = snapshot(upgrade.repo)
     argv = ["upgrade.py", "deliver", "--repo", str(upgrade.repo), "--workspace", str(upgrade.workspace)]
-    code = f"from npu_upgrade.cli import main as cli; import sys; sys.argv = {argv}; cli.main('upgrade.py', '', ['deliver'])"
+    call = "from npu_upgrade.cli.main import main; main('upgrade.py', '', ['deliver'])"
+    code = f"import sys; sys.argv = {argv}; {call}"
     scripts = Path(cli.__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(scripts)})
     deadline = time.monotonic() + 30

@@ -13,8 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.pack import pack
+from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject, subject_of
+from npu_upgrade.evidence.unpack import take
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
@@ -98,6 +101,56 @@ def test_labels_do_not_stand_in_for_each_other(job):
     real = add(job, gate="serve", label="NPU real", verdict=Verdict.FAIL)
     dummy = add(job, gate="serve", label="NPU dummy")
     assert standing(job, SUBJECT) == [dummy, real]
+
+
+def served(job: Job, tree: str = SUBJECT.tree) -> tuple[chain.Record, Path]:
+    """A run of a server with the job's runners, and its folder."""
+    run = job.store.begin("serve", Redactor())
+    run.json("result.json", {})
+    outcome = Outcome(
+        gate="serve",
+        label="NPU real",
+        verdict=Verdict.PASS,
+        subject=Subject({"vllm_omni": "a" * 64}),
+        job=job.of(tree),
+        pins={"vllm": {"version": "dev"}},
+        command=["upgrade.py", "serve", "M"],
+        started="2026-11-20T12:00:00Z",
+        seconds=1,
+        summary="it\nserved",
+    )
+    return job.store.record(outcome, run), job.store.runs / run.id
+
+
+def test_the_ledger_of_a_job_is_a_view_of_the_one_chain(job, tmp_path):
+    planned, (run, _) = add(job), served(job)
+    source = {"spec": "pypi:x==2.0", "identity": {"version": "2.0"}}
+    other = start_job(tmp_path, omni=source, ascend=source)
+    elsewhere = add(other)
+    assert [r.previous for r in (planned, run, elsewhere)] == [None, planned.id, run.id]
+    assert (records(job), records(other)) == ([planned, run], [elsewhere])
+    assert standing(job, SUBJECT) == [planned, run]
+    assert list(job.store.records()) == [run.run]
+
+
+def test_a_run_whose_folder_was_edited_stands_for_nothing(job):
+    served(job)
+    _, folder = served(job)
+    assert len(standing(job, SUBJECT)) == 1
+    (folder / "result.json").write_text("[]")
+    assert standing(job, SUBJECT) == []  # the older run does not take its place
+
+
+def test_a_run_of_a_job_on_another_machine_is_one_here(job, tmp_path):
+    run, _ = served(job)
+    packed = pack(job.store, [str(run.run)], tmp_path / "pack.tar.gz")
+    source = {"spec": "pypi:x==1.0", "identity": {"version": "1.0"}}
+    here = start_job(tmp_path / "here", omni=source, ascend=source)
+    assert standing(here, SUBJECT) == []
+    take(here.store, packed)
+    (found,) = standing(here, SUBJECT)
+    assert (found.label, found.summary, found.data["imported"]) == ("NPU real", "it served", run.id)
+    assert standing(here, Subject({"a.py": "3" * 64})) == []
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])

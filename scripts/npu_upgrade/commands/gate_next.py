@@ -10,7 +10,7 @@ from npu_upgrade.commands.serving_arguments import Asked
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground import command
-from npu_upgrade.ground.command import ADAPT, Command, upgrade
+from npu_upgrade.ground.command import ADAPT, Command
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.verdict import Verdict
@@ -44,4 +44,4 @@ def after(wanted: Asked, result: dict[str, Any], verdict: Verdict) -> Command:
             ran = command.current()
             return after_gate(workspace, launch.model, result["gate"], launch.load_format, ran)
     action = "check" if verdict is Verdict.PASS and result["gate"] == "serve" else "show"
-    return upgrade("evidence", action, result["run"], "--workspace", str(workspace))
+    return Command(command.program(), "evidence", (action, result["run"], "--workspace", str(workspace)))

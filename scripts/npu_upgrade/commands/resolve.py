@@ -30,6 +30,8 @@ from npu_upgrade.job.check import check
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.port_ledger import OPEN, WAIVED
+from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.lineage.layout import RUNNERS
 
 HELP = "answer a conflict, a flagged decision, a hunk to port or a finding"
@@ -76,9 +78,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when the answer is taken, FAIL with what is wrong with it; exit 2 for what is not open."""
-    job = named_job(args)
+    try:
+        job = named_job(args)
+    except BadInput:
+        if result := _hunk_by_word(args, args.workspace or find_workspace(Path.cwd())):
+            return result
+        raise
     with locked(job.folder / "resolve.lock"):
         return _run(args, job)
+
+
+def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
+    """Waive or leave a hunk that no job asks about: of a lower tier, or listed by `port` alone."""
+    if not (args.id and args.word in ("waive", "leave") and args.note.strip()):
+        return None
+    state = (WAIVED, args.note) if args.word == "waive" else (OPEN,)
+    if not answer.set_hunk(workspace, args.id, *state):
+        return None
+    return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
 
 def _run(args: argparse.Namespace, job: Job) -> Result:
@@ -91,6 +108,9 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
+    unasked = job.journal.answer(args.id) is None and all(ask.id != args.id for ask in found)
+    if unasked and (result := _hunk_by_word(args, job.workspace)):
+        return result
     ask = _open(job, found, args.id)
     _check_usage(args, ask)
     return _result(job, ask, _answer(args, job, plan, ask), args)

@@ -79,7 +79,7 @@ class Store:
         :class:`Blocked` when the disk takes no more.
         """
         digest = file_digest(outcome.log) if outcome.log else None
-        _check(outcome, digest)
+        _check(outcome, digest, of_run=run is not None)
         body: dict[str, Any] = {
             "schema": SCHEMA,
             "job": msgspec.to_builtins(outcome.job),
@@ -100,6 +100,7 @@ class Store:
             check_pins(outcome.pins)  # a run is bound to the code that ran, whatever its version is called
         else:
             body = self._close(run, body)
+        self.folder.mkdir(parents=True, exist_ok=True)
         return chain.add(self.folder, body)
 
     def _close(self, run: RunFolder, body: dict[str, Any]) -> dict[str, Any]:
@@ -180,11 +181,11 @@ def present_store(workspace: Path) -> Store:
     return Store(workspace.absolute() / WORKSPACE_DIR / "evidence")
 
 
-def _check(outcome: Outcome, digest: str | None) -> None:
+def _check(outcome: Outcome, digest: str | None, *, of_run: bool) -> None:
     wrong = []
     if outcome.label not in LABELS:
         wrong.append(f"label {outcome.label!r} is none of {', '.join(LABELS)}")
-    if not outcome.gate or "\n" in outcome.gate or not outcome.subject.files:
+    if not outcome.gate or "\n" in outcome.gate or not (outcome.subject.files or of_run):
         wrong.append("a gate (one line) and at least one file are needed")
     if digest == ABSENT:
         wrong.append(f"there is no log {outcome.log}")

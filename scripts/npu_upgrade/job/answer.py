@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -76,7 +77,7 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     if ask.stage == FINDING and how == "waive":
         _waive_finding(job, ask.id, note, until or _next_minor(job))
     if ask.stage == PORT:
-        _set_hunk(job, ask.id, WAIVED if how == "waive" else OPEN, note if how == "waive" else "")
+        set_hunk(job.workspace, ask.id, *((WAIVED, note) if how == "waive" else (OPEN,)))
     return Answered(_note(job, ask, how=how, note=note), [])
 
 
@@ -89,7 +90,7 @@ def undo(job: Job, entry: Answer) -> Answered:
     elif entry.stage == FINDING:
         _write_waivers(job, entry.id)
     elif entry.stage == PORT:
-        _set_hunk(job, entry.id, OPEN, "")
+        set_hunk(job.workspace, entry.id, OPEN)
     return Answered(job.journal.add(Undo, id=entry.id, undoes=entry.number), [])
 
 
@@ -160,11 +161,14 @@ def _forget(job: Job, entry: Answer) -> None:
         remembered(job).forget(key, {"path": entry.path, "method": entry.unit})
 
 
-def _set_hunk(job: Job, id_: str, state: str, note: str) -> None:
-    ledger = PortLedger(job.workspace)
-    if id_ in ledger.entries:
-        ledger.set(id_, state, note)
-        ledger.save()
+def set_hunk(workspace: Path, id_: str, state: str, note: str = "") -> bool:
+    """Waive a hunk that the port ledger knows, or open it again; false when it knows none of that id."""
+    ledger = PortLedger(workspace)
+    if id_ not in ledger.entries:
+        return False
+    ledger.set(id_, state, note)
+    ledger.save()
+    return True
 
 
 def _waive_finding(job: Job, key: str, note: str, until: str) -> None:

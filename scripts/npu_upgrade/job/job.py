@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.evidence.chain import Ledger, OfJob
-from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.evidence.store import Store, present_store
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground import command as called
 from npu_upgrade.ground.errors import BadInput
@@ -54,48 +54,20 @@ class Inputs(Struct, frozen=True):
         return {role: one for role in ("omni", "ascend", "base") if (one := getattr(self, role))}
 
 
-class State(Struct, frozen=True, forbid_unknown_fields=True):
-    """``job.json``. ``out`` holds the results; ``repo`` and ``branch`` are the checkout merge applied to."""
+@dataclass
+class Job:
+    """One job, as ``job.json`` in its ``folder`` has it.
 
-    schema: str
+    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to.
+    """
+
+    folder: Path
     id: str
     created: str
     inputs: Inputs
     out: str | None = None
     repo: str | None = None
     branch: str | None = None
-
-
-@dataclass
-class Job:
-    """One job, read from its ``folder``."""
-
-    folder: Path
-    state: State
-
-    @property
-    def id(self) -> str:
-        return self.state.id
-
-    @property
-    def created(self) -> str:
-        return self.state.created
-
-    @property
-    def inputs(self) -> Inputs:
-        return self.state.inputs
-
-    @property
-    def out(self) -> str | None:
-        return self.state.out
-
-    @property
-    def repo(self) -> str | None:
-        return self.state.repo
-
-    @property
-    def branch(self) -> str | None:
-        return self.state.branch
 
     @property
     def root(self) -> Path:
@@ -113,7 +85,7 @@ class Job:
     @property
     def store(self) -> Store:
         """The evidence of the workspace."""
-        return workspace_store(self.workspace)
+        return present_store(self.workspace)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -158,9 +130,11 @@ class Job:
         with locked(self.folder / "job.lock"):
             # another process may have saved since this one read
             if (self.folder / "job.json").exists():
-                self.state = _load(self.folder).state
-            self.state = msgspec.structs.replace(self.state, **{k: v for k, v in given.items() if v})
-            write_json(self.folder / "job.json", msgspec.to_builtins(self.state))
+                self.__dict__.update(_load(self.folder).__dict__)
+            self.__dict__.update({name: value for name, value in given.items() if value})
+            state = {"schema": SCHEMA} | self.__dict__
+            del state["folder"]
+            write_json(self.folder / "job.json", msgspec.to_builtins(state))
 
 
 def start_job(
@@ -183,7 +157,7 @@ def start_job(
     id = f"upgrade-omni-{_slug(inputs.omni)}-ascend-{_slug(inputs.ascend)}"
     if (jobs / id / "job.json").exists() and _key(_load(jobs / id).inputs) != _key(inputs):
         id = f"{id}-{sha256(_key(inputs))[:8]}"
-    job = Job(jobs / id, State(SCHEMA, id, utc_now(), inputs))
+    job = Job(jobs / id, id, utc_now(), inputs)
     job.folder.mkdir(exist_ok=True)
     job.place(out=out, repo=repo, branch=branch)
     write_atomic(jobs.parent / "current", job.id + "\n")
@@ -221,11 +195,11 @@ def _load(folder: Path) -> Job:
     path = folder / "job.json"
     try:
         value = json.loads(path.read_text("utf-8"))
-        schema = value.get("schema")
+        schema = value.pop("schema", None)
         if schema == SCHEMA:
-            return Job(folder, msgspec.convert(value, State))
+            return msgspec.convert(value | {"folder": folder}, Job)
         why = f"schema {schema!r}"
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         schema, why = None, str(error)
     if schema == "npu-upgrade/job/1":
         raise BadInput(

@@ -42,8 +42,8 @@ _GATES = {"plan": "static", "audit": "static", "emulate": "emulated dry-run"}
 class Upgrade:
     """A job with what its evidence says about the files as they are now.
 
-    ``standing`` records are of the present files, ``stale`` ones of other contents; without a plan there
-    are no files. ``asks`` are what is open, while the evidence can be trusted.
+    ``standing`` records count for the present files, ``others`` do not, each with the reason; without a
+    plan there are no files. ``asks`` are what is open, while the evidence can be trusted.
     """
 
     job: Job
@@ -51,7 +51,7 @@ class Upgrade:
     plan: Plan | None
     subject: Subject | None
     standing: list[Record]
-    stale: list[Record]
+    others: list[tuple[Record, str]]
     asks: list[Ask]
 
     def of(self, gate: str) -> Record | None:
@@ -82,11 +82,15 @@ def read(job: Job) -> Upgrade:
         plan = load_plan(job)
         subject = plan.subject(job.root)
     except UpgradeError:
-        return Upgrade(job, ledger, None, None, [], ledger.records, [])
-    standing = job.store.standing(ledger.records, subject.tree)
-    stale = [record for record in ledger.records if record.tree != subject.tree]
+        return Upgrade(job, ledger, None, None, [], [(one, "there is no plan") for one in ledger.records], [])
+    standing, others = job.store.standing(ledger.records, subject.tree), []
+    for record in ledger.records:
+        if record.tree != subject.tree:
+            others.append((record, "it is of other contents"))
+        elif record.run and (wrong := job.store.problems(record)):
+            others.append((record, f"it is not as it was recorded: {wrong[0]}"))
     open_ = [] if ledger.broken or ledger.unfinished else asks(job, plan, ledger.records)
-    return Upgrade(job, ledger, plan, subject, standing, stale, open_)
+    return Upgrade(job, ledger, plan, subject, standing, others, open_)
 
 
 def walk(job: Job) -> Walk:
@@ -105,7 +109,7 @@ def walk(job: Job) -> Walk:
         end=_end(one),
         stop=find_stop(job, plan, one.ledger.records),
         standing=[_brief(record) for record in one.standing],
-        other=[_brief(record) | {"why": "of other contents"} for record in one.stale],
+        other=[_brief(record) | {"why": why} for record, why in one.others],
         facts={
             "inputs": msgspec.to_builtins(job.inputs),
             "repo": job.repo,
@@ -154,16 +158,18 @@ def _busy(one: Upgrade, name: str) -> Stage | None:
 
 
 def _lineage(one: Upgrade) -> Stage:
+    """Looking before merging; merge infers the base itself, so nothing is missing after it."""
+    ended, merge = one.job.attempt("lineage").ended, one.job.journal.attempt("merge")
+    passed = ended is not None and ended.verdict == "PASS"
+    if (merge.begun or merge.ended) and not passed:
+        return Stage("lineage", SKIPPED, "merge infers the base itself")
     if busy := _busy(one, "lineage"):
         return busy
-    ended, merge = one.job.attempt("lineage").ended, one.job.attempt("merge")
-    if ended:
-        state = DONE if ended.verdict == "PASS" else FAILED
-        said = ended.summary if state == DONE else f"it ended {ended.verdict}: {ended.summary}"
-        return Stage("lineage", state, said, _again(one.job, "lineage"), ended.verdict, ended.at)
-    if merge.begun or merge.ended:
-        return Stage("lineage", SKIPPED, "merge finds the base itself")
-    return Stage("lineage", TODO, "", _fresh(one.job, "lineage"))
+    if ended is None:
+        return Stage("lineage", TODO, "", _fresh(one.job, "lineage"))
+    said = ended.summary if passed else f"it ended {ended.verdict}: {ended.summary}"
+    state, command = DONE if passed else FAILED, _again(one.job, "lineage")
+    return Stage("lineage", state, said, command, ended.verdict, ended.at)
 
 
 def _merge(one: Upgrade) -> Stage:
@@ -252,7 +258,7 @@ def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) ->
         said = record.summary if state == DONE else f"it is {record.verdict}: {record.summary}"
         again = command if name == "plan" else Command.of(record.command)
         return Stage(name, state, said, again, record.verdict, record.started)
-    if any(record.gate == name for record in one.stale):
+    if any(record.gate == name for record, _ in one.others):
         return Stage(name, STALE, "the files changed since it judged them", command)
     return Stage(name, TODO, "", command)
 
