@@ -14,19 +14,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.locks import locked
 
 SCHEMA = "npu-upgrade/evidence/2"
 TORN = b"#torn"  # closes the line of a writer that died in it
-
-
-class Content(Struct, frozen=True):
-    """What a gate judged. ``files``: path (or package) -> hash; ``tree``: the hash over all of them."""
-
-    files: dict[str, str]
-    tree: str
 
 
 class OfJob(Struct, frozen=True):
@@ -46,7 +40,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gate: str
     label: str
     verdict: str
-    subject: Content
+    subject: Subject
     pins: dict[str, dict[str, Any]]
     command: list[str]
     environment: dict[str, Any]

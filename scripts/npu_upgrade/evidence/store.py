@@ -86,7 +86,7 @@ class Store:
             "gate": outcome.gate,
             "label": outcome.label,
             "verdict": outcome.verdict.value,
-            "subject": outcome.subject.as_json(),
+            "subject": msgspec.to_builtins(outcome.subject),
             "pins": outcome.pins,
             "command": list(outcome.command),
             "environment": outcome.environment or this_environment(),

@@ -23,17 +23,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.journal import Continued, Journal
-from npu_upgrade.job.stages import (
-    DONE,
-    FAILED,
-    SKIPPED,
-    TODO,
-    Stage,
-    Stop,
-    Walk,
-    named_from_here,
-    next_step,
-)
+from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
 
 SKIPPABLE = ("features", "capacity", "accuracy")
 ROUNDS = 5  # so many runs of a stage in a row that did not pass are for a person to look at
@@ -173,11 +163,11 @@ def stages(one: Adaptation) -> list[Stage]:
     found = [
         Stage(
             "analyze",
-            DONE if one.analysis else TODO,
+            State.DONE if one.analysis else State.TODO,
             str(one.analysis.get("verdict", "")),
             adapt("analyze", one.where),
         ),
-        Stage("plan", DONE if one.plan else TODO, strategy, adapt("plan", one.where)),
+        Stage("plan", State.DONE if one.plan else State.TODO, strategy, adapt("plan", one.where)),
     ]
     found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
     written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
@@ -188,7 +178,7 @@ def stages(one: Adaptation) -> list[Stage]:
             gaps = (
                 [word for gap in _gaps(one, found) for word in ("--open", gap)] if name == "deliver" else []
             )
-            state = DONE if (one.folder / file).is_file() else TODO
+            state = State.DONE if (one.folder / file).is_file() else State.TODO
             commit = str(read_object(one.folder / file).get("commit") or "")
             found.append(Stage(name, state, commit, adapt(name, one.where, option, place, *gaps)))
     here = named_from_here(one.workspace)
@@ -201,7 +191,7 @@ def stages(one: Adaptation) -> list[Stage]:
 def _gaps(one: Adaptation, found: list[Stage]) -> list[str]:
     """The stages left out that leave a gap in the deliverables: without any run, or any measured value."""
     ran = {run.gate for run in one.runs.counted if run.gate != "accuracy"}
-    return [stage.name for stage in found if stage.state == SKIPPED and stage.name not in ran]
+    return [stage.name for stage in found if stage.state == State.SKIPPED and stage.name not in ran]
 
 
 def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
@@ -211,9 +201,9 @@ def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
     newest = fits[-1] if fits else None
     if newest and newest.verdict == "PASS":
         said = f"{newest.label}: {newest.record.summary}"
-        return Stage(name, DONE, said, command, "PASS", newest.record.started)
+        return Stage(name, State.DONE, said, command, "PASS", newest.record.started)
     if name in one.skipped:
-        return Stage(name, SKIPPED, one.skipped[name], command)
+        return Stage(name, State.SKIPPED, one.skipped[name], command)
     if newest is None:
         return _untried(one, name, gate, load, command)
     cause = (
@@ -224,7 +214,7 @@ def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
         said += f"; what cannot be had here: adapt.py next --skip {name} --note WHY"
     passed = [number for number, run in enumerate(fits, 1) if run.verdict == "PASS"]
     failed = len(fits) - max(passed, default=0)
-    return Stage(name, FAILED, said, command, newest.verdict, newest.record.started, failed)
+    return Stage(name, State.FAILED, said, command, newest.verdict, newest.record.started, failed)
 
 
 def _untried(one: Adaptation, name: str, gate: str, load: str, command: Command) -> Stage:
@@ -236,7 +226,7 @@ def _untried(one: Adaptation, name: str, gate: str, load: str, command: Command)
     if gate == "accuracy" and installed and "lm-eval" not in installed:
         command = command.adding("--lm-eval", "own")
         said.append(_NO_LM_EVAL)
-    return Stage(name, TODO, "; ".join(said), command)
+    return Stage(name, State.TODO, "; ".join(said), command)
 
 
 def _stop(one: Adaptation, found: list[Stage]) -> Stop | None:

@@ -6,6 +6,7 @@ stores it.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,17 @@ from npu_upgrade.job.journal import Journal
 if TYPE_CHECKING:
     from npu_upgrade.job.ask import Ask
 
-TODO, RUNNING, INTERRUPTED, DONE = "todo", "running", "interrupted", "done"
-FAILED, SKIPPED, STALE = "failed", "skipped", "stale"
+
+class State(enum.StrEnum):
+    """How far a stage is; ``stale``: it was done, for other contents."""
+
+    TODO = "todo"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    STALE = "stale"
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class Stage:
     """
 
     name: str
-    state: str
+    state: State
     said: str = ""
     command: Command | str | None = None
     verdict: str = ""
@@ -43,7 +53,7 @@ class Stage:
 
     @property
     def open(self) -> bool:
-        return self.state not in (DONE, SKIPPED)
+        return self.state not in (State.DONE, State.SKIPPED)
 
     def as_json(self) -> dict[str, Any]:
         names = ("name", "state", "said", "verdict", "at", "failed")
@@ -107,7 +117,7 @@ class Step:
 
 def next_step(walk: Walk) -> Step:
     """The same answer as long as nothing happens in the job; changes nothing."""
-    running = next((stage for stage in walk.stages if stage.state == RUNNING), None)
+    running = next((stage for stage in walk.stages if stage.state == State.RUNNING), None)
     if running:
         return Step(f"{running.name}: {running.said}", upgrade("status", *walk.naming), running)
     stage = next((stage for stage in walk.stages if stage.open), None)
@@ -122,7 +132,7 @@ def next_step(walk: Walk) -> Step:
         why = ask.what + (f"; {more} more of these" if more else "")
         return Step(why, ask.command(walk.naming), stage, ask)
     said = f"{stage.name}: {stage.said}"
-    if stage.state == TODO:
+    if stage.state == State.TODO:
         said = f"{stage.name} is the next stage{f': {stage.said}' if stage.said else ''}"
     return Step(said, stage.command, stage)
 

@@ -19,17 +19,7 @@ from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.job.stages import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    RUNNING,
-    SKIPPED,
-    STALE,
-    TODO,
-    Stage,
-    Walk,
-)
+from npu_upgrade.job.stages import Stage, State, Walk
 from npu_upgrade.job.stops import find_stop
 from npu_upgrade.sources.checkout import open_checkout
 
@@ -150,10 +140,10 @@ def _busy(one: Upgrade, name: str) -> Stage | None:
         return None
     if attempt.running:
         said = f"is running in process {attempt.begun.pid}; wait for it"
-        return Stage(name, RUNNING, said, at=attempt.begun.at)
+        return Stage(name, State.RUNNING, said, at=attempt.begun.at)
     if attempt.interrupted:
         said = f"it was interrupted ({attempt.begun.at}); run it again"
-        return Stage(name, INTERRUPTED, said, _again(one.job, name), at=attempt.begun.at)
+        return Stage(name, State.INTERRUPTED, said, _again(one.job, name), at=attempt.begun.at)
     return None
 
 
@@ -162,13 +152,13 @@ def _lineage(one: Upgrade) -> Stage:
     ended, merge = one.job.attempt("lineage").ended, one.job.journal.attempt("merge")
     passed = ended is not None and ended.verdict == "PASS"
     if (merge.begun or merge.ended) and not passed:
-        return Stage("lineage", SKIPPED, "merge infers the base itself")
+        return Stage("lineage", State.SKIPPED, "merge infers the base itself")
     if busy := _busy(one, "lineage"):
         return busy
     if ended is None:
-        return Stage("lineage", TODO, "", _fresh(one.job, "lineage"))
+        return Stage("lineage", State.TODO, "", _fresh(one.job, "lineage"))
     said = ended.summary if passed else f"it ended {ended.verdict}: {ended.summary}"
-    state, command = DONE if passed else FAILED, _again(one.job, "lineage")
+    state, command = State.DONE if passed else State.FAILED, _again(one.job, "lineage")
     return Stage("lineage", state, said, command, ended.verdict, ended.at)
 
 
@@ -177,11 +167,11 @@ def _merge(one: Upgrade) -> Stage:
         return busy
     ended = one.job.attempt("merge").ended
     if ended is None:
-        return Stage("merge", TODO, "", _fresh(one.job, "merge"))
+        return Stage("merge", State.TODO, "", _fresh(one.job, "merge"))
     if one.plan is None or ended.verdict == "BLOCKED":
         said = f"it did not finish ({ended.verdict}: {ended.summary})"
-        return Stage("merge", FAILED, said, _again(one.job, "merge"), ended.verdict, ended.at)
-    return Stage("merge", DONE, ended.summary, _again(one.job, "merge"), ended.verdict, ended.at)
+        return Stage("merge", State.FAILED, said, _again(one.job, "merge"), ended.verdict, ended.at)
+    return Stage("merge", State.DONE, ended.summary, _again(one.job, "merge"), ended.verdict, ended.at)
 
 
 def _plan(one: Upgrade) -> Stage:
@@ -190,10 +180,10 @@ def _plan(one: Upgrade) -> Stage:
     command = _fresh(one.job, "plan")
     if one.ledger.broken:
         said = f"the evidence cannot be trusted ({one.ledger.broken}); gates have to run again"
-        return Stage("plan", FAILED, said, _set_aside(one.job))
+        return Stage("plan", State.FAILED, said, _set_aside(one.job))
     if one.ledger.unfinished:
         said = "a gate died while it recorded its verdict (the record is half-written); run it again"
-        return Stage("plan", STALE, said, command)
+        return Stage("plan", State.STALE, said, command)
     stage = _judged(one, "plan", command, passes=("PASS",))
     found = [ask for ask in one.asks if ask.stage in (CONFLICT, ITEM)]
     if one.plan and one.plan.conflicts_open and stage.open:
@@ -203,34 +193,34 @@ def _plan(one: Upgrade) -> Stage:
 
 
 def _look(one: Upgrade) -> Stage:
-    return _questions(one, LOOK, "decisions on thin evidence") or Stage(LOOK, DONE)
+    return _questions(one, LOOK, "decisions on thin evidence") or Stage(LOOK, State.DONE)
 
 
 def _port(one: Upgrade) -> Stage:
     """What is to be done about the GPU side's gains."""
     job = one.job
     if not job.repo:
-        return Stage(PORT, SKIPPED, "the merge was not applied to a checkout")
+        return Stage(PORT, State.SKIPPED, "the merge was not applied to a checkout")
     if asked := _questions(one, PORT, "hunks that the GPU side gained"):
         return asked
     sources = ["--omni", f"dir:{job.repo}", "--ascend", job.inputs.ascend.spec]
     command = upgrade("port", *sources, "--workspace", str(job.workspace))
     if not port_survey(job):
-        return Stage(PORT, TODO, "what the GPU side gained is not listed yet", command)
+        return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
     if accepted := accepted_hunks(job):
         said = f"{len(accepted)} hunks were accepted and are not taken yet"
-        return Stage(PORT, TODO, said, command.adding("--apply", *accepted))
-    return Stage(PORT, DONE)
+        return Stage(PORT, State.TODO, said, command.adding("--apply", *accepted))
+    return Stage(PORT, State.DONE)
 
 
 def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:
     """The stage of a kind of question while any is open, or it is left out; the commit lists what was."""
     if kind in one.job.skipped:
-        return Stage(kind, SKIPPED, one.job.skipped[kind])
+        return Stage(kind, State.SKIPPED, one.job.skipped[kind])
     found = [ask for ask in one.asks if ask.stage == kind]
     if one.delivered:
-        return Stage(kind, DONE, f"the commit lists {len(found)}" if found else "")
-    return Stage(kind, TODO, f"{len(found)} {what}", asks=found) if found else None
+        return Stage(kind, State.DONE, f"the commit lists {len(found)}" if found else "")
+    return Stage(kind, State.TODO, f"{len(found)} {what}", asks=found) if found else None
 
 
 def _gate(one: Upgrade, name: str) -> Stage:
@@ -238,14 +228,14 @@ def _gate(one: Upgrade, name: str) -> Stage:
     if busy := _busy(one, name):
         return busy
     if name in one.job.skipped:
-        return Stage(name, SKIPPED, one.job.skipped[name])
+        return Stage(name, State.SKIPPED, one.job.skipped[name])
     ended = one.job.attempt(name).ended
     if ended and ended.outputs.get("error"):
         said = f"it could not judge: {ended.outputs['error']}"
-        return Stage(name, FAILED, said, _again(one.job, name), ended.verdict, ended.at)
+        return Stage(name, State.FAILED, said, _again(one.job, name), ended.verdict, ended.at)
     stage = _judged(one, name, _fresh(one.job, name), passes=("PASS", "BLOCKED", "INCONCLUSIVE"))
-    if name == "emulate" and stage.open and stage.state != FAILED and one.delivered:
-        return Stage(name, SKIPPED, "the files were delivered without it")
+    if name == "emulate" and stage.open and stage.state != State.FAILED and one.delivered:
+        return Stage(name, State.SKIPPED, "the files were delivered without it")
     found = [a for a in one.asks if a.stage == FINDING and a.id.startswith("emulate-") is (name == "emulate")]
     return replace(stage, asks=found) if stage.open else stage
 
@@ -254,13 +244,13 @@ def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) ->
     """The state of a gate by its records: of the present files, of other contents, or none."""
     record = one.of(name)
     if record:
-        state = DONE if record.verdict in passes else FAILED
-        said = record.summary if state == DONE else f"it is {record.verdict}: {record.summary}"
+        state = State.DONE if record.verdict in passes else State.FAILED
+        said = record.summary if state == State.DONE else f"it is {record.verdict}: {record.summary}"
         again = command if name == "plan" else Command.of(record.command)
         return Stage(name, state, said, again, record.verdict, record.started)
     if any(record.gate == name for record, _ in one.others):
-        return Stage(name, STALE, "the files changed since it judged them", command)
-    return Stage(name, TODO, "", command)
+        return Stage(name, State.STALE, "the files changed since it judged them", command)
+    return Stage(name, State.TODO, "", command)
 
 
 def _serve(one: Upgrade) -> Stage:
@@ -269,10 +259,10 @@ def _serve(one: Upgrade) -> Stage:
     failed = next((record for record in served if record.verdict == "FAIL"), None)
     if failed:
         said = f"gate {failed.gate} ({failed.label}) failed: {failed.summary}"
-        return Stage("serve", FAILED, said, Command.of(failed.command), "FAIL", failed.started)
+        return Stage("serve", State.FAILED, said, Command.of(failed.command), "FAIL", failed.started)
     if one.validated:
-        return Stage("serve", DONE, "validated on NPU hardware", verdict="PASS")
-    return Stage("serve", SKIPPED, PENDING)
+        return Stage("serve", State.DONE, "validated on NPU hardware", verdict="PASS")
+    return Stage("serve", State.SKIPPED, PENDING)
 
 
 def _deliver(one: Upgrade) -> Stage:
@@ -280,30 +270,30 @@ def _deliver(one: Upgrade) -> Stage:
         return busy
     ended, command = one.job.journal.attempt("deliver").ended, _fresh(one.job, "deliver")
     if ended is None:
-        return Stage("deliver", TODO, "every check passed", command)
+        return Stage("deliver", State.TODO, "every check passed", command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"
-        return Stage("deliver", FAILED, said, command, ended.verdict, ended.at)
+        return Stage("deliver", State.FAILED, said, command, ended.verdict, ended.at)
     if not one.delivered:
-        return Stage("deliver", STALE, "the files changed since the delivery", command, at=ended.at)
+        return Stage("deliver", State.STALE, "the files changed since the delivery", command, at=ended.at)
     if one.validated and ended.outputs.get("validation") == "pending":
-        return Stage("deliver", STALE, "NPU validation passed; write it into the commit", command)
-    return Stage("deliver", DONE, ended.summary, command, ended.verdict, ended.at)
+        return Stage("deliver", State.STALE, "NPU validation passed; write it into the commit", command)
+    return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
 
 
 def _publish(one: Upgrade) -> Stage:
     """Whether a remote has the commit, where there is one."""
     sent = one.delivered
     if not sent:
-        return Stage("publish", TODO)
+        return Stage("publish", State.TODO)
     if not sent.get("push"):
-        return Stage("publish", SKIPPED, "the checkout has no remote")
+        return Stage("publish", State.SKIPPED, "the checkout has no remote")
     try:
         there = open_checkout(Path(sent["repo"])).git("branch", "-r", "--contains", sent["commit"]).strip()
     except UpgradeError:
         there = ""
     said = f"the commit is delivered; {_validation(one)}"
-    return Stage("publish", DONE) if there else Stage("publish", TODO, said, sent["push"])
+    return Stage("publish", State.DONE) if there else Stage("publish", State.TODO, said, sent["push"])
 
 
 def _end(one: Upgrade) -> tuple[str, Command | None]:
