@@ -290,3 +290,48 @@ def test_next_after_a_torn_record(upgrade, ask, monkeypatch):
         stream.write('{"half')
     assert "half-written" in ask("status", upgrade.workspace)["evidence_problem"]
     assert ask("next", upgrade.workspace)["next"] == f"upgrade.py plan --job {upgrade.job.id}"
+
+
+def states(ask, workspace: Path) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in ask("status", workspace)["stages"]}
+
+
+def test_the_state_of_a_stage_follows_the_files(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    found = states(ask, upgrade.workspace)
+    assert (found["merge"], found["plan"], found["audit"], found["emulate"]) == ("done", "done", "done", "todo")
+    before = (upgrade.repo / RUNNER).read_text()
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    found = states(ask, upgrade.workspace)
+    assert (found["plan"], found["audit"]) == ("stale", "stale")
+    upgrade.record(verdict=Verdict.FAIL)
+    assert states(ask, upgrade.workspace)["plan"] == "failed"
+    write(upgrade.repo, RUNNER, before)
+    assert states(ask, upgrade.workspace)["plan"] == "done"
+
+
+def test_what_a_gate_could_not_judge_stops_nothing_but_a_failed_server_does(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    upgrade.record("audit", verdict=Verdict.INCONCLUSIVE)
+    upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
+    found = states(ask, upgrade.workspace)
+    assert (found["audit"], found["emulate"], found["serve"]) == ("done", "done", "skipped")
+    upgrade.record("serve", "NPU dummy", Verdict.FAIL)
+    assert states(ask, upgrade.workspace)["serve"] == "failed"
+    upgrade.record("serve", "NPU dummy")
+    upgrade.record("serve", "NPU real")
+    assert states(ask, upgrade.workspace)["serve"] == "done"
+
+
+def test_a_look_at_the_lineage_after_the_merge_asks_for_nothing(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    upgrade.job.finish("lineage", Verdict.INCONCLUSIVE, "no base shows")
+    found = states(ask, upgrade.workspace)
+    assert (found["lineage"], found["merge"]) == ("skipped", "done")
+
+
+def test_looking_at_a_job_writes_nothing(job, ask):
+    before = sorted(job.workspace.rglob("*"))
+    ask("status", job.workspace)
+    ask("next", job.workspace)
+    assert sorted(job.workspace.rglob("*")) == before
