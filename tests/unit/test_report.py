@@ -122,6 +122,7 @@ def test_damaged_files_are_left_out(world: World, name: str, content: str) -> No
     job = open_job(world.omni)
     folder = {"plan.json": job.folder / "out", "evidence.jsonl": job.store.folder}.get(name, job.folder)
     path = folder / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     assert Page(render(job).text).wrong == []
 

@@ -146,7 +146,7 @@ def walk(one: Adaptation) -> Walk:
 
 
 def _brief(run: Run) -> dict[str, Any]:
-    names = ("gate", "label", "verdict", "tree", "started", "summary")
+    names = ("gate", "label", "verdict", "tree", "started", "seconds", "summary")
     return {"id": run.id} | {name: getattr(run.record, name) for name in names}
 
 

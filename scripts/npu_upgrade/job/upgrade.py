@@ -114,7 +114,7 @@ def walk(job: Job) -> Walk:
 
 
 def _brief(record: Record) -> dict[str, Any]:
-    names = ("id", "gate", "label", "verdict", "tree", "started", "summary")
+    names = ("id", "gate", "label", "verdict", "tree", "started", "seconds", "summary")
     return {name: getattr(record, name) for name in names}
 
 

@@ -26,7 +26,6 @@ def gather_adaptation(one: Adaptation) -> dict[str, Any]:
         "strategy": mapping(one.plan.get("strategy")).get("name"),
         "steps": bounded([step | {"files": rows_of(step, "files")} for step in rows_of(one.plan, "steps")]),
         "decisions": bounded(decisions if isinstance(decisions, list) else []),
-        "timeline": bounded(_timeline(one)),
         "artifacts": list(_artifacts(one.folder)),
         "commit": read_object(one.folder / "delivered.json").get("commit"),
         "runs": bounded([run_of(run.folder) for run in reversed(one.runs.counted)]),
@@ -61,22 +60,6 @@ def _facts(analysis: dict[str, Any]) -> Iterator[tuple[str, str]]:
     }
     if analysis:
         yield from ((name, str(value).strip()) for name, value in rows.items() if value)
-
-
-def _timeline(one: Adaptation) -> list[dict[str, Any]]:
-    """Every run of the model in the order they were made; ``why`` one does not count."""
-    return [
-        {
-            "at": run.record.started,
-            "gate": run.gate,
-            "label": run.label,
-            "verdict": run.verdict,
-            "seconds": run.record.seconds,
-            "said": run.record.summary,
-            "why": why,
-        }
-        for run, why in one.runs.all
-    ]
 
 
 def _features(one: Adaptation) -> dict[str, Any]:

@@ -35,23 +35,23 @@ def gather(job: Job, walk: Walk) -> dict[str, Any]:
         "job": job,
         "versions": _versions(job, plan),
         "broken": walk.facts["evidence_problem"],
-        "timeline": bounded(_timeline(walk)),
         "methods": _methods(job, plan),
         "items": bounded(rows_of(plan, "items")),
         "audit": _audit(job),
         "port": _port(job),
         "emulate": _emulated(job),
         "runs": bounded(_runs(job.workspace)),
-        "skipped": job.skipped,
     }
 
 
 def shared(walk: Walk) -> dict[str, Any]:
-    """What every page begins with: what is next, and the stages."""
+    """What every page has: what is next, the stages, and what happened."""
     step = next_step(walk)
     return {
         "next": {"why": step.why, "command": step.command and str(step.command), "stop": step.stop},
         "stages": [stage.as_json() for stage in walk.stages],
+        "timeline": bounded(_timeline(walk)),
+        "skipped": walk.journal.skipped(),
     }
 
 
@@ -63,12 +63,11 @@ def _versions(job: Job, plan: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _timeline(walk: Walk) -> list[dict[str, Any]]:
-    """Gates and what people said, in the order they happened."""
+    """Gates and what people said, in the order they happened; ``why`` a gate's verdict does not count."""
     rows = [
-        one | {"at": one["started"], "what": one["gate"], "said": one["summary"]} for one in walk.standing
+        one | {"at": one["started"], "what": one["gate"], "said": one["summary"]}
+        for one in (*walk.standing, *walk.other)
     ]
-    rows = [row | {"stands": True} for row in rows]
-    rows += [one | {"at": one["started"], "what": one["gate"], "said": one["summary"]} for one in walk.other]
     for kind in (Answer, Undo, Continued, Skipped):
         for entry in walk.journal.of(kind):
             parts = (entry.id, getattr(entry, "how", ""), getattr(entry, "note", ""))
