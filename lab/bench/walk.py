@@ -229,7 +229,7 @@ def look_at_the_end(done: Walk) -> None:
 def _evidence(repo: Path) -> list[Record]:
     """The standing evidence of the files as they are: the newest of each gate."""
     job = open_job(repo)
-    return job.store.standing(job.ledger().records, load_plan(job).subject(repo).tree)
+    return job.store.standing(job.records(), load_plan(job).subject(repo).tree)
 
 
 def time_cold(transition: Transition, out: Path) -> float:

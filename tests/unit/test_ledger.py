@@ -48,13 +48,8 @@ def add(job: Job, **changes: Any) -> chain.Record:
     return job.store.record(Outcome(job=job.of(values["subject"].tree), **values))
 
 
-def records(job: Job) -> list[chain.Record]:
-    chain.trusted(job.store.folder)
-    return job.ledger().records
-
-
 def standing(job: Job, subject: Subject) -> list[chain.Record]:
-    return job.store.standing(records(job), subject.tree)
+    return job.store.standing(job.records(), subject.tree)
 
 
 def path(job: Job) -> Path:
@@ -65,7 +60,7 @@ def test_a_record_comes_back_as_written(job, tmp_path):
     log = tmp_path / "run.log"
     log.write_text("line\n")
     written = add(job, log=log, data={"tests": 3})
-    [record] = records(job)
+    [record] = job.records()
     assert record == written
     assert (record.gate, record.label, record.verdict, record.previous) == ("plan", "static", "PASS", None)
     assert (record.subject.files, record.subject.tree) == (SUBJECT.files, SUBJECT.tree)
@@ -91,7 +86,7 @@ def test_records_chain_and_the_newest_of_a_tree_is_its_verdict(job):
     first = add(job)
     other = add(job, subject=Subject({"a.py": "3" * 64}), verdict=Verdict.FAIL)
     second = add(job, verdict=Verdict.INCONCLUSIVE)
-    assert [r.previous for r in records(job)] == [None, first.id, other.id]
+    assert [r.previous for r in job.records()] == [None, first.id, other.id]
     assert standing(job, SUBJECT) == [second]
     assert standing(job, Subject({"a.py": "3" * 64})) == [other]
     assert standing(job, Subject({"a.py": "4" * 64})) == []
@@ -128,7 +123,7 @@ def test_the_ledger_of_a_job_is_a_view_of_the_one_chain(job, tmp_path):
     other = start_job(tmp_path, omni=source, ascend=source)
     elsewhere = add(other)
     assert [r.previous for r in (planned, run, elsewhere)] == [None, planned.id, run.id]
-    assert (records(job), records(other)) == ([planned, run], [elsewhere])
+    assert (job.records(), other.records()) == ([planned, run], [elsewhere])
     assert standing(job, SUBJECT) == [planned, run]
     assert list(job.store.records()) == [run.run]
 
@@ -162,12 +157,12 @@ def test_a_torn_line_is_told_skipped_and_kept(job, cut):
         first.id + "\n"
     )  # the writer died before it moved the head
     path(job).write_bytes(whole[:-cut])
-    assert records(job) == [first]
+    assert job.records() == [first]
     assert job.ledger().unfinished
     assert job.ledger().torn == [2]
     third = add(job, summary="after the crash")
     assert path(job).read_bytes().startswith(whole[:-cut])
-    assert records(job) == [first, third]
+    assert job.records() == [first, third]
     assert third.previous == first.id
     assert not job.ledger().unfinished
 
@@ -192,7 +187,7 @@ def test_an_edited_ledger_is_refused(job, edit, said):
         add(job)
     path(job).write_text("".join(f"{line}\n" for line in edit(path(job).read_text().splitlines())))
     before = path(job).read_bytes()
-    for use in (records, add):
+    for use in (Job.records, add):
         with pytest.raises(BadInput, match=said):
             use(job)
     assert path(job).read_bytes() == before
@@ -207,7 +202,7 @@ def test_a_rewritten_record_with_a_right_hash_breaks_the_chain(job):
     forged = chain.canonical(body | {"id": sha256(chain.canonical(body))}).decode()
     path(job).write_text(f"{forged}\n{second}\n")
     with pytest.raises(BadInput, match="a record before line 2"):
-        records(job)
+        job.records()
 
 
 @pytest.mark.parametrize(
@@ -284,11 +279,11 @@ def test_two_writers_at_once_lose_nothing(job):
     for one in writers:
         one.start()
     while any(one.is_alive() for one in writers):
-        records(job)  # a reader meanwhile never sees a broken chain
+        job.records()  # a reader meanwhile never sees a broken chain
     for one in writers:
         one.join()
         assert one.exitcode == 0
-    summaries = [record.summary for record in records(job)]
+    summaries = [record.summary for record in job.records()]
     assert sorted(summaries) == ["writer 0"] * 10 + ["writer 1"] * 10
 
 
@@ -305,7 +300,7 @@ def test_any_json_survives_the_round_trip(job, data, summary):
     for name in ("evidence.jsonl", "evidence.head"):
         (job.store.folder / name).unlink(missing_ok=True)
     written = add(job, data=data, summary=summary)
-    assert records(job) == [written]
+    assert job.records() == [written]
     assert written.data == json.loads(json.dumps(data))
     line = path(job).read_bytes()
     assert line.isascii()

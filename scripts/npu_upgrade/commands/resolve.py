@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.evidence import chain
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.locks import locked
@@ -100,8 +99,7 @@ def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
 
 def _run(args: argparse.Namespace, job: Job) -> Result:
     plan = load_plan(job)
-    chain.trusted(job.store.folder)
-    found = asks(job, plan, job.ledger().records)
+    found = asks(job, plan, job.records())
     if args.list:
         return _listed(job, found)
     if not args.id:

@@ -16,7 +16,6 @@ import yaml
 
 from npu_upgrade.delivery.changes import at_commit
 from npu_upgrade.delivery.kept import defined_twice, lost_markers
-from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput
@@ -167,11 +166,9 @@ def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
 
 def check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
     """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
-    chain.trusted(job.store.folder)
-    ledger = job.ledger()
-    records = ledger.records
+    records = job.records()
     again = f"upgrade.py plan --job {job.id}, then deliver"
-    if ledger.unfinished:
+    if job.ledger().unfinished:
         raise BadInput(
             "the newest record of evidence is half-written: a gate died while it ended",
             expected="the verdict of every gate that ran",

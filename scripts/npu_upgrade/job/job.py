@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from npu_upgrade.evidence.chain import Ledger, OfJob
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.chain import Ledger, OfJob, Record
 from npu_upgrade.evidence.store import Store, present_store
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground import command as called
@@ -95,6 +96,11 @@ class Job:
     def ledger(self) -> Ledger:
         """The records of this job, and whether they can be trusted."""
         return self.store.of_job(self.id)
+
+    def records(self) -> list[Record]:
+        """The records of this job; raises :class:`BadInput` when the chain cannot be trusted."""
+        chain.trusted(self.store.folder)
+        return self.ledger().records
 
     def of(self, tree: str) -> OfJob:
         """What marks a record as one of this job, about ``tree``."""
