@@ -8,16 +8,20 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands.gate_next import served_job
+from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job, start_job
 from npu_upgrade.job.journal import Begun
+from npu_upgrade.job.plan_file import load_plan
 
 
 @pytest.fixture
@@ -299,7 +303,12 @@ def states(ask, workspace: Path) -> dict[str, str]:
 def test_the_state_of_a_stage_follows_the_files(upgrade, ask):
     upgrade.job.finish("merge", Verdict.PASS, "merged")
     found = states(ask, upgrade.workspace)
-    assert (found["merge"], found["plan"], found["audit"], found["emulate"]) == ("done", "done", "done", "todo")
+    assert (found["merge"], found["plan"], found["audit"], found["emulate"]) == (
+        "done",
+        "done",
+        "done",
+        "todo",
+    )
     before = (upgrade.repo / RUNNER).read_text()
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     found = states(ask, upgrade.workspace)
@@ -335,3 +344,16 @@ def test_looking_at_a_job_writes_nothing(job, ask):
     ask("status", job.workspace)
     ask("next", job.workspace)
     assert sorted(job.workspace.rglob("*")) == before
+
+
+def test_a_run_is_of_the_job_whose_checkout_it_served(upgrade, tmp_path):
+    def served(folder: Path | None) -> OfJob | None:
+        return served_job(upgrade.workspace, SimpleNamespace(folder=lambda _: folder))
+
+    tree = load_plan(upgrade.job).subject(upgrade.repo).tree
+    assert served(upgrade.repo / "vllm_omni") == upgrade.job.of(tree)
+    assert (served(tmp_path), served(None)) == (None, None)
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    assert served(upgrade.repo / "vllm_omni") != upgrade.job.of(tree)
+    (upgrade.job.folder / "job.json").write_text('{"schema": "npu-upgrade/job/1"}')
+    assert served(upgrade.repo / "vllm_omni") is None  # the run is recorded, whatever ails the job
