@@ -10,7 +10,10 @@ without effect, or another architecture; --continue goes on, with the reason.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_walk
 from npu_upgrade.ground.command import ADAPT, program, upgrade
@@ -33,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--continue", action="store_true", dest="go_on", help="go on after a stop (for a person; with --note)"
     )
-    what = "a gate" if program() == ADAPT else "look, port (kinds of questions) or emulate"
+    what = "features, capacity or accuracy" if program() == ADAPT else "look, port or emulate"
     how.add_argument(
         "--skip", metavar="STAGE", help=f"leave out {what} (with --note); the delivery names it as left out"
     )
@@ -74,8 +77,6 @@ def _result(walk: Walk, step: Step) -> Result:
     if step.stage:
         data["stage"] = step.stage.name
     if step.stop:
-        import msgspec
-
         go_on = str(upgrade("next", "--continue", "--note", "WHY", *walk.naming))
         data |= {"step": "stop", "stop": msgspec.to_builtins(step.stop), "a_person_goes_on_with": go_on}
         text = "\n".join([*step.stop.tried, f"a person goes on with: {go_on}"])
@@ -92,7 +93,7 @@ def _result(walk: Walk, step: Step) -> Result:
     return Result(Verdict.PASS, step.why, data | {"step": "answer", "ask": shown}, text, step.command)
 
 
-def stage_table(stages: list[Stage] | Any) -> str:
+def stage_table(stages: Sequence[Stage]) -> str:
     """The stages for people."""
     rows = [(one.name, one.state, one.verdict, one.at, one.said) for one in stages]
     return table(("stage", "state", "verdict", "at", "said"), rows)
