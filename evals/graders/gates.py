@@ -6,7 +6,6 @@ from typing import Any
 
 from graders.score import Score
 from graders.workspace import Workspace
-from npu_upgrade.evidence import ledger
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import UpgradeError
@@ -21,10 +20,10 @@ def passed(workspace: Workspace, spec: dict[str, Any]) -> Score:
     """Plan and audit PASS for the committed files, no gate FAILs, the emulated run made or left out."""
     try:
         job = open_job(workspace.root)
-        records = ledger.read(job)
+        records = job.records()
     except UpgradeError as error:
         return Score("gates", 0.0, f"no evidence: {error.what}")
-    standing = {record.gate: record for record in _of_head(workspace, records)}
+    standing = {record.gate: record for record in _of_head(workspace, job, records)}
     if not standing:
         return Score("gates", 0.0, "no gate judged the files that were committed")
     points = [1.0 if _verdict(standing, gate) == "PASS" else 0.0 for gate in NEEDED]
@@ -45,12 +44,11 @@ def _verdict(standing: dict[str, Record], gate: str) -> str:
     return standing[gate].verdict if gate in standing else "missing"
 
 
-def _of_head(workspace: Workspace, records: list[Record]) -> list[Record]:
+def _of_head(workspace: Workspace, job: Job, records: list[Record]) -> list[Record]:
     """The newest record of each gate whose files are those of HEAD."""
-    found = []
+    trees = set()
     for record in records:
-        files = {path: sha256(workspace.after(path)) for path in record.subject["files"]}
-        if Subject(files).tree == record.tree:
-            found.append(record)
-    trees = {record.tree for record in found}
-    return [one for tree in trees for one in ledger.standing(found, tree)]
+        if record.run is None:  # a run judged whole packages
+            files = {path: sha256(workspace.after(path)) for path in record.subject.files}
+            trees |= {record.tree} & {Subject(files).tree}
+    return [one for tree in trees for one in job.store.standing(records, tree)]

@@ -267,7 +267,7 @@ def _look(evidence: Path, case: Case) -> tuple[list[dict[str, Any]], list[str]]:
     if not store.runs.is_dir():
         return [], [] if case.lines == 0 else ["there is none"]
     records = store.records()
-    wrong = [f"{name}: {one}" for name in records for one in store.problems(name)]
+    wrong = [f"{name}: {one}" for name, record in records.items() for one in store.problems(record)]
     wrong += [f"unrecorded: {name}" for name in store.unrecorded()]
     wrong += [f"incomplete: {name}" for name in store.incomplete()]
     wrong += [f"scratch left: {path.name}" for path in (evidence / "scratch").glob("*")]

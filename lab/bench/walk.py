@@ -28,7 +28,6 @@ from bench.shared import UPGRADE, begin, options
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
 from bench.walk_report import Transition, Walk, report, short_of_goals, summary
-from npu_upgrade.evidence import ledger
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.job.job import open_job
@@ -229,7 +228,7 @@ def look_at_the_end(done: Walk) -> None:
 def _evidence(repo: Path) -> list[Record]:
     """The standing evidence of the files as they are: the newest of each gate."""
     job = open_job(repo)
-    return ledger.standing(ledger.read(job), load_plan(job).subject(repo).tree)
+    return job.store.standing(job.records(), load_plan(job).subject(repo).tree)
 
 
 def time_cold(transition: Transition, out: Path) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.evidence.store import Outcome, Store, workspace_store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
 
@@ -130,8 +130,8 @@ def add(
     run = store.begin(gate, Redactor())
     run.log("server.log", log)
     run.json("result.json", said)
-    store.record(
-        run,
+    outcome = Outcome(
+        gate=gate,
         label=label,
         verdict=Verdict(said["verdict"]),
         subject=code,
@@ -142,6 +142,7 @@ def add(
         summary=said["summary"],
         root=said["root"],
     )
+    store.record(outcome, run)
     return store.runs / run.id
 
 

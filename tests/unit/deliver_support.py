@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.evidence import ledger
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import Job, start_job
 from npu_upgrade.job.plan_file import load_plan
@@ -81,18 +81,20 @@ class Upgrade:
         (self.workspace / "out/plan.json").write_text(json.dumps(self.plan))
 
     def record(self, gate: str = "plan", label: str = "static", verdict: Verdict = Verdict.PASS) -> Record:
-        return ledger.record(
-            self.job,
+        subject = load_plan(self.job).subject(self.repo)
+        outcome = Outcome(
             gate=gate,
             label=label,
             verdict=verdict,
-            subject=load_plan(self.job).subject(self.repo),
+            subject=subject,
+            job=self.job.of(subject.tree),
             pins={"vllm-omni": OMNI["identity"], "vllm-ascend": ASCEND["identity"]},
             command=["upgrade.py", gate],
             started="2026-11-20T12:00:00Z",
             seconds=1.5,
             summary=f"{gate} said so",
         )
+        return self.job.store.record(outcome)
 
     def record_all(self) -> None:
         """Every gate that a delivery asks for passed for the files as they are now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
 
@@ -20,8 +20,8 @@ def add_run(store: Store, log: Path, verdict: Verdict = Verdict.PASS) -> str:
     run.command(["vllm", "serve", "/models/tiny"], {"VLLM_X": "1"})
     run.log("server.log", log)
     run.json("requests.json", [{"path": "/v1/completions", "status": 200}])
-    store.record(
-        run,
+    outcome = Outcome(
+        gate="serve",
         label="CPU dummy",
         verdict=verdict,
         subject=SUBJECT,
@@ -31,4 +31,5 @@ def add_run(store: Store, log: Path, verdict: Verdict = Verdict.PASS) -> str:
         seconds=2.5,
         summary="it served",
     )
+    store.record(outcome, run)
     return run.id

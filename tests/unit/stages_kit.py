@@ -9,7 +9,7 @@ from typing import Any
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.runs import SCHEMA
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.evidence.store import Outcome, workspace_store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
 
@@ -41,13 +41,12 @@ def ran(
     store = workspace_store(workspace)
     run = store.begin(gate, Redactor())
     root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    label = f"{device} {load}"
-    result = {"schema": SCHEMA, "gate": gate, "label": label, "model": model, "model_name": Path(model).name}
-    result |= {"load_format": load, "root": root}
+    result = {"schema": SCHEMA, "gate": gate, "label": f"{device} {load}", "load_format": load, "root": root}
+    result |= {"model": model, "model_name": Path(model).name}
     run.json("result.json", result | {"versions": versions or {}} | (more or {}))
-    store.record(
-        run,
-        label=label,
+    outcome = Outcome(
+        gate=gate,
+        label=f"{device} {load}",
         verdict=verdict,
         subject=code,
         pins={name: {"version": version} for name, version in (versions or {}).items()},
@@ -56,6 +55,7 @@ def ran(
         seconds=1.0,
         summary=f"{gate} said so",
     )
+    store.record(outcome, run)
 
 
 def planned(workspace: Path, name: str = "Tiny", model: str = MODEL) -> None:

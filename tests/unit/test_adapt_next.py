@@ -13,13 +13,17 @@ import pytest
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands.adapt.next import ROUNDS
-from npu_upgrade.commands.gate_next import after as after_gate
+from npu_upgrade.commands.evidence import overview
+from npu_upgrade.commands.gate_next import after as after_run
+from npu_upgrade.evidence.chain import canonical
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import listing
 from npu_upgrade.evidence.subject import Subject
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground import command as called
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.onward import following, overview
+from npu_upgrade.job.adaptation import ROUNDS, after_gate
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     def call(*options: str) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
         argv = ["next", *options, "--workspace", str(tmp_path), "--format", "json"]
-        code = cli.main("adapt.py", "", ["adapt.next"], argv)
+        code = cli.main("adapt.py", "", ["next", "status"], argv)
         data = json.loads(capsys.readouterr().out)
         # every next command names the workspace that was named, before what is passed on
         named = f" --workspace {tmp_path}"
@@ -184,7 +188,8 @@ def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_
     )
     states = {one["name"]: one for one in data["stages"]}
     assert states["accuracy"]["state"] == "skipped"
-    assert states["deliver"]["command"] == f"adapt.py deliver {MODEL} --repo DIR --open accuracy"
+    named = f"--workspace {tmp_path}"
+    assert states["deliver"]["command"] == f"adapt.py deliver {MODEL} --repo DIR --open accuracy {named}"
     ran(tmp_path, "accuracy", "real")
     assert {one["name"]: one["state"] for one in ask()[1]["stages"]}["accuracy"] == "done"
 
@@ -288,7 +293,7 @@ def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> Non
     before = ["adapt.py", "features", MODEL, "--python", "cpu"]
 
     def after(gate: str) -> str:
-        return following(tmp_path, MODEL, gate, "real", before).replace(f" --workspace {tmp_path}", "")
+        return str(after_gate(tmp_path, MODEL, gate, "real", before)).replace(f" --workspace {tmp_path}", "")
 
     assert after("serve") == f"adapt.py features {MODEL} --python cpu"
     assert after("capacity") == f"{ACCURACY} --python cpu"
@@ -298,25 +303,89 @@ def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> Non
 
 
 def test_after_several_runs_the_adaptation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invocation, "_command", ["adapt.py", "validate"])
-    assert overview(tmp_path) == "upgrade.py evidence list"  # the command line names the script that runs
+    monkeypatch.setattr(called, "_shared", {"next", "evidence"})
+    monkeypatch.setattr(called, "_called", ["adapt.py", "validate"])
+    assert str(overview(tmp_path)) == f"adapt.py evidence list --workspace {tmp_path}"
     planned(tmp_path)
-    assert overview(tmp_path) == f"adapt.py next --workspace {tmp_path}"
-    monkeypatch.setattr(invocation, "_command", ["upgrade.py", "validate"])
-    assert overview(tmp_path) == "upgrade.py evidence list"
+    assert str(overview(tmp_path)) == f"adapt.py next --workspace {tmp_path}"
+    monkeypatch.setattr(called, "_called", ["upgrade.py", "validate"])
+    assert str(overview(tmp_path)) == f"upgrade.py evidence list --workspace {tmp_path}"
 
 
 def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invocation, "_command", ["adapt.py", "serve", MODEL])
+    monkeypatch.setattr(called, "_shared", {"evidence"})
+    monkeypatch.setattr(called, "_called", ["adapt.py", "serve", MODEL])
     planned(tmp_path)
     ran(tmp_path, "serve", "dummy")
     launch = SimpleNamespace(model=MODEL, load_format="dummy")
     wanted: Any = SimpleNamespace(store=SimpleNamespace(workspace=tmp_path), launch=launch)
     result = {"gate": "serve", "run": "r1"}
-    said = after_gate(wanted, result, Verdict.PASS)
-    assert said == f"adapt.py serve {MODEL} --workspace {tmp_path}"
+    said = after_run(wanted, result, Verdict.PASS)
+    assert str(said) == f"adapt.py serve {MODEL} --workspace {tmp_path}"
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("PASS", "FAIL"))
-    assert after_gate(wanted, result, Verdict.PASS).startswith("adapt.py evidence check r1")
+    assert str(after_run(wanted, result, Verdict.PASS)).startswith("adapt.py evidence check r1")
+
+
+def test_a_person_lets_a_stage_go_on(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    for _ in range(ROUNDS):
+        ran(tmp_path, "serve", "dummy", Verdict.FAIL)
+    code, data = ask()
+    assert (code, data["stop"]["rule"], "--continue" in data["a_person_goes_on_with"]) == (4, "rounds", True)
+    code, data = ask("--continue", "--note", "another card")
+    assert (code, data["stage"]) == (0, "serve dummy")
+    for _ in range(ROUNDS):
+        ran(tmp_path, "serve", "dummy", Verdict.FAIL)
+    assert ask()[0] == 4
+
+
+@pytest.mark.parametrize("edit", ["result.json", "manifest.json", "new"])
+def test_a_run_whose_folder_was_edited_does_not_count(ask, tmp_path: Path, edit: str) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    assert ask()[1]["stage"] == "serve real"
+    (folder,) = (tmp_path / ".npu-upgrade/evidence/runs").iterdir()
+    (folder / edit).write_text((folder / edit).read_text() + " " if edit != "new" else "")
+    data = ask()[1]
+    assert data["stage"] == "serve dummy"
+    assert "1 runs do not count; the newest: it is not as it was recorded" in data["why"]
+
+
+def test_runs_of_another_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
+    model = tmp_path / "Tiny"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    planned(tmp_path, model=str(model))
+    ran(tmp_path, "serve", "dummy", model=str(model), more={"model_digest": model_digest(model)})
+    assert ask()[1]["stage"] == "serve real"
+    (model / "config.json").write_text('{"changed": 1}')
+    data = ask()[1]
+    assert (data["stage"], "it served another checkpoint" in data["why"]) == ("serve dummy", True)
+
+
+def test_the_state_of_an_older_version_is_refused(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    state(tmp_path, "skipped.json", {"accuracy": "no network"})
+    code, data = ask()
+    assert (code, "older version" in data["error"], "next --skip" in data["try"]) == (2, True, True)
+
+
+def test_evidence_of_an_older_version_is_refused(ask, tmp_path: Path) -> None:
+    """A line as version 1 wrote it; nothing is added to such a chain."""
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy")
+    path = tmp_path / ".npu-upgrade/evidence/evidence.jsonl"
+    line = json.loads(path.read_text())
+    del line["job"], line["id"]
+    line["schema"] = "npu-upgrade/evidence/1"
+    path.write_bytes(canonical(line | {"id": sha256(canonical(line))}) + b"\n")
+    path.with_name("evidence.head").unlink()
+    before = path.read_bytes()
+    code, data = ask()
+    assert (code, "older version" in data["error"], "move" in data["try"]) == (2, True, True)
+    with pytest.raises(BadInput, match="older version"):
+        ran(tmp_path, "serve", "dummy")
+    assert path.read_bytes() == before

@@ -12,7 +12,7 @@ import pytest
 from npu_upgrade.checkpoint.plugins import installed_plugins
 from npu_upgrade.delivery.adaptation import check_plugins
 from npu_upgrade.evidence.judged import judged
-from npu_upgrade.evidence.runs import Run, runs_of
+from npu_upgrade.evidence.runs import Run, trusted_runs_of
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.installed import probe
 from npu_upgrade.ground.errors import BadInput
@@ -33,7 +33,7 @@ def runs(folder: Path, repo: Path, label: str = "CPU real", **changes: str) -> l
     """One run that judged the plugin as it is now."""
     code = judged({"tide": repo / "plugins/tide"})[0]
     artifacts_kit.add(folder, "serve", label, code=code, **changes)
-    return runs_of(workspace_store(folder), artifacts_kit.NAME)
+    return trusted_runs_of(workspace_store(folder), artifacts_kit.NAME).counted
 
 
 def test_a_plugin_as_it_was_judged_is_delivered(tmp_path: Path, repo: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from deliver_support import git
 
 from npu_upgrade.checkpoint.gaps import gate_command
 from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.job.journal import Journal, Skipped
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
 CONFIG = f"tests/e2e/models/configs/{NAME}.yaml"
@@ -150,11 +150,11 @@ def test_the_older_form(workspace: Path, tmp_path: Path, capsys) -> None:
 def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: Path, call) -> None:
     add(workspace, "serve")
     add(workspace, "features", features=FEATURES)
-    state = workspace / ".npu-upgrade/adapt" / NAME / "skipped.json"
-    state.parent.mkdir(parents=True, exist_ok=True)
-    state.write_text(json.dumps({"capacity": "no time"}))
+    folder = workspace / ".npu-upgrade/adapt" / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    Journal(folder).add(Skipped, id="capacity", note="no time")
     assert call()[1]["next"].startswith("adapt.py accuracy ")
-    state.write_text(json.dumps({"capacity": "no time", "accuracy": "no questions"}))
+    Journal(folder).add(Skipped, id="accuracy", note="no questions")
     for options in ((), ("--check",)):
         result = call(*options)[1]
         assert [gap["id"] for gap in result["gaps"]] == ["capacity", "accuracy"]

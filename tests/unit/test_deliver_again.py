@@ -37,7 +37,7 @@ def test_review_edits_amend_to_one_commit(upgrade, deliver):
     assert upgrade.body().count("Signed-off-by:") == 1
     assert upgrade.body().count("Upgrade-Job:") == 1
     assert git(upgrade.repo, "status", "--porcelain") == ""
-    assert open_job(upgrade.workspace).steps["deliver"].outputs["commit"] == result["commit"]
+    assert open_job(upgrade.workspace).attempt("deliver").ended.outputs["commit"] == result["commit"]
 
 
 def test_a_run_that_died_after_the_commit_is_completed(upgrade, deliver):
@@ -47,7 +47,8 @@ def test_a_run_that_died_after_the_commit_is_completed(upgrade, deliver):
     code, result = deliver()
     assert (code, result["commit"], result["new"]) == (0, first, False)
     assert git(upgrade.repo, "status", "--porcelain") == ""
-    assert open_job(upgrade.workspace).steps["deliver"].status == "done"
+    last = open_job(upgrade.workspace).attempt("deliver")
+    assert (last.ended.verdict, last.running, last.interrupted) == ("PASS", False, False)
 
 
 @pytest.mark.parametrize("gap", ["\n", "\n\n"])

@@ -19,8 +19,9 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.advice import next_action
 from npu_upgrade.job.job import open_job
+from npu_upgrade.job.journal import Attempt
+from npu_upgrade.job.upgrade import walk
 
 
 def test_one_signed_off_commit_of_exactly_the_changed_files(upgrade, deliver):
@@ -42,8 +43,8 @@ def test_one_signed_off_commit_of_exactly_the_changed_files(upgrade, deliver):
     assert "- port-1: gpu port: new sampler" in body
     assert "- port-3: gpu port: not for NPU" in body
     assert any(line.startswith("- static: plan PASS (record ") for line in body)
-    step = open_job(upgrade.workspace).steps["deliver"]
-    assert (step.status, step.outputs["commit"]) == ("done", result["commit"])
+    ended = open_job(upgrade.workspace).attempt("deliver").ended
+    assert (ended.verdict, ended.outputs["commit"]) == ("PASS", result["commit"])
     assert "validation on NPU hardware is pending" in result["summary"]
 
 
@@ -153,7 +154,7 @@ def test_dry_run_shows_and_changes_nothing(upgrade, deliver):
     assert snapshot(upgrade.repo) == before
     assert result["files"] == sorted([NEW, RUNNER])
     assert result["message"].startswith("[NPU] Upgrade to vllm-ascend 0.23.0.post1\n\nVersions:\n")
-    assert open_job(upgrade.workspace).steps["deliver"].status == "todo"
+    assert open_job(upgrade.workspace).attempt("deliver") == Attempt(None, None, 0)
     assert cli.main("upgrade.py", "", ["deliver"], shlex.split(result["next"])[1:]) == 0
     assert upgrade.body().strip().startswith(result["message"].strip())
 
@@ -195,7 +196,7 @@ def test_a_hook_that_refuses_is_a_fail_with_nothing_changed(upgrade, deliver):
     assert (code, result["verdict"]) == (1, "FAIL")
     assert "line too long" in result["hook_output"]
     assert snapshot(upgrade.repo) == before
-    assert open_job(upgrade.workspace).steps["deliver"].verdict == "FAIL"
+    assert open_job(upgrade.workspace).attempt("deliver").ended.verdict == "FAIL"
 
 
 @pytest.mark.parametrize("ending", ["exit 1", "git add -A; exit 1", "exit 0", "git add -A; exit 0"])
@@ -325,7 +326,7 @@ def test_works_in_a_linked_worktree(upgrade, deliver, tmp_path, capsys):
 def test_the_result_of_a_fail_is_in_the_job_as_such(upgrade, deliver):
     add_hook(upgrade.repo, "commit-msg", "exit 1")
     assert deliver()[0] == 1
-    assert open_job(upgrade.workspace).steps["deliver"].verdict == Verdict.FAIL.value
+    assert open_job(upgrade.workspace).attempt("deliver").ended.verdict == Verdict.FAIL.value
 
 
 def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade, tmp_path):
@@ -345,5 +346,5 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
         one.kill()
     child.wait()
     assert snapshot(upgrade.repo) == before
-    assert open_job(upgrade.workspace).steps["deliver"].interrupted
-    assert next_action(open_job(upgrade.workspace)).command == shlex.join(argv)
+    stages = {stage.name: stage for stage in walk(open_job(upgrade.workspace)).stages}
+    assert (stages["deliver"].state, stages["deliver"].command.argv) == ("interrupted", argv)

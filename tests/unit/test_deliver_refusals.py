@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from deliver_support import BRANCH, NEW, OTHER, RUNNER, WORKER, git, snapshot, write
+from deliver_support import ASCEND, BRANCH, NEW, OTHER, RUNNER, WORKER, git, snapshot, write
 
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import open_job, start_job
@@ -109,7 +109,7 @@ def test_index_lock(upgrade, deliver):
 
 def test_no_evidence(upgrade, refused):
     for name in ("evidence.jsonl", "evidence.head"):
-        (upgrade.job.folder / name).unlink()
+        (upgrade.job.store.folder / name).unlink()
     assert "gate plan has no evidence / upgrade.py plan" in refused()
 
 
@@ -138,7 +138,7 @@ def test_newest_plan_verdict_is_no_pass(upgrade, refused, verdict):
 
 def test_plan_evidence_with_another_label(upgrade, refused):
     for name in ("evidence.jsonl", "evidence.head"):
-        (upgrade.job.folder / name).unlink()
+        (upgrade.job.store.folder / name).unlink()
     upgrade.record(label="CPU dummy")
     assert "gate plan has no evidence" in refused()
 
@@ -162,20 +162,20 @@ def test_a_fail_that_was_run_again_and_passed_is_over(upgrade, deliver):
 
 def test_edited_evidence(upgrade, refused):
     upgrade.record("audit", verdict=Verdict.FAIL)
-    ledger = upgrade.job.folder / "evidence.jsonl"
+    ledger = upgrade.job.store.folder / "evidence.jsonl"
     ledger.write_text(ledger.read_text().replace('"FAIL"', '"PASS"'))
     assert "cannot be trusted: line 3 was changed" in refused()
 
 
 def test_removed_fail(upgrade, refused):
     upgrade.record("audit", verdict=Verdict.FAIL)
-    ledger = upgrade.job.folder / "evidence.jsonl"
+    ledger = upgrade.job.store.folder / "evidence.jsonl"
     ledger.write_text(ledger.read_text().splitlines(keepends=True)[0])
     assert "cannot be trusted: its newest records were removed" in refused()
 
 
 def test_torn_newest_record_until_its_gate_ran_again(upgrade, refused, deliver):
-    with (upgrade.job.folder / "evidence.jsonl").open("a") as stream:
+    with (upgrade.job.store.folder / "evidence.jsonl").open("a") as stream:
         stream.write('{"command":["upgrade.py","audit"],"verd')
     assert "half-written" in refused()
     upgrade.record("audit")
@@ -307,7 +307,7 @@ def test_no_job(upgrade, deliver, tmp_path):
 
 def test_a_job_without_a_merge(upgrade, deliver):
     omni = {"spec": "pypi:vllm-omni==0.21.0", "identity": {"version": "0.21.0"}}
-    job = start_job(upgrade.workspace, omni=omni, ascend=upgrade.job.inputs["ascend"])
+    job = start_job(upgrade.workspace, omni=omni, ascend=ASCEND)
     code, result = deliver("--job", job.id)
     assert code == 2
     assert "has no plan" in result["error"]

@@ -60,7 +60,7 @@ def test_a_pack_is_taken_over_once(packed: tuple[Path, str], tmp_path: Path) -> 
     here = Store(tmp_path / "here")
     assert take(here, source) == ([id], [])
     assert take(here, source) == ([], [id])
-    assert here.problems(id) == []
+    assert here.problems(here.find(id)[0]) == []
     record = here.find(id)[0]
     assert record.data["imported"] == Store(tmp_path / "there").find(id)[0].id
 
@@ -170,7 +170,7 @@ def test_a_damaged_pack_is_refused_or_whole(
     except BadInput:
         assert here.records() == {}
     else:
-        assert here.problems(id) == []
+        assert here.problems(here.find(id)[0]) == []
 
 
 @given(st.text(max_size=20))

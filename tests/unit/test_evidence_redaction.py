@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.redaction import MARK, NOT_KEPT, Redactor, is_secret_name
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.ground.verdict import Verdict
 
 SECRET = st.text(
@@ -123,8 +123,8 @@ def test_a_planted_secret_is_nowhere(secret: str) -> None:
             "requests.json",
             {"headers": {"Authorization": f"Bearer {secret}"}, "body": {"text": f"say {secret}"}},
         )
-        store.record(
-            run,
+        outcome = Outcome(
+            gate="serve",
             label="CPU dummy",
             verdict=Verdict.FAIL,
             subject=SUBJECT,
@@ -135,6 +135,7 @@ def test_a_planted_secret_is_nowhere(secret: str) -> None:
             summary=f"it said {secret}",
             root={"id": "UNKNOWN", "text": f"ValueError: {secret}"},
         )
+        store.record(outcome, run)
         pack(store, [run.id], root / "pack.tar.gz")
         forms = {secret.encode(), quote(secret).encode(), json.dumps(secret)[1:-1].encode()}
         for path in (root / "store").rglob("*"):

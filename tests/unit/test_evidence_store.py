@@ -11,7 +11,7 @@ from evidence_kit import SUBJECT, add_run
 
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
 
@@ -41,7 +41,7 @@ def test_a_run_is_recorded_once_and_whole(tmp_path: Path) -> None:
         "server.log",
         "verdict.json",
     ]
-    assert store.problems(id) == []
+    assert store.problems(record) == []
     assert store.incomplete() == store.unrecorded() == []
 
 
@@ -85,7 +85,7 @@ for number in range(5):
     writers = [start(code, str(store.folder), str(tmp_path / f"log{n}")) for n in range(4)]
     assert [writer.wait() for writer in writers] == [0] * 4
     assert len(store.records()) == 20
-    assert not any(store.problems(id) for id in store.records())
+    assert not any(store.problems(record) for record in store.records().values())
 
 
 def test_half_a_line_counts_for_nothing_and_stops_nobody(tmp_path: Path) -> None:
@@ -101,18 +101,18 @@ def test_half_a_line_counts_for_nothing_and_stops_nobody(tmp_path: Path) -> None
 def test_every_change_of_a_run_is_seen(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     id = add_run(store, tmp_path / "log")
-    folder = store.find(id)[1]
+    record, folder = store.find(id)
     log = (folder / "server.log").read_bytes()
     (folder / "server.log").write_bytes(log.replace(b"started", b"STARTED"))
     (folder / "new").write_text("x", "utf-8")
-    assert store.problems(id) == ["new was added", "server.log was changed"]
+    assert store.problems(record) == ["new was added", "server.log was changed"]
     (folder / "new").unlink()
     (folder / "server.log").unlink()
-    assert store.problems(id) == ["server.log is missing"]
+    assert store.problems(record) == ["server.log is missing"]
     (folder / "server.log").write_bytes(log)
     manifest = (folder / "manifest.json").read_text("utf-8")
     (folder / "manifest.json").write_text(manifest + " ", "utf-8")
-    assert store.problems(id) == ["manifest.json is not the one that the ledger names"]
+    assert store.problems(record) == ["manifest.json is not the one that the ledger names"]
 
 
 def test_an_edited_ledger_is_not_read(tmp_path: Path) -> None:
@@ -142,15 +142,17 @@ def test_what_was_judged_is_code_not_text_about_it(tmp_path: Path) -> None:
 def test_a_label_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     run = store.begin("serve", Redactor())
-    with pytest.raises(BadInput, match="no label"):
-        store.record(
-            run,
-            label="NPU",
-            verdict=Verdict.PASS,
-            subject=SUBJECT,
-            pins={},
-            command=[],
-            started="",
-            seconds=0,
-            summary="",
-        )
+    outcome = Outcome(
+        gate="serve",
+        label="NPU",
+        verdict=Verdict.PASS,
+        subject=SUBJECT,
+        pins={},
+        command=[],
+        started="2026-11-03T08:14:02Z",
+        seconds=0,
+        summary="",
+    )
+    with pytest.raises(BadInput, match="label 'NPU' is none of"):
+        store.record(outcome, run)
+    assert store.incomplete() == [run.folder.name]

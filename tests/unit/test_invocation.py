@@ -17,7 +17,7 @@ SHARED = ["evidence", "validate", "explain", "accuracy"]
 
 def call(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> dict:
     capsys.readouterr()
-    cli.main("adapt.py", "", ["adapt.next", *SHARED], [*map(str, argv), "--format", "json"])
+    cli.main("adapt.py", "", ["next", *SHARED], [*map(str, argv), "--format", "json"])
     return json.loads(capsys.readouterr().out)
 
 

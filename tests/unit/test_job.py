@@ -8,16 +8,20 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.evidence import ledger
+from npu_upgrade.commands.gate_next import served_job
+from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job, start_job
+from npu_upgrade.job.journal import Begun
+from npu_upgrade.job.plan_file import load_plan
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def test_the_same_inputs_are_the_same_job(job):
     job.finish("merge", Verdict.PASS, "merged")
     again = {**ASCEND, "identity": ASCEND["identity"] | {"requested": "another spelling"}}
     found = start_job(job.workspace, omni=OMNI, ascend=again)
-    assert (found.id, found.steps["merge"].status, found.out) == (job.id, "done", job.out)
+    assert (found.id, found.attempt("merge").ended.summary, found.out) == (job.id, "merged", job.out)
 
 
 def test_other_inputs_with_the_same_versions_are_another_job(job):
@@ -65,32 +69,34 @@ def test_other_inputs_with_the_same_versions_are_another_job(job):
     assert open_job(job.workspace, job.id).id == job.id
 
 
-def test_steps_are_saved(job):
+def test_a_stage_is_noted_as_it_begins_and_ends(job):
     job.begin("merge", ["upgrade.py", "merge"])
-    step = open_job(job.workspace).steps["merge"]
-    assert (step.status, step.pid, step.interrupted) == ("running", os.getpid(), False)
+    attempt = open_job(job.workspace).attempt("merge")
+    assert (attempt.running, attempt.interrupted, attempt.begun.pid) == (True, False, os.getpid())
     job.finish("merge", Verdict.FAIL, "3 conflicts", {"plan": Path("/x").name})
-    step = open_job(job.workspace).steps["merge"]
-    assert (step.status, step.verdict, step.summary, step.pid) == ("failed", "FAIL", "3 conflicts", None)
-    assert step.command == ["upgrade.py", "merge"]
+    attempt = open_job(job.workspace).attempt("merge")
+    assert (attempt.running, attempt.ended.verdict, attempt.ended.summary) == (False, "FAIL", "3 conflicts")
+    assert (attempt.begun.command, attempt.tries) == (["upgrade.py", "merge"], 0)
 
 
-def test_changed_outputs_undo_the_later_steps_same_outputs_do_not(job):
+def test_changed_outputs_undo_the_later_stages_same_outputs_do_not(job):
     for name in ("merge", "plan", "deliver"):
         job.finish(name, Verdict.PASS, "ok", {"tree": 1})
     job.finish("merge", Verdict.PASS, "ok", {"tree": 1})
-    assert open_job(job.workspace).steps["plan"].status == "done"
+    assert open_job(job.workspace).attempt("plan").ended
     job.finish("merge", Verdict.PASS, "ok", {"tree": 2})
-    steps = open_job(job.workspace).steps
-    assert [steps[name].status for name in ("merge", "plan", "deliver")] == ["done", "todo", "todo"]
+    again = open_job(job.workspace)
+    assert [bool(again.attempt(name).ended) for name in ("merge", "plan", "deliver")] == [True, False, False]
 
 
 def test_two_handles_do_not_undo_each_other(job):
     other = open_job(job.workspace)
+    job.place(repo=job.workspace)
     job.finish("lineage", Verdict.PASS, "by one")
     other.place(branch="b")
-    assert open_job(job.workspace).steps["lineage"].status == "done"
-    assert open_job(job.workspace).branch == "b"
+    found = open_job(job.workspace)
+    assert (found.repo, found.branch) == (str(job.workspace), "b")
+    assert found.attempt("lineage").ended
 
 
 def _die_in_merge(job: Job) -> None:
@@ -102,39 +108,53 @@ def test_a_step_of_a_dead_process_is_interrupted(job, ask):
     child = multiprocessing.get_context("fork").Process(target=_die_in_merge, args=(job,))
     child.start()
     child.join()
-    step = open_job(job.workspace).steps["merge"]
-    assert step.status == "running"
-    assert step.interrupted
-    assert ask("status", job.workspace)["steps"]["merge"]["status"] == "interrupted"
+    assert open_job(job.workspace).attempt("merge").interrupted
+    states = {one["name"]: one["state"] for one in ask("status", job.workspace)["stages"]}
+    assert states["merge"] == "interrupted"
     answer = ask("next", job.workspace)
     assert answer["next"] == "upgrade.py merge --out 'a folder'"
     assert "interrupted" in answer["why"]
     job.begin("merge")
-    assert not open_job(job.workspace).steps["merge"].interrupted
+    assert not open_job(job.workspace).attempt("merge").interrupted
+
+
+def begun_by(job: Job, pid: int, born: float) -> None:
+    job.journal.add(Begun, stage="merge", command=["upgrade.py", "merge"], pid=pid, born=born)
 
 
 def test_a_reused_process_number_is_not_the_process(job):
-    job.begin("merge")
-    path = job.folder / "job.json"
-    state = json.loads(path.read_text())
-    state["steps"]["merge"]["pid_started"] -= 100
-    path.write_text(json.dumps(state))
-    assert open_job(job.workspace).steps["merge"].interrupted
+    begun_by(job, os.getpid(), psutil.Process().create_time() - 100)
+    assert open_job(job.workspace).attempt("merge").interrupted
 
 
-def test_a_running_step_is_not_begun_twice(job, ask):
-    job.begin("merge")
-    path = job.folder / "job.json"
-    state = json.loads(path.read_text())
+def test_a_running_stage_is_not_begun_twice(job, ask):
     parent = psutil.Process(os.getppid())
-    state["steps"]["merge"] |= {"pid": parent.pid, "pid_started": parent.create_time()}
-    path.write_text(json.dumps(state))
+    begun_by(job, parent.pid, parent.create_time())
     with pytest.raises(BadInput, match=f"already running in process {parent.pid}"):
         job.begin("merge")
     assert "is running in process" in ask("next", job.workspace)["why"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "npu-upgrade/job/1"}', '{"schema": "other"}'])
+def test_a_job_of_an_older_version_is_refused_and_kept(job, ask):
+    """As version 1 wrote it: the state of each step beside its own ledger."""
+    step = {"status": "done", "at": "2026-01-01T00:00:00Z", "verdict": "PASS", "summary": "merged"}
+    step |= {"outputs": {}, "command": ["upgrade.py", "merge"], "pid": None, "pid_started": None, "begun": 0}
+    state = {"schema": "npu-upgrade/job/1", "id": job.id, "created": "2026-01-01T00:00:00Z"}
+    state |= {"inputs": {"omni": OMNI, "ascend": ASCEND, "base": None}, "out": None, "repo": None}
+    state |= {"branch": None, "kind": "upgrade", "skipped": {}, "steps": {"merge": step}}
+    (job.folder / "job.json").write_text(json.dumps(state))
+    (job.folder / "evidence.jsonl").write_text('{"schema":"npu-upgrade/evidence/1"}\n')
+    before = {path: path.read_bytes() for path in job.folder.rglob("*") if path.is_file()}
+    for name in ("next", "status"):
+        answer = ask(name, job.workspace)
+        assert (answer["code"], "older version" in answer["error"]) == (2, True)
+        assert f"mv {job.folder} {job.folder}.old" in answer["try"]
+    with pytest.raises(BadInput, match="older version"):
+        start_job(job.workspace, omni=OMNI, ascend=ASCEND)
+    assert {path: path.read_bytes() for path in job.folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "npu-upgrade/job/2"}', '{"schema": "other"}'])
 def test_a_damaged_job_is_told(job, text):
     (job.folder / "job.json").write_text(text)
     with pytest.raises(BadInput, match="cannot read the job"):
@@ -172,7 +192,7 @@ def test_next_before_the_merge(job, ask):
     answer = ask("next", job.workspace)
     assert (answer["next"], answer["why"]) == (
         "upgrade.py merge --again",
-        "merge did not finish (BLOCKED: no network)",
+        "merge: it did not finish (BLOCKED: no network)",
     )
 
 
@@ -181,7 +201,7 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     for name in ("look", "port"):
         job.skip(name, "looked at before")
     for name in ("evidence.jsonl", "evidence.head"):
-        (job.folder / name).unlink()
+        (job.store.folder / name).unlink()
     job.finish("merge", Verdict.FAIL, "1 conflict")
     upgrade.write_plan(conflicts_open=1)
     answer = ask("next", workspace)
@@ -207,9 +227,11 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     answer = ask("next", workspace)
     assert (answer["next"], answer["why"]) == (
         plan,
-        "the files changed since they were checked",
+        "plan: the files changed since it judged them",
     )
     upgrade.record_all()
+    assert ask("next", workspace)["next"] == emulate
+    upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
     assert ask("next", workspace)["next"] == deliver
     assert run_deliver(upgrade, capsys)[0] == 0
     upgrade.record("serve", "NPU real")
@@ -233,12 +255,12 @@ def test_next_publishes_the_commit_once(upgrade, ask, capsys, tmp_path):
 
 
 def test_status_tells_present_from_stale_evidence(upgrade, ask):
-    first = [record.id for record in ledger.read(upgrade.job)]
+    first = [record.id for record in upgrade.job.ledger().records]
     write(upgrade.repo, NEW, "FRESH = 2\n")
     upgrade.record("audit")
     answer = ask("status", upgrade.workspace)
     assert [record["gate"] for record in answer["evidence"]] == ["audit"]
-    assert [record["id"] for record in answer["stale_evidence"]] == first
+    assert [record["id"] for record in answer["other_evidence"]] == first
     assert (answer["open_items"], answer["conflicts_open"]) == (1, 0)
 
 
@@ -253,14 +275,14 @@ def test_status_for_people(upgrade, capsys):
 
 def test_status_and_next_survive_a_broken_ledger(upgrade, ask):
     upgrade.job.finish("merge", Verdict.PASS, "merged")
-    path = upgrade.job.folder / "evidence.jsonl"
+    path = upgrade.job.store.folder / "evidence.jsonl"
     path.write_text(path.read_text().replace("PASS", "FAIL"))
     broken = path.read_bytes()
     assert "was changed" in ask("status", upgrade.workspace)["evidence_problem"]
     answer = ask("next", upgrade.workspace)
     assert "cannot be trusted" in answer["why"]
     subprocess.run(answer["next"], shell=True, check=True)
-    [kept] = upgrade.job.folder.glob("untrusted-*/evidence.jsonl")
+    [kept] = upgrade.job.store.folder.glob("untrusted-*/evidence.jsonl")
     assert kept.read_bytes() == broken
     assert ask("next", upgrade.workspace)["next"].startswith("upgrade.py plan")
 
@@ -268,7 +290,70 @@ def test_status_and_next_survive_a_broken_ledger(upgrade, ask):
 def test_next_after_a_torn_record(upgrade, ask, monkeypatch):
     monkeypatch.chdir(upgrade.workspace)  # the job is found from here without --workspace
     upgrade.job.finish("merge", Verdict.PASS, "merged")
-    with (upgrade.job.folder / "evidence.jsonl").open("a") as stream:
+    with (upgrade.job.store.folder / "evidence.jsonl").open("a") as stream:
         stream.write('{"half')
     assert "half-written" in ask("status", upgrade.workspace)["evidence_problem"]
     assert ask("next", upgrade.workspace)["next"] == f"upgrade.py plan --job {upgrade.job.id}"
+
+
+def states(ask, workspace: Path) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in ask("status", workspace)["stages"]}
+
+
+def test_the_state_of_a_stage_follows_the_files(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    found = states(ask, upgrade.workspace)
+    assert (found["merge"], found["plan"], found["audit"], found["emulate"]) == (
+        "done",
+        "done",
+        "done",
+        "todo",
+    )
+    before = (upgrade.repo / RUNNER).read_text()
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    found = states(ask, upgrade.workspace)
+    assert (found["plan"], found["audit"]) == ("stale", "stale")
+    upgrade.record(verdict=Verdict.FAIL)
+    assert states(ask, upgrade.workspace)["plan"] == "failed"
+    write(upgrade.repo, RUNNER, before)
+    assert states(ask, upgrade.workspace)["plan"] == "done"
+
+
+def test_what_a_gate_could_not_judge_stops_nothing_but_a_failed_server_does(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    upgrade.record("audit", verdict=Verdict.INCONCLUSIVE)
+    upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
+    found = states(ask, upgrade.workspace)
+    assert (found["audit"], found["emulate"], found["serve"]) == ("done", "done", "skipped")
+    upgrade.record("serve", "NPU dummy", Verdict.FAIL)
+    assert states(ask, upgrade.workspace)["serve"] == "failed"
+    upgrade.record("serve", "NPU dummy")
+    upgrade.record("serve", "NPU real")
+    assert states(ask, upgrade.workspace)["serve"] == "done"
+
+
+def test_a_look_at_the_lineage_after_the_merge_asks_for_nothing(upgrade, ask):
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    upgrade.job.finish("lineage", Verdict.INCONCLUSIVE, "no base shows")
+    found = states(ask, upgrade.workspace)
+    assert (found["lineage"], found["merge"]) == ("skipped", "done")
+
+
+def test_looking_at_a_job_writes_nothing(job, ask):
+    before = sorted(job.workspace.rglob("*"))
+    ask("status", job.workspace)
+    ask("next", job.workspace)
+    assert sorted(job.workspace.rglob("*")) == before
+
+
+def test_a_run_is_of_the_job_whose_checkout_it_served(upgrade, tmp_path):
+    def served(folder: Path | None) -> OfJob | None:
+        return served_job(upgrade.workspace, SimpleNamespace(folder=lambda _: folder))
+
+    tree = load_plan(upgrade.job).subject(upgrade.repo).tree
+    assert served(upgrade.repo / "vllm_omni") == upgrade.job.of(tree)
+    assert (served(tmp_path), served(None)) == (None, None)
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    assert served(upgrade.repo / "vllm_omni") != upgrade.job.of(tree)
+    (upgrade.job.folder / "job.json").write_text('{"schema": "npu-upgrade/job/1"}')
+    assert served(upgrade.repo / "vllm_omni") is None  # the run is recorded, whatever ails the job

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.evidence import chain, ledger
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.pack import pack
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject, subject_of
+from npu_upgrade.evidence.unpack import take
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
@@ -40,21 +44,27 @@ def add(job: Job, **changes: Any) -> chain.Record:
         "seconds": 0.1234567,
         "summary": "fine",
     }
-    return ledger.record(job, **(values | changes))
+    values |= changes
+    return job.store.record(Outcome(job=job.of(values["subject"].tree), **values))
+
+
+def standing(job: Job, subject: Subject) -> list[chain.Record]:
+    return job.store.standing(job.records(), subject.tree)
 
 
 def path(job: Job) -> Path:
-    return job.folder / "evidence.jsonl"
+    return job.store.folder / "evidence.jsonl"
 
 
 def test_a_record_comes_back_as_written(job, tmp_path):
     log = tmp_path / "run.log"
     log.write_text("line\n")
     written = add(job, log=log, data={"tests": 3})
-    [record] = ledger.read(job)
+    [record] = job.records()
     assert record == written
     assert (record.gate, record.label, record.verdict, record.previous) == ("plan", "static", "PASS", None)
-    assert record.subject == {"files": SUBJECT.files, "tree": SUBJECT.tree}
+    assert (record.subject.files, record.subject.tree) == (SUBJECT.files, SUBJECT.tree)
+    assert record.job == job.of(SUBJECT.tree)
     assert record.log == {"path": str(log), "sha256": sha256("line\n")}
     assert record.seconds == 0.123
     assert set(record.environment) == {"python", "platform", "machine", "packages"}
@@ -69,42 +79,92 @@ def test_the_line_is_what_the_reference_page_says(job):
     assert name == record.id == sha256(spelled)
     tree = sha256("a.py " + "1" * 64 + "\nb.py " + "2" * 64 + "\n")
     assert body["subject"]["tree"] == tree
-    assert body["schema"] == "npu-upgrade/evidence/1"
+    assert body["schema"] == "npu-upgrade/evidence/2"
 
 
 def test_records_chain_and_the_newest_of_a_tree_is_its_verdict(job):
     first = add(job)
     other = add(job, subject=Subject({"a.py": "3" * 64}), verdict=Verdict.FAIL)
     second = add(job, verdict=Verdict.INCONCLUSIVE)
-    assert [r.previous for r in ledger.read(job)] == [None, first.id, other.id]
-    assert ledger.latest(job, "plan", SUBJECT) == second
-    assert ledger.latest(job, "plan", Subject({"a.py": "3" * 64})) == other
-    assert ledger.latest(job, "plan", Subject({"a.py": "4" * 64})) is None
-    assert ledger.latest(job, "audit", SUBJECT) is None
+    assert [r.previous for r in job.records()] == [None, first.id, other.id]
+    assert standing(job, SUBJECT) == [second]
+    assert standing(job, Subject({"a.py": "3" * 64})) == [other]
+    assert standing(job, Subject({"a.py": "4" * 64})) == []
 
 
 def test_labels_do_not_stand_in_for_each_other(job):
     real = add(job, gate="serve", label="NPU real", verdict=Verdict.FAIL)
     dummy = add(job, gate="serve", label="NPU dummy")
-    assert ledger.standing(ledger.read(job), SUBJECT.tree) == [dummy, real]
-    assert ledger.latest(job, "serve", SUBJECT, "NPU real") == real
+    assert standing(job, SUBJECT) == [dummy, real]
+
+
+def served(job: Job, tree: str = SUBJECT.tree) -> tuple[chain.Record, Path]:
+    """A run of a server with the job's runners, and its folder."""
+    run = job.store.begin("serve", Redactor())
+    run.json("result.json", {})
+    outcome = Outcome(
+        gate="serve",
+        label="NPU real",
+        verdict=Verdict.PASS,
+        subject=Subject({"vllm_omni": "a" * 64}),
+        job=job.of(tree),
+        pins={"vllm": {"version": "dev"}},
+        command=["upgrade.py", "serve", "M"],
+        started="2026-11-20T12:00:00Z",
+        seconds=1,
+        summary="it\nserved",
+    )
+    return job.store.record(outcome, run), job.store.runs / run.id
+
+
+def test_the_ledger_of_a_job_is_a_view_of_the_one_chain(job, tmp_path):
+    planned, (run, _) = add(job), served(job)
+    source = {"spec": "pypi:x==2.0", "identity": {"version": "2.0"}}
+    other = start_job(tmp_path, omni=source, ascend=source)
+    elsewhere = add(other)
+    assert [r.previous for r in (planned, run, elsewhere)] == [None, planned.id, run.id]
+    assert (job.records(), other.records()) == ([planned, run], [elsewhere])
+    assert standing(job, SUBJECT) == [planned, run]
+    assert list(job.store.records()) == [run.run]
+
+
+def test_a_run_whose_folder_was_edited_stands_for_nothing(job):
+    served(job)
+    _, folder = served(job)
+    assert len(standing(job, SUBJECT)) == 1
+    (folder / "result.json").write_text("[]")
+    assert standing(job, SUBJECT) == []  # the older run does not take its place
+
+
+def test_a_run_of_a_job_on_another_machine_is_one_here(job, tmp_path):
+    run, _ = served(job)
+    packed = pack(job.store, [str(run.run)], tmp_path / "pack.tar.gz")
+    source = {"spec": "pypi:x==1.0", "identity": {"version": "1.0"}}
+    here = start_job(tmp_path / "here", omni=source, ascend=source)
+    assert standing(here, SUBJECT) == []
+    take(here.store, packed)
+    (found,) = standing(here, SUBJECT)
+    assert (found.label, found.summary, found.data["imported"]) == ("NPU real", "it served", run.id)
+    assert standing(here, Subject({"a.py": "3" * 64})) == []
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
-def test_a_torn_line_is_told_skipped_and_kept(job, capsys, cut):
+def test_a_torn_line_is_told_skipped_and_kept(job, cut):
     first = add(job)
     add(job)
     whole = path(job).read_bytes()
-    (job.folder / "evidence.head").write_text(first.id + "\n")  # the writer died before it moved the head
+    (job.store.folder / "evidence.head").write_text(
+        first.id + "\n"
+    )  # the writer died before it moved the head
     path(job).write_bytes(whole[:-cut])
-    assert ledger.read(job) == [first]
-    assert chain.load(job.folder).unfinished
-    assert "line 2 is half a record" in capsys.readouterr().err
+    assert job.records() == [first]
+    assert job.ledger().unfinished
+    assert job.ledger().torn == [2]
     third = add(job, summary="after the crash")
     assert path(job).read_bytes().startswith(whole[:-cut])
-    assert ledger.read(job) == [first, third]
+    assert job.records() == [first, third]
     assert third.previous == first.id
-    assert not chain.load(job.folder).unfinished
+    assert not job.ledger().unfinished
 
 
 @pytest.mark.parametrize(
@@ -127,7 +187,7 @@ def test_an_edited_ledger_is_refused(job, edit, said):
         add(job)
     path(job).write_text("".join(f"{line}\n" for line in edit(path(job).read_text().splitlines())))
     before = path(job).read_bytes()
-    for use in (ledger.read, add):
+    for use in (Job.records, add):
         with pytest.raises(BadInput, match=said):
             use(job)
     assert path(job).read_bytes() == before
@@ -142,7 +202,7 @@ def test_a_rewritten_record_with_a_right_hash_breaks_the_chain(job):
     forged = chain.canonical(body | {"id": sha256(chain.canonical(body))}).decode()
     path(job).write_text(f"{forged}\n{second}\n")
     with pytest.raises(BadInput, match="a record before line 2"):
-        ledger.read(job)
+        job.records()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +248,6 @@ def test_exact_pins(job, pin):
         {"label": "NPU"},
         {"gate": ""},
         {"subject": Subject({})},
-        {"summary": "two\nlines"},
         {"started": "2026-11-20T12:00:00"},
         {"started": "2026-11-20T12:00:00+08:00"},
         {"started": "today"},
@@ -220,11 +279,11 @@ def test_two_writers_at_once_lose_nothing(job):
     for one in writers:
         one.start()
     while any(one.is_alive() for one in writers):
-        ledger.read(job)  # a reader meanwhile never sees a broken chain
+        job.records()  # a reader meanwhile never sees a broken chain
     for one in writers:
         one.join()
         assert one.exitcode == 0
-    summaries = [record.summary for record in ledger.read(job)]
+    summaries = [record.summary for record in job.records()]
     assert sorted(summaries) == ["writer 0"] * 10 + ["writer 1"] * 10
 
 
@@ -239,9 +298,9 @@ values = st.recursive(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_json_survives_the_round_trip(job, data, summary):
     for name in ("evidence.jsonl", "evidence.head"):
-        (job.folder / name).unlink(missing_ok=True)
+        (job.store.folder / name).unlink(missing_ok=True)
     written = add(job, data=data, summary=summary)
-    assert ledger.read(job) == [written]
+    assert job.records() == [written]
     assert written.data == json.loads(json.dumps(data))
     line = path(job).read_bytes()
     assert line.isascii()

@@ -126,17 +126,16 @@ def test_the_step_is_recorded_in_the_job_of_these_versions(world: Path) -> None:
     omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
     job_for(world, omni, ascend)
     result = run(omni, ascend)
-    step = open_job(world / "work").steps["lineage"]
-    assert (step.status, step.verdict, step.summary) == ("done", "PASS", result.summary)
-    assert step.outputs == {"base": result.data["base"]}
-    assert step.pid is None
+    last = open_job(world / "work").attempt("lineage")
+    assert (last.ended.verdict, last.ended.summary, last.running) == ("PASS", result.summary, False)
+    assert last.ended.outputs == {"base": result.data["base"]}
 
 
 def test_a_job_for_other_versions_is_left_alone(world: Path) -> None:
     omni = f"git:{world}/omni@main"
     job_for(world, omni, f"git:{world}/ascend@main~1")
     run(omni, f"git:{world}/ascend@main")
-    assert open_job(world / "work").steps["lineage"].status == "todo"
+    assert open_job(world / "work").attempt("lineage").begun is None
 
 
 def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,15 +148,15 @@ def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(lineage, "infer", fail)
     with pytest.raises(Blocked):
         run(omni, ascend)
-    step = open_job(world / "work").steps["lineage"]
-    assert (step.status, step.verdict, step.summary) == ("failed", "BLOCKED", "no disk")
+    ended = open_job(world / "work").attempt("lineage").ended
+    assert (ended.verdict, ended.summary) == ("BLOCKED", "no disk")
 
 
 def test_a_job_that_cannot_be_read_or_written_is_no_obstacle(world: Path) -> None:
     omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
     job = job_for(world, omni, ascend)
-    (job.folder / "job.lock").unlink(missing_ok=True)
-    (job.folder / "job.lock").mkdir()
+    (job.folder / "journal.lock").unlink(missing_ok=True)
+    (job.folder / "journal.lock").mkdir()
     assert run(omni, ascend).verdict is Verdict.PASS
     (job.folder / "job.json").write_text("{")
     assert run(omni, ascend).verdict is Verdict.PASS

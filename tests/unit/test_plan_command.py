@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import merge_kit
 import pytest
 from lineage_kit import git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job.job import open_job
+from npu_upgrade.job.journal import Begun
 from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
@@ -18,6 +20,7 @@ DAY = "2026-03-02"
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     made = make_world(tmp_path, CONFLICTING)
     monkeypatch.chdir(made.workspace)
     for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
@@ -89,24 +92,21 @@ def test_items_are_closed_with_a_note_and_stay_closed(world: World) -> None:
     upgrade("plan")
     merge(world, "--out", "again")
     (flag,) = (i for i in upgrade("plan")[1]["items"] if i["kind"] == "flag-remembered")
-    data = upgrade("plan", "--done", flag["id"], "--note", "read it")[1]
+    assert upgrade("resolve", flag["id"], "--accept", "--note", "read it")[0] == 0
+    data = upgrade("plan")[1]
     assert flag["id"] not in {item["id"] for item in data["items"]}
     merge(world, "--out", "again")
     plan = json.loads((world.workspace / "again" / "plan.json").read_text())
     assert [(i["state"], i["note"]) for i in plan["items"] if i["id"] == flag["id"]] == [("done", "read it")]
 
 
-def test_waiving_needs_a_reason_and_an_item(world: World) -> None:
-    merge(world, "--out", "out")
-    assert "--note" in upgrade("plan", "--waive", "conflict-00000000")[1]["error"]
-    assert "no item" in upgrade("plan", "--done", "conflict-00000000")[1]["error"]
-
-
-def test_a_conflict_cannot_be_waived_away(world: World) -> None:
+def test_only_resolve_closes_items(world: World) -> None:
     merge(world, "--out", "out")
     (item,) = (i for i in upgrade("plan")[1]["items"] if i["blocking"])
-    code, data, _ = upgrade("plan", "--waive", item["id"], "--note", "no time")
-    assert (code, data["conflicts_open"]) == (1, 1)
+    for option in ("--done", "--waive"):
+        assert upgrade("plan", option, item["id"], "--note", "no time")[0] == 2
+    assert "in a word" in upgrade("resolve", item["id"], "--waive", "--note", "no time")[1]["error"]
+    assert upgrade("plan")[1]["conflicts_open"] == 1
 
 
 def test_no_job(world: World) -> None:
@@ -161,9 +161,7 @@ def test_next_leads_through_the_job(world: World) -> None:
 def test_an_interrupted_merge_is_run_again(world: World) -> None:
     merge(world, "--out", "out")
     job = open_job(world.workspace)
-    state = json.loads((job.folder / "job.json").read_text())
-    state["steps"]["merge"] |= {"status": "running", "pid": 2**22 + 1, "pid_started": 1.0, "verdict": None}
-    (job.folder / "job.json").write_text(json.dumps(state))
+    job.journal.add(Begun, stage="merge", command=["upgrade.py", "merge"], pid=2**22 + 1, born=1.0)
     code, data, _ = upgrade("next")
     assert (code, "interrupted" in data["why"]) == (0, True)
     assert "merge" in data["next"]

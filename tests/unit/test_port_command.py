@@ -8,8 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import merge_kit
 import pytest
 from lineage_kit import commit_at, git_at
+from merge_kit import upgrade
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write
 
 from npu_upgrade.code.names import undefined_names
@@ -24,6 +26,7 @@ GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortWorld:
     made = PortWorld(tmp_path)
     monkeypatch.chdir(made.workspace)
+    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     return made
 
 
@@ -228,8 +231,10 @@ def test_another_tree_can_be_the_gpu_side(world: PortWorld) -> None:
 
 def test_a_waived_hunk_is_not_listed_and_not_taken(world: PortWorld) -> None:
     hunk = world.hunks()["ar.__init__"]
-    code, data, _ = world.port("--waive", hunk["id"], "--note", "not on this device")
-    assert code == 0
+    assert upgrade("resolve", hunk["id"], "--waive", "--workspace", str(world.workspace))[0] == 2
+    waive = ("--waive", "--note", "not on this device", "--workspace", str(world.workspace))
+    assert upgrade("resolve", hunk["id"], *waive)[0] == 0
+    _, data, _ = world.port()
     assert "ar.__init__" not in {other["group"] for other in data["hunks"]}
     assert (
         ledger(world)[hunk["id"]] | {"state": "waived", "note": "not on this device"}
@@ -318,7 +323,7 @@ def test_a_runner_file_that_is_not_python(world: PortWorld) -> None:
 
 
 def test_usage(world: PortWorld) -> None:
-    refused(world, world.port("--waive", "port-1"), "--note")
+    refused(world, world.port("--waive", "port-1"), "--waive")
     refused(world, world.port("--out", "out"), "--top")
     refused(world, world.port("--top", omni="pypi:vllm-omni==0.20.0"), "--out DIR")
 

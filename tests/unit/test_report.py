@@ -115,14 +115,16 @@ def test_hostile_contents_stay_text(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plan.json", "audit.json", "port.json", "methods.json", "answers.jsonl", "evidence.jsonl"]
+    "name", ["plan.json", "audit.json", "port.json", "methods.json", "journal.jsonl", "evidence.jsonl"]
 )
 @pytest.mark.parametrize("content", ["", "[]", "{", "null", "\udcff"])
 def test_damaged_files_are_left_out(world: World, name: str, content: str) -> None:
     job = open_job(world.omni)
-    path = job.folder / ("out" if name == "plan.json" else "") / name
+    folder = {"plan.json": job.folder / "out", "evidence.jsonl": job.store.folder}.get(name, job.folder)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert Page(render(job)).wrong == []
+    assert Page(render(job).text).wrong == []
 
 
 def test_the_runs_of_servers_are_shown(world: World) -> None:
@@ -162,7 +164,7 @@ STRANGE = (
 def test_files_of_another_version_make_a_page(world: World, name: str) -> None:
     job = open_job(world.omni)
     (job.folder / name).write_text(STRANGE)
-    assert Page(render(job)).wrong == []
+    assert Page(render(job).text).wrong == []
 
 
 def test_the_page_is_bounded(world: World) -> None:
@@ -185,7 +187,7 @@ def test_the_page_is_bounded(world: World) -> None:
         }
     ]
     (job.folder / "methods.json").write_text(json.dumps({"methods": sides}))
-    page = render(job)
+    page = render(job).text
     assert len(page) < 4_000_000
     assert "more are left out" in page
 

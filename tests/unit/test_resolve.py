@@ -14,7 +14,7 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job import stops
 from npu_upgrade.job.job import Job, open_job
-from npu_upgrade.job.journal import ANSWER, Journal
+from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
@@ -105,7 +105,7 @@ def test_an_answer_is_written_checked_and_remembered(world: World, monkeypatch: 
     assert ANSWER_TEXT in text_of(world)
     (kept,) = (world.omni / ".npu-upgrade" / "answers").glob("*.json")
     assert json.loads(kept.read_text())["answers"][0]["answer"].strip() == ANSWER_TEXT.strip()
-    assert Journal(job_of(world).folder).active()[0]["note"] == "both"
+    assert job_of(world).journal.answers()[0].note == "both"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_bad_answer_is_refused_and_nothing_is_written(
     assert (code, data["written"]) == (1, False)
     assert problem in data["problems"][0], data["problems"]
     assert text_of(world) == before
-    assert Journal(job_of(world).folder).entries() == []
+    assert job_of(world).journal.of(Answer) == []
 
 
 def test_an_import_that_the_answer_needs_comes_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,12 +372,12 @@ def test_a_method_that_is_mostly_in_dispute_needs_a_person() -> None:
 
 def test_half_a_line_counts_for_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.add(ANSWER, "a", how="x")
+    journal.add(Answer, id="a", how="x")
     with journal.path.open("ab") as stream:
         stream.write(b'{"number": 9, "at"')
-    assert [entry["id"] for entry in journal.entries()] == ["a"]
-    journal.add(ANSWER, "b", how="x")
-    assert [(entry["id"], entry["number"]) for entry in journal.entries()] == [("a", 1), ("b", 2)]
+    assert [entry.id for entry in journal.of(Answer)] == ["a"]
+    journal.add(Answer, id="b", how="x")
+    assert [(entry.id, entry.number) for entry in journal.of(Answer)] == [("a", 1), ("b", 2)]
 
 
 def test_only_what_is_open_can_be_skipped(world: World) -> None:
@@ -399,13 +399,12 @@ def test_a_gate_that_cannot_judge_is_not_repeated_for_ever(world: World) -> None
 
 
 def test_a_step_that_is_broken_off_again_and_again(world: World) -> None:
-    path = job_of(world).folder / "job.json"
-    state = json.loads(path.read_text())
-    gone = {"status": "running", "pid": 2**22 + 1, "pid_started": 1.0, "at": "2026-01-01T00:00:00Z"}
-    for begun, code in ((stops.BROKEN_OFF - 1, 0), (stops.BROKEN_OFF, 4)):
-        state["steps"]["emulate"] |= gone | {"begun": begun}
-        path.write_text(json.dumps(state))
-        assert upgrade("next")[0] == code
+    journal = job_of(world).journal
+    codes = []
+    for _ in range(stops.BROKEN_OFF):
+        journal.add(Begun, stage="emulate", command=["upgrade.py", "emulate"], pid=2**22 + 1, born=1.0)
+        codes.append(upgrade("next")[0])
+    assert codes == [*[0] * (stops.BROKEN_OFF - 1), 4]
 
 
 def test_two_way_markers_are_asked_about_as_plan_counts_them(

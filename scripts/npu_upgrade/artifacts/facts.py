@@ -14,7 +14,7 @@ from npu_upgrade.artifacts.analysis_view import longest
 from npu_upgrade.artifacts.features import Feature, feature_matrix
 from npu_upgrade.artifacts.naming import Source, check_name, source_of
 from npu_upgrade.checkpoint.gaps import Gap, gate_command
-from npu_upgrade.evidence.runs import LABELS, REAL, Run, mapping, of_code, runs_of, standing
+from npu_upgrade.evidence.runs import LABELS, REAL, Code, Run, mapping, standing, trusted_runs_of
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
 
@@ -125,8 +125,8 @@ def gather(
     ``code`` is package -> hash of what is delivered: only runs that judged it count. Without it those count
     that judged what the newest run of the same label did.
     """
-    runs = runs_of(store, model)
-    current = of_code(runs, code)
+    found = trusted_runs_of(store, model, Code(code) if code else None)
+    runs, current = found.of_checkpoint, found.counted
     newest = standing(current)
     described = _analysis(analysis)
     chosen = check_name(name or str(runs[-1].result["model_name"]))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.gate_next import after
+from npu_upgrade.commands.gate_next import after, served_job
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.gates.accuracy import lm_eval
 from npu_upgrade.gates.accuracy.chat_template import template
@@ -31,7 +31,6 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.gate_record import into_job
 
 EXAMPLES = """  upgrade.py accuracy /models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
   upgrade.py accuracy /models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
@@ -86,10 +85,11 @@ def run(args: argparse.Namespace) -> Result:
             wanted.installed,
             verdict=verdict,
             summary=served.summary,
+            job=served_job(wanted.store.workspace, wanted.installed),
             more={"accuracy": accuracy},
             logs=lm_eval.files_of(folder),
         )
-        result["job"] = into_job(args.workspace, line, wanted.installed)
+        result["job"] = line.job and line.job.id
     if served.interrupted:
         raise KeyboardInterrupt
     sound = not any(one.state == "FAIL" and not one.name.startswith("accuracy:") for one in served.checks)

@@ -173,7 +173,7 @@ def _omni(args: argparse.Namespace, reference: Path | None = None) -> str:
         return args.omni
     if reference and (spec := specs_in(_existing(reference)).get("vllm-omni")):
         return spec
-    return named_job(args).inputs["omni"]["spec"]
+    return named_job(args).inputs.omni.spec
 
 
 def _existing(path: Path) -> str:

@@ -18,8 +18,8 @@ from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.advice import PENDING
 from npu_upgrade.job.job import naming
+from npu_upgrade.job.upgrade import PENDING
 
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
   upgrade.py deliver --repo ../vllm-omni

@@ -14,17 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pack import pack
 from npu_upgrade.evidence.store import Store, present_store, workspace_store
 from npu_upgrade.evidence.unpack import take
+from npu_upgrade.ground.command import ADAPT, Command, adapt, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import find_workspace
-from npu_upgrade.job.onward import overview
+from npu_upgrade.job.stages import find_workspace, named_from_here
 
 EXAMPLES = """  upgrade.py evidence list
   upgrade.py evidence show 20261103T081402Z-serve-5f1c9a02
@@ -89,17 +91,17 @@ def _show(store: Store, args: argparse.Namespace) -> Result:
         raise BadInput("show takes one run", expected="its id", try_="upgrade.py evidence list")
     record, folder = store.find(args.what[0])
     files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    data: dict[str, Any] = {"record": record.__dict__, "folder": str(folder), "files": files}
-    rows = [(name, str(value)) for name, value in _row(record.data["run"], record).items()]
+    data: dict[str, Any] = {"record": msgspec.to_builtins(record), "folder": str(folder), "files": files}
+    rows = [(name, str(value)) for name, value in _row(str(record.run), record).items()]
     rows += [("command", shlex.join(record.command)), ("started", record.started), ("folder", str(folder))]
     text = table(("", ""), rows).strip() + "\n\n" + "\n".join(files)
     return Result(Verdict.PASS, f"{record.verdict}: {record.summary}", data, text)
 
 
 def _check(store: Store, args: argparse.Namespace) -> Result:
-    chosen = [store.find(id)[0].data["run"] for id in args.what] or list(store.records())
-    problems = {id: wrong for id in chosen if (wrong := store.problems(id))}
-    data: dict[str, Any] = {"checked": chosen, "problems": problems} | _odd(store)
+    chosen = [store.find(id)[0] for id in args.what] or list(store.records().values())
+    problems = {str(one.run): wrong for one in chosen if (wrong := store.problems(one))}
+    data: dict[str, Any] = {"checked": [one.run for one in chosen], "problems": problems} | _odd(store)
     if problems:
         text = "\n".join(f"{id}: {one}" for id, wrong in problems.items() for one in wrong)
         return Result(Verdict.FAIL, f"{len(problems)} of {len(chosen)} runs are not as recorded", data, text)
@@ -120,7 +122,7 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
         Verdict.PASS,
         said,
         {"pack": str(target)},
-        next=shlex.join(["upgrade.py", "evidence", "import", str(target)]),
+        next=upgrade("evidence", "import", str(target)),
     )
 
 
@@ -134,3 +136,12 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
         {"added": added, "known": known},
         next=overview(store.workspace),
     )
+
+
+def overview(workspace: Path) -> Command:
+    """What to look at after several runs: the adaptation that goes on, else the list of the runs."""
+    from npu_upgrade.job.adaptation import models
+
+    if program() == ADAPT and models(workspace):
+        return adapt("next", *named_from_here(workspace))
+    return upgrade("evidence", "list", *named_from_here(workspace))

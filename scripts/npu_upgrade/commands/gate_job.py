@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from npu_upgrade.audit.cache import content_digest
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import named_job
-from npu_upgrade.evidence import ledger
+from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.evidence.surroundings import utc_now
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground import command
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import STEPS, Job, naming
+from npu_upgrade.job.job import STAGES, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -45,18 +45,18 @@ class GateJob:
 
     @property
     def ascend_spec(self) -> str:
-        return self.job.inputs["ascend"]["spec"]
+        return self.job.inputs.ascend.spec
 
     @property
     def old_omni_spec(self) -> str:
         """The vllm-omni before the merge."""
-        return self.job.inputs["omni"]["spec"]
+        return self.job.inputs.omni.spec
 
     @property
     def base_spec(self) -> str | None:
         """The vllm-ascend the runners were copied from."""
-        base = self.job.inputs["base"]
-        return base and base["spec"]
+        base = self.job.inputs.base
+        return base.spec if base else None
 
     def finish(
         self, result: Result, pins: dict[str, Any], whole: dict[str, Any], evidence: dict[str, Any]
@@ -70,39 +70,40 @@ class GateJob:
             raise BadInput(
                 f"the files changed while gate {self.gate} judged them",
                 expected="the same content from the beginning to the end",
-                try_=f"{self.again} when nothing else writes to them",
+                try_=f"{self.again.short} when nothing else writes to them",
             )
         log = self.job.folder / f"{self.gate}.json"
         write_json(log, result.as_json() | whole)
-        record = ledger.record(
-            self.job,
+        outcome = Outcome(
             gate=self.gate,
+            job=self.job.of(self.subject.tree),
             label=self.label,
             verdict=result.verdict,
             subject=self.subject,
             pins=pins,
-            command=invocation.current(),
+            command=command.current(),
             started=self.started,
             seconds=time.monotonic() - self.begun,
             summary=result.summary,
             log=log,
             data=evidence,
         )
-        self.job.finish(self.gate, result.verdict, result.summary, {"evidence": record.id})
+        record = self.job.store.record(outcome)
+        self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         result.data |= {"evidence": record.id, "report": str(log)}
         result.next = self.again if result.verdict is Verdict.FAIL else self._after()
         return result
 
     @property
-    def again(self) -> str:
+    def again(self) -> Command:
         """The command that runs this gate again."""
-        return shlex.join(["upgrade.py", self.gate, *naming(self.job)])
+        return upgrade(self.gate, *naming(self.job))
 
-    def _after(self) -> str:
-        """The step after this one."""
-        later = STEPS[STEPS.index(self.gate) + 1]
+    def _after(self) -> Command:
+        """The stage after this one."""
+        later = STAGES[STAGES.index(self.gate) + 1]
         place = ["--repo", self.job.repo or "PATH"] if later == "deliver" else []
-        return shlex.join(["upgrade.py", later, *place, *naming(self.job)])
+        return upgrade(later, *place, *naming(self.job))
 
 
 @contextlib.contextmanager
@@ -113,8 +114,8 @@ def told(args: argparse.Namespace, gate: str) -> Generator[None]:
     except BadInput as error:
         with contextlib.suppress(UpgradeError):
             job = named_job(args)
-            step = job.steps[gate]
-            if step.status == "running" and step.pid == os.getpid():
+            attempt = job.attempt(gate)
+            if attempt.running and attempt.begun and attempt.begun.pid == os.getpid():
                 job.finish(gate, Verdict.INCONCLUSIVE, error.what, {"error": error.what, "try": error.try_})
         raise
 
@@ -124,7 +125,7 @@ def begin(args: argparse.Namespace, gate: str, label: str) -> GateJob:
     begun, started = time.monotonic(), utc_now()
     job = named_job(args)
     plan = load_plan(job)
-    root = Path(job.repo or job.out or job.folder)
+    root = job.root
     subject = plan.subject(root)
     omni = open_source(f"dir:{job.repo}") if job.repo else _merged(job, plan, root)
     job.begin(gate)
@@ -134,7 +135,7 @@ def begin(args: argparse.Namespace, gate: str, label: str) -> GateJob:
 def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
     """The vllm-omni of the job with the merged files of the output folder in their places."""
     texts = {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
-    return overlay(open_source(job.inputs["omni"]["spec"]), texts)
+    return overlay(open_source(job.inputs.omni.spec), texts)
 
 
 def pins(triple: Triple) -> dict[str, Any]:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from npu_upgrade.ground.command import ADAPT, program
 from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.job import Job, find_workspace, open_job
+from npu_upgrade.job.stages import Walk, find_workspace
+
+if TYPE_CHECKING:
+    from npu_upgrade.job.adaptation import Adaptation
+    from npu_upgrade.job.job import Job
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--job`` and ``--workspace``."""
-    parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
+    """``--job`` and ``--workspace``; of ``adapt.py`` the model's name in place of ``--job``."""
+    if program() == ADAPT:
+        parser.add_argument("model", nargs="?", metavar="NAME", help="the model (default: the last one)")
+    else:
+        parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
     add_workspace_argument(parser)
 
 
@@ -25,9 +34,32 @@ def add_workspace_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# Each program's job is imported when it is asked for: the other one's modules are dear.
+
+
+def named_walk(args: argparse.Namespace) -> Walk:
+    """The upgrade or the adaptation that the options name, with its stages."""
+    if program() == ADAPT:
+        from npu_upgrade.job import adaptation
+
+        return adaptation.walk(named_adaptation(args))
+    from npu_upgrade.job import upgrade
+
+    return upgrade.walk(named_job(args))
+
+
 def named_job(args: argparse.Namespace) -> Job:
     """The job that the options name; raises :class:`BadInput` when there is none."""
+    from npu_upgrade.job.job import open_job
+
     return open_job(args.workspace or _near(args), args.job)
+
+
+def named_adaptation(args: argparse.Namespace) -> Adaptation:
+    """The adaptation that the options name; raises :class:`BadInput` when none was begun."""
+    from npu_upgrade.job.adaptation import adaptation
+
+    return adaptation(args.workspace or find_workspace(Path.cwd()), args.model)
 
 
 def _near(args: argparse.Namespace) -> Path:

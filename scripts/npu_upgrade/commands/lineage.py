@@ -177,7 +177,7 @@ def _begun(omni: SourceTree, ascend: str) -> Job | None:
     with contextlib.suppress(UpgradeError, OSError):
         job = open_job(find_workspace(Path.cwd()))
         asked = {"omni": omni.spec, "ascend": _canonical(parse_history_spec(ascend))}
-        if all((job.inputs.get(role) or {}).get("spec") == spec for role, spec in asked.items()):
+        if asked == {role: job.inputs.named()[role].spec for role in asked}:
             job.begin("lineage")
             return job
     return None

@@ -3,7 +3,8 @@
 The release whose GPU side the NPU runners correspond to is inferred (--since names another).
 What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
 tier is what fits. --apply, --group and --top take hunks, with the hunks and imports they
-need. What is open, ported or waived stays in .npu-upgrade/port.json for the next upgrade.
+need; `resolve` waives one. What is open, ported or waived stays in .npu-upgrade/port.json
+for the next upgrade.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ from npu_upgrade.sources.spec import parse_spec
 EXAMPLES = """  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
   upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
   upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens
-  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --waive port-1a2b3c4d \\
-      --note "CUDA graphs only"
   upgrade.py port --omni pypi:vllm-omni==0.20.0 --ascend pypi:vllm-ascend==0.20.2rc1 --top --out out
 
 verdicts: PASS lists what is open, or took all that was asked for; FAIL when something asked for
@@ -63,10 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write the files below DIR, not into the checkout"
     )
-    parser.add_argument(
-        "--waive", nargs="+", default=[], metavar="ID", help="what is not to be ported (with --note)"
-    )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
     parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
 
 
@@ -87,7 +82,6 @@ def run(args: argparse.Namespace) -> Result:
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
-    _waive(args, ledger)
     done = apply(asked, found.left, inputs.npu, inputs.new) if asking else Applied()
     if place is not None and done.files:
         place.check(inputs.npu.texts, done.files, ledger.written)
@@ -102,8 +96,6 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    if args.waive and not args.note:
-        raise BadInput("--waive without --note", expected="a reason for the record", try_="--note TEXT")
     if args.out and not (args.apply or args.group or args.top):
         raise BadInput(
             "--out without anything to take", expected="--apply ID, --group NAME or --top", try_="--top"
@@ -113,7 +105,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:
     """The ids to take, in the order of rank; :class:`BadInput` for names that are not there."""
     known = {entry.hunk.id: entry for entry in left}
-    _refuse_unknown([*args.apply, *args.waive], [*known, *ledger.entries], "hunk")
+    _refuse_unknown(args.apply, [*known, *ledger.entries], "hunk")
     done = [name for name in args.apply if name not in known]
     if done:
         raise BadInput(
@@ -156,11 +148,6 @@ def _enter(ledger: Ledger, found: Survey, items: list[Item], inputs: Inputs) -> 
         ledger.set(name, GONE)
     for item in items:
         ledger.see_item(item.id, item.title)
-
-
-def _waive(args: argparse.Namespace, ledger: Ledger) -> None:
-    for name in args.waive:
-        ledger.set(name, WAIVED, args.note)
 
 
 def _inconclusive(inputs: Inputs) -> Result:

@@ -12,23 +12,25 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.commands.plan import judge
-from npu_upgrade.evidence import chain
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
-from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask
-from npu_upgrade.job.asks import asks
+from npu_upgrade.job.ask import CONFLICT, ITEM, KINDS, LOOK, PORT, Ask, asks
+from npu_upgrade.job.check import check
 from npu_upgrade.job.job import Job, naming
-from npu_upgrade.job.journal import ANSWER, Entry, Journal
+from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.port_ledger import OPEN, WAIVED
+from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.lineage.layout import RUNNERS
 
 EXAMPLES = """  upgrade.py resolve --list
@@ -74,21 +76,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when the answer is taken, FAIL with what is wrong with it; exit 2 for what is not open."""
-    job = named_job(args)
+    try:
+        job = named_job(args)
+    except BadInput:
+        if result := _hunk_by_word(args, args.workspace or find_workspace(Path.cwd())):
+            return result
+        raise
     with locked(job.folder / "resolve.lock"):
         return _run(args, job)
 
 
+def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
+    """Waive or leave a hunk that no job asks about: of a lower tier, or listed by `port` alone."""
+    if not (args.id and args.word in ("waive", "leave") and args.note.strip()):
+        return None
+    state = (WAIVED, args.note) if args.word == "waive" else (OPEN,)
+    if not answer.set_hunk(workspace, args.id, *state):
+        return None
+    return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
+
+
 def _run(args: argparse.Namespace, job: Job) -> Result:
     plan = load_plan(job)
-    records = chain.trusted(job.folder).records
-    found = asks(job, plan, records)
+    found = asks(job, plan, job.records())
     if args.list:
         return _listed(job, found)
     if not args.id:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
-        return _undone(job, plan, args.id)
+        return _undone(job, args.id)
+    unasked = job.journal.answer(args.id) is None and all(ask.id != args.id for ask in found)
+    if unasked and (result := _hunk_by_word(args, job.workspace)):
+        return result
     ask = _open(job, found, args.id)
     _check_usage(args, ask)
     return _result(job, ask, _answer(args, job, plan, ask), args)
@@ -99,12 +118,8 @@ def _open(job: Job, found: list[Ask], id_: str) -> Ask:
     ask = next((ask for ask in found if ask.id == id_), None)
     if ask:
         return ask
-    done = Journal(job.folder).latest(ANSWER, id_)
-    what = (
-        f"{id_} was answered already ({done['how']}, {done['at']})"
-        if done
-        else f"nothing open is called {id_}"
-    )
+    done = job.journal.answer(id_)
+    what = f"{id_} was answered already ({done.how}, {done.at})" if done else f"nothing open is called {id_}"
     raise BadInput(
         what,
         expected="the id of something open; a conflict whose markers or sides were edited has another one",
@@ -125,7 +140,7 @@ def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
         wrong = f"the markers of {ask.id} hold no base"
     elif ask.stage != CONFLICT and args.take:
         wrong = f"--take answers conflicts, and {ask.id} is none"
-    elif args.word and not any(how.startswith(f"--{args.word}") for how in ask.how):
+    elif args.word and not any(how[0] == f"--{args.word}" for how in ask.how):
         wrong = f"--{args.word} does not fit {ask.id}"
     elif args.word == "leave" and ask.stage != PORT:
         wrong = "--leave is for hunks to port"
@@ -134,7 +149,9 @@ def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
     elif args.word in ("waive", "leave") and not args.note.strip():
         wrong = f"--{args.word} without --note"
     if wrong:
-        raise BadInput(wrong, expected="one of: " + "; ".join(ask.how), try_="upgrade.py resolve --help")
+        raise BadInput(
+            wrong, expected="one of: " + "; ".join(map(shlex.join, ask.how)), try_="upgrade.py resolve --help"
+        )
 
 
 def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask) -> Answered:
@@ -144,7 +161,9 @@ def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask) -> Answere
         return answer.to_conflict(job, plan, ask, args.take or "with", text, args.imports, args.note)
     if args.given or args.imports:
         runner = next((runner for runner in RUNNERS if runner.kind == args.runner), None)
-        place = replace(ask, path=runner.path, unit=f"{runner.class_name}.") if runner else ask
+        place = (
+            msgspec.structs.replace(ask, path=runner.path, unit=f"{runner.class_name}.") if runner else ask
+        )
         text = _given(args.given) if args.given else ""
         return answer.to_methods(job, plan, place, text, args.imports, args.note)
     return answer.by_word(job, ask, args.word, args.note, args.until)
@@ -165,75 +184,74 @@ def _result(job: Job, ask: Ask, done: Answered, args: argparse.Namespace) -> Res
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
-        retry = shlex.join(["upgrade.py", "next", *naming(job)])
         text = "\n".join([*done.problems, advice])
-        return Result(Verdict.FAIL, f"not written: {'; '.join(done.problems)}", data, text, retry)
-    closed = {}
-    if ask.stage in (ITEM, LOOK):
-        closed = {ask.id: "waived" if args.word == "waive" else "done"}
-    return _recheck(
-        job,
-        data | {"written": bool(done.entry.get("after")), "answered": _brief(done.entry)},
-        closed,
-        args.note,
-    )
+        return Result(Verdict.FAIL, f"not written: {'; '.join(done.problems)}", data, text, _next(job))
+    state = ("waived" if args.word == "waive" else "done") if ask.stage in (ITEM, LOOK) else ""
+    entry = done.entry
+    assert isinstance(entry, Answer)
+    return _recheck(job, data | {"written": bool(entry.after)}, _brief(entry), state, args.note)
 
 
-def _recheck(job: Job, data: dict[str, Any], closed: dict[str, str], note: str) -> Result:
-    """Judge the files again where the answer touched them or the plan, and say which gates are to run."""
-    checked = judge(job, closed, note) if data["written"] or closed else None
+def _recheck(job: Job, data: dict[str, Any], answered: dict[str, Any], state: str, note: str) -> Result:
+    """Judge the files again where the answer touched them or the plan, and say which gates are to run.
+
+    ``state`` is the new one of the item, empty when the plan has no such item.
+    """
+    checked = check(job, data["id"], state, note) if state else check(job) if data["written"] else None
     again = gates_to_run(job)
-    data["gates_to_run"] = again
+    data |= {"answered": answered, "gates_to_run": again}
+    parts = [f"{data['id']}: {answered['how']}"]
     if checked:
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
-    parts = [f"{data['id']}: {data['answered']['how']}"]
-    parts += [f"plan {checked.verdict.value}: {checked.summary}"] if checked else []
+        parts.append(f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
-    return Result(Verdict.PASS, "; ".join(parts), data, next=shlex.join(["upgrade.py", "next", *naming(job)]))
+    return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job))
 
 
 def gates_to_run(job: Job) -> list[str]:
     """The gates that have evidence, and none for the files as they are now."""
-    records, subject = chain.load(job.folder).records, load_plan(job).subject(answer.root_of(job))
+    records, subject = job.ledger().records, load_plan(job).subject(job.root)
     current = {record.gate for record in records if record.tree == subject.tree}
     stale = [name for name in dict.fromkeys(record.gate for record in records) if name not in current]
     newest = next((record for record in reversed(records) if record.gate == "audit"), None)
-    waived = [e for e in Journal(job.folder).active() if newest and e.get("evidence") == newest.id]
+    waived = [e for e in job.journal.answers() if newest and e.evidence == newest.id]
     if newest and newest.verdict == "FAIL" and waived and "audit" not in stale:
         stale.append("audit")
     return stale
 
 
-def _undone(job: Job, plan: Plan, id_: str) -> Result:
-    entry = Journal(job.folder).latest(ANSWER, id_)
+def _undone(job: Job, id_: str) -> Result:
+    entry = job.journal.answer(id_)
     if entry is None:
         raise BadInput(
             f"no answer to {id_} is kept", expected="the id of an answer", try_="upgrade.py resolve --list"
         )
-    done = answer.undo(job, plan, entry)
-    data: dict[str, Any] = {"job": job.id, "id": id_, "written": bool(entry.get("after"))}
+    done = answer.undo(job, entry)
+    data: dict[str, Any] = {"job": job.id, "id": id_, "written": bool(entry.after)}
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
         return Result(Verdict.FAIL, "; ".join(done.problems), data, next=None)
-    closed = {id_: "open"} if entry.get("stage") in (ITEM, LOOK) else {}
-    return _recheck(job, data | {"answered": {"how": f"undone: {entry['how']}"}}, closed, "")
+    state = "open" if entry.stage in (ITEM, LOOK) else ""
+    return _recheck(job, data, {"how": f"undone: {entry.how}"}, state, "")
 
 
 def _listed(job: Job, found: list[Ask]) -> Result:
-    answered = [_brief(entry) for entry in Journal(job.folder).active()]
+    answered = [_brief(entry) for entry in job.journal.answers()]
     rows = [{"stage": ask.stage, "id": ask.id, "what": ask.what} for ask in found]
     text = [f"{row['stage']:<9} {row['id']}  {row['what']}" for row in rows]
     text += [
         f"answered  {one['id']}  {one['how']}{': ' + one['note'] if one['note'] else ''}" for one in answered
     ]
-    stages = (CONFLICT, ITEM, LOOK, PORT, FINDING)
-    counts = {stage: sum(ask.stage == stage for ask in found) for stage in stages}
+    counts = {kind: sum(ask.stage == kind for ask in found) for kind in KINDS}
     data = {"job": job.id, "open": rows, "answered": answered, "counts": counts}
-    summary = f"{len(found)} open, {len(answered)} answered"
     return Result(
-        Verdict.PASS, summary, data, "\n".join(text), shlex.join(["upgrade.py", "next", *naming(job)])
+        Verdict.PASS, f"{len(found)} open, {len(answered)} answered", data, "\n".join(text), _next(job)
     )
 
 
-def _brief(entry: Entry) -> dict[str, Any]:
-    return {name: entry.get(name, "") for name in ("id", "at", "how", "note", "path", "unit")}
+def _brief(entry: Answer) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in ("id", "at", "how", "note", "path", "unit")}
+
+
+def _next(job: Job) -> Command:
+    return upgrade("next", *naming(job))

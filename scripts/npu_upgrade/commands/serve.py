@@ -12,11 +12,10 @@ pass with dummy weights or on a CPU signs nothing off.
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.gate_next import after
+from npu_upgrade.commands.gate_next import after, served_job
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.gates.features.checkpoint import read
 from npu_upgrade.gates.features.serving import Servers
@@ -26,12 +25,12 @@ from npu_upgrade.gates.serving import explanation_text
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
 from npu_upgrade.gates.serving.record import record
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground import command
+from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.gate_record import into_job
 
 EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy
   upgrade.py serve /models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
@@ -63,10 +62,11 @@ def run(args: argparse.Namespace) -> Result:
             wanted.installed,
             verdict=served.verdict,
             summary=served.summary,
+            job=served_job(wanted.store.workspace, wanted.installed),
             more={"ladder": [one.as_json() for one in ladder.rungs]} if ladder.rungs else {},
             further=further,
         )
-        result["job"] = into_job(args.workspace, line, wanted.installed)
+        result["job"] = line.job and line.job.id
         text = as_text(served, result)
         if ladder.rungs:
             text += f"\n\n{ladder_text(ladder.rungs)}"
@@ -111,10 +111,10 @@ def as_text(served: Served, result: dict[str, Any]) -> str:
     return f"{text}\n\nevidence: {result['folder']}"
 
 
-def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> str:
+def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> Command:
     """After a dummy pass the same with real weights."""
-    command = invocation.current()
-    if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in command:
-        command[command.index(DUMMY)] = REAL
-        return shlex.join(command)
+    argv = command.current()
+    if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in argv:
+        argv[argv.index(DUMMY)] = REAL
+        return Command.of(argv)
     return after(wanted, result, served.verdict)

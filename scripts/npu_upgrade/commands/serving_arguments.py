@@ -30,7 +30,7 @@ from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.stages import find_workspace
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds

@@ -1,21 +1,22 @@
-"""Where the current job stands: its versions, steps, evidence and open items. Changes nothing."""
+"""Where the job stands: its inputs, stages, evidence and open items. Changes nothing.
+
+Evidence that does not count is listed with the reason: it is of other contents, of other code than the
+plan's, of another checkpoint, or not as it was recorded.
+"""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_walk
+from npu_upgrade.commands.next import stage_table
+from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.advice import Outlook, describe, look
-from npu_upgrade.job.job import Job
-from npu_upgrade.job.steer import next_step
+from npu_upgrade.job.stages import Walk, next_step
 
 EXAMPLES = """  upgrade.py status
-  upgrade.py status --job upgrade-omni-0.22.0-ascend-0.23.0 --format json"""
+  upgrade.py status --workspace ~/work --format json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,68 +24,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS with the state as data; exit 2 when no job was started."""
-    job = named_job(args)
-    outlook, action = look(job), next_step(job)
-    steps = {name: asdict(step) | {"status": describe(step)} for name, step in job.steps.items()}
-    done = sum(step.status == "done" for step in job.steps.values())
-    open_items = len(outlook.plan.items_in("open")) if outlook.plan else None
+    """PASS with the state as data; exit 2 when nothing was begun."""
+    walk = named_walk(args)
+    step = next_step(walk)
     data: dict[str, Any] = {
-        "job": job.id,
-        "inputs": job.inputs,
-        "repo": job.repo,
-        "branch": job.branch,
-        "steps": steps,
-        "tree": outlook.subject.tree if outlook.subject else None,
-        "evidence": [_brief(record) for record in outlook.standing],
-        "stale_evidence": [_brief(record) for record in outlook.stale],
-        "evidence_problem": _problem(outlook),
-        "open_items": open_items,
-        "conflicts_open": outlook.plan.conflicts_open if outlook.plan else None,
-        "why": action.why,
+        "job": walk.name,
+        **walk.facts,
+        "stages": [stage.as_json() for stage in walk.stages],
+        "left": walk.left,
+        "left_out": walk.journal.skipped(),
+        "evidence": list(walk.standing),
+        "other_evidence": list(walk.other),
+        "why": step.why,
     }
-    summary = f"{job.id}: {done} of {len(job.steps)} steps done; {action.why}"
-    return Result(Verdict.PASS, summary, data, _text(job, outlook), action.command)
+    done = sum(not stage.open for stage in walk.stages)
+    summary = f"{walk.name}: {done} of {len(walk.stages)} stages done or left out; {step.why}"
+    return Result(Verdict.PASS, summary, data, _text(walk), step.command)
 
 
-def _brief(record: Record) -> dict[str, Any]:
-    names = ("id", "gate", "label", "verdict", "tree", "started", "summary")
-    return {name: getattr(record, name) for name in names}
-
-
-def _text(job: Job, outlook: Outlook) -> str:
-    lines = [f"job {job.id} (since {job.created})"]
-    for role, source in job.inputs.items():
-        pin = f"{short_pin(source['identity'])}  {source['spec']}" if source else "not given"
-        lines.append(f"  {role:<8}{pin}")
-    lines += [f"  results {job.out}"] if job.out else []
-    lines += [f"  repo    {job.repo} ({job.branch or 'no branch yet'})"] if job.repo else []
-    lines += ["", f"{'step':<10}{'status':<13}{'verdict':<14}{'at':<22}summary"]
-    for name, step in job.steps.items():
-        row = f"{name:<10}{describe(step):<13}{step.verdict or '':<14}{step.at or '':<22}{step.summary or ''}"
-        lines.append(row.rstrip())
-    return "\n".join([*lines, "", *_evidence(outlook)])
-
-
-def _evidence(outlook: Outlook) -> list[str]:
-    problem = _problem(outlook)
-    lines = [f"evidence cannot be used: {problem}"] if problem else []
-    lines.append("evidence for the files as they are now" + ("" if outlook.standing else ": none"))
-    lines += [_row(record, "") for record in outlook.standing]
-    lines += [_row(record, "stale: ") for record in outlook.stale]
-    if outlook.plan:
-        open_items, waived = outlook.plan.items_in("open"), outlook.plan.items_in("waived")
-        conflicts = outlook.plan.conflicts_open
-        lines += ["", f"items open {len(open_items)}, waived {len(waived)}; conflicts open {conflicts}"]
-    return lines
-
-
-def _problem(outlook: Outlook) -> str | None:
-    return outlook.broken or ("the newest record is half-written" if outlook.unfinished else None)
-
-
-def _row(record: Record, mark: str) -> str:
-    return (
-        f"  {mark}{record.label}: {record.gate} {record.verdict} "
-        f"({record.id[:12]}, tree {record.tree[:12]}, {record.started}) {record.summary}"
-    )
+def _text(walk: Walk) -> str:
+    rows = [(one, "") for one in walk.standing] + [
+        (one, f"does not count: {one['why']}") for one in walk.other
+    ]
+    shown = [
+        (f"{one['label']}: {one['gate']} {one['verdict']}", one["started"], one["id"], why or one["summary"])
+        for one, why in sorted(rows, key=lambda row: row[0]["started"])
+    ]
+    evidence = table(("evidence", "started", "id", ""), shown) if shown else "no evidence yet"
+    return "\n\n".join(["\n".join(walk.heading), stage_table(walk.stages), evidence])

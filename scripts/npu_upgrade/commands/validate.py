@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.commands.serving_arguments import named_python
 from npu_upgrade.evidence.store import workspace_store
@@ -27,8 +28,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import find_workspace
-from npu_upgrade.job.onward import overview
+from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """  upgrade.py validate
   upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1

@@ -1,6 +1,6 @@
-"""The ledger's file: one canonical JSON record per line, each naming the one before.
+"""The file of the evidence: one canonical JSON record per line, each naming the one before.
 
-Knows nothing of what a record means; see ``references/evidence.md`` for the format.
+It knows nothing of what a record means; see ``references/evidence.md`` for the format.
 """
 
 from __future__ import annotations
@@ -11,24 +11,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.locks import locked
 
+SCHEMA = "npu-upgrade/evidence/2"
 TORN = b"#torn"  # closes the line of a writer that died in it
 
 
-@dataclass(frozen=True)
-class Record:
+class OfJob(Struct, frozen=True):
+    """The upgrade job that a record is about, and the tree of that job's files when it was made."""
+
+    id: str
+    tree: str
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One verdict of one gate; the fields are those of the JSON line."""
 
     id: str
     schema: str
     previous: str | None
+    job: OfJob | None
     gate: str
     label: str
     verdict: str
-    subject: dict[str, Any]
+    subject: Subject
     pins: dict[str, dict[str, Any]]
     command: list[str]
     environment: dict[str, Any]
@@ -40,7 +52,13 @@ class Record:
 
     @property
     def tree(self) -> str:
-        return self.subject["tree"]
+        """The content it is about: the job's files for a record of a job, else what was judged."""
+        return self.job.tree if self.job else self.subject.tree
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run's folder, None for a gate that leaves none."""
+        return self.data.get("run")
 
 
 @dataclass
@@ -51,6 +69,7 @@ class Ledger:
     torn: list[int] = field(default_factory=list)
     unfinished: bool = False  # the newest line is torn: a gate ended without a readable verdict
     broken: str | None = None
+    older: str | None = None  # the schema of an older version
 
 
 def canonical(value: Any) -> bytes:
@@ -67,14 +86,20 @@ def add(folder: Path, body: dict[str, Any]) -> Record:
         body = body | {"previous": records[-1].id if records else None}
         line = canonical(body | {"id": sha256(canonical(body))})
         _append(ledger_path(folder), line + b"\n")
-        new = Record(**json.loads(line))
+        new = msgspec.convert(json.loads(line), Record)
         write_atomic(_head_path(folder), new.id + "\n")
     return new
 
 
 def trusted(folder: Path) -> Ledger:
-    """The ledger of a job's folder; raises :class:`BadInput` when its chain was broken."""
+    """The records in a folder; raises :class:`BadInput` when the chain is broken or of an older version."""
     ledger = load(folder)
+    if ledger.older:
+        raise BadInput(
+            f"{ledger_path(folder)} was written by an older version ({ledger.older})",
+            expected=f"records of {SCHEMA}",
+            try_=f"finish with that version, or move {folder} away and run the gates again",
+        )
     if ledger.broken:
         raise BadInput(
             f"the evidence in {ledger_path(folder)} cannot be trusted: {ledger.broken}",
@@ -117,9 +142,13 @@ def _take(ledger: Ledger, number: int, line: bytes) -> None:
         return
     try:
         value = json.loads(line)
-        entry = Record(**value)
         digest = sha256(canonical({key: value[key] for key in value if key != "id"}))
-    except (ValueError, TypeError):
+        if value["schema"] != SCHEMA:
+            ledger.older = str(value["schema"])
+            ledger.broken = f"line {number} is of another version ({ledger.older}, not {SCHEMA})"
+            return
+        entry = msgspec.convert(value, Record)
+    except (ValueError, TypeError, KeyError):
         ledger.broken = f"line {number} is not a record"
         return
     before = ledger.records[-1].id if ledger.records else None

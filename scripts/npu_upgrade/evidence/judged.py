@@ -1,7 +1,8 @@
-"""Which code a run judged: the hash of the files that run, whatever is written about them later."""
+"""Which code and which checkpoint a run judged, as hashes of the files that count."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput
 
 _RUNS = {".py", ".so", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".sh", ".jinja", ".yaml", ".yml", ".json"}
+_HEADER = 1 << 20  # bytes of a weight file that tell which tensors it holds
 _OUTSIDE = {"__pycache__", ".git", "docs", "references", "tests", "benchmarks", ".npu-upgrade"}
 
 
@@ -36,3 +38,16 @@ def _files(name: str, folder: Path) -> dict[str, str]:
             try_=f"python -c 'import {name}; print({name}.__path__)' with the interpreter that serves",
         )
     return found
+
+
+def model_digest(folder: Path) -> str | None:
+    """SHA-256 over names, sizes, configuration and the heads of the weight files; None for a model by id."""
+    if not (folder / "config.json").is_file():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.suffix in (".json", ".safetensors", ".bin", ".pt", ".py", ".model"):
+            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+            with open(path, "rb") as stream:
+                digest.update(stream.read(_HEADER))
+    return digest.hexdigest()

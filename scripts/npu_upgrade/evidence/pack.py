@@ -8,28 +8,29 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+import msgspec
 
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
 
 INDEX = "pack.json"
-SCHEMA = "npu-upgrade/pack/1"
+SCHEMA = "npu-upgrade/pack/2"
 
 
 def pack(store: Store, ids: Sequence[str], target: Path) -> Path:
     """Write runs to ``target`` (tar.gz); raises :class:`BadInput` when a run is not as it was recorded."""
     runs = [store.find(id) for id in dict.fromkeys(ids)]
     for record, folder in runs:
-        if wrong := store.problems(record.data["run"]):
+        if wrong := store.problems(record):
             raise BadInput(
                 f"{folder.name} is not as it was recorded: {'; '.join(wrong[:3])}",
                 expected="files as the gate wrote them",
                 try_="upgrade.py evidence check shows all; run the gate again",
             )
-    index = {"schema": SCHEMA, "records": [asdict(record) for record, _ in runs]}
+    index = {"schema": SCHEMA, "records": [msgspec.to_builtins(record) for record, _ in runs]}
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

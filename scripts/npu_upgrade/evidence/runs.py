@@ -1,17 +1,19 @@
-"""The runs of one model that can be trusted, read from the evidence store.
+"""The runs of one model, and the one rule of which of them count.
 
-A run counts when its folder is exactly what the ledger says. Nothing else is a source of a measured value.
+A run counts when its folder is exactly what the chain says, its checkpoint is the one of today, and its
+code is what was planned or is delivered. Nothing else is a source of a measured value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
 
@@ -20,25 +22,17 @@ SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
 REAL = ("NPU real", "CPU real")
 LABELS = (*REAL, "NPU dummy", "CPU dummy")
+_DISTRIBUTIONS = {"vllm": "vllm", "vllm_ascend": "vllm-ascend"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its ledger line, its folder and its ``result.json``."""
+    """One run: its record, its folder and its ``result.json``."""
 
     id: str
     record: Record
     folder: Path
     result: dict[str, Any]
-
-    def is_of(self, model: str) -> bool:
-        """Whether ``model`` is its model's name, folder or id."""
-        wanted = model.rstrip("/")
-        return wanted in (self.result["model_name"], str(self.result.get("model", "")).rstrip("/"))
-
-    def is_of_stage(self, gate: str, load: str) -> bool:
-        """Whether it is a run of ``gate`` with dummy or real weights."""
-        return self.gate == gate and (self.result.get("load_format") or self.label.rpartition(" ")[2]) == load
 
     @property
     def gate(self) -> str:
@@ -53,24 +47,19 @@ class Run:
         return self.record.verdict
 
     @property
-    def checkpoint(self) -> str | None:
-        """The digest of the checkpoint's files; None for a model by id."""
-        return self.result.get("model_digest")
+    def load(self) -> str:
+        """The load format of its weights: dummy or real."""
+        return str(self.result.get("load_format") or self.label.rpartition(" ")[2])
 
     @property
     def judged(self) -> dict[str, str]:
         """Package -> hash of the code that ran."""
-        return self.record.subject["files"]
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """What was installed in the serving interpreter."""
-        return self.map("versions")
+        return self.record.subject.files
 
     @property
     def root(self) -> dict[str, Any]:
         """The first root cause, empty when there is none."""
-        return mapping(self.result.get("root"))
+        return self.map("root")
 
     def many(self, key: str) -> list[dict[str, Any]]:
         """A list of objects of the result, empty when the gate had nothing for it."""
@@ -81,16 +70,15 @@ class Run:
         return mapping(self.result.get(key))
 
     def path(self, name: str = "") -> str:
-        """Where a file of the run is, as a report names it: below the evidence folder."""
-        return f"evidence/runs/{self.id}/{name}" if name else f"evidence/runs/{self.id}/{self.log_name()}"
+        """Where a file of the run (default: its log) is, as a report names it: below the evidence folder."""
+        return f"evidence/runs/{self.id}/{name or self.log_name()}"
 
     def log_name(self) -> str:
         """The log of the run's first start, else its result."""
-        names = ("server.log", *sorted(p.relative_to(self.folder).as_posix() for p in self._started()))
-        return next((name for name in names if (self.folder / name).is_file()), RESULT)
-
-    def _started(self) -> Iterable[Path]:
-        return self.folder.glob("start-*/server.log")
+        started = sorted(
+            p.relative_to(self.folder).as_posix() for p in self.folder.glob("start-*/server.log")
+        )
+        return next((name for name in ("server.log", *started) if (self.folder / name).is_file()), RESULT)
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -98,29 +86,123 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def runs_of(store: Store, model: str) -> list[Run]:
-    """All trusted runs of ``model`` (its name, folder or id as it was given to the gates), oldest first.
+@dataclass(frozen=True)
+class Code:
+    """The packages that a run has to have judged. ``hashes``: package -> hash of its code as it is now.
 
-    Raises :class:`BadInput` when a run of this model is not as it was recorded, when there is none, and
-    when the name stands for more than one checkpoint.
+    ``folders``: where each lies; ``versions``: package -> its release, where only that is known.
     """
-    runs = list(trusted_runs(store))
-    found = [run for run in runs if run.is_of(model)]
-    if not found:
-        known = ", ".join(sorted({str(run.result["model_name"]) for run in runs})) or "no model at all"
+
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def objection(self, record: Record) -> str:
+        """Why a run is not of this code; empty when it is."""
+        ran = record.subject.files
+        for package, wanted in self.hashes.items():
+            folder = self.folders.get(package)
+            needless = package == "vllm_ascend" and record.label.startswith("CPU")  # it takes no part there
+            if package not in ran and not needless:
+                return f"{package}{f' of {folder}' if folder else ''} did not run"
+            if package in ran and ran[package] != wanted:
+                return f"it ran another {package} than {f'{folder} holds now' if folder else 'is delivered'}"
+        for package, version in self.versions.items():
+            pinned = record.pins.get(_DISTRIBUTIONS[package], {}).get("version")
+            if package in ran and pinned and _public(pinned) != _public(version):
+                return f"it ran {package} {pinned}, the plan is for {version}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """``counted``: the runs that count, oldest first; ``others``: the rest, each with the reason.
+
+    ``of_checkpoint``: those of today's checkpoint, whatever code they ran.
+    """
+
+    counted: list[Run] = field(default_factory=list)
+    others: list[tuple[Run, str]] = field(default_factory=list)
+    of_checkpoint: list[Run] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[tuple[Run, str]]:
+        """All runs in the order they were made, each with the reason why it does not count, if any."""
+        return sorted([*((run, "") for run in self.counted), *self.others], key=lambda pair: pair[0].id)
+
+
+def runs_of(store: Store, model: str, code: Code | None = None, name: str | None = None) -> Runs:
+    """The runs of ``model`` (its folder or id, or its name), divided by the one rule.
+
+    Raises :class:`BadInput` when the chain was edited.
+    """
+    names = [model, name] if name else [model]
+    mine = [
+        (run, why) for run, why in _read(store, store.records()) if any(_is_of(run, one) for one in names)
+    ]
+    return _divided(mine, code)
+
+
+def _divided(runs: Iterable[tuple[Run, str]], code: Code | None) -> Runs:
+    found, whole = Runs(), []
+    for run, problem in runs:
+        if problem:
+            found.others.append((run, f"it is not as it was recorded: {problem}"))
+        else:
+            whole.append(run)
+    digest = _digest_of_today(whole)
+    for run in whole:
+        if run.result.get("model_digest") == digest:
+            found.of_checkpoint.append(run)
+        else:
+            found.others.append((run, "it served another checkpoint"))
+    objections = [(run, code.objection(run.record) if code else "") for run in found.of_checkpoint]
+    newest = {run.label: run.judged for run, why in objections if not why}
+    for run, why in objections:
+        if why := why or _unlike(run, newest[run.label]):
+            found.others.append((run, why))
+        else:
+            found.counted.append(run)
+    return found
+
+
+def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
+    """The runs of ``model`` for what is written down and delivered.
+
+    Raises :class:`BadInput` when any run is not as it was recorded (an edited result could say that it is
+    another model's), when there is none, and when the name stands for more than one checkpoint.
+    """
+    known = list(_read(store, store.records()))
+    for run, problem in known:
+        if problem:
+            raise BadInput(
+                f"the evidence of run {run.id} cannot be trusted: {problem}",
+                expected="the folder as the gate wrote it",
+                try_=f"restore it (adapt.py evidence check {run.id}), or move it away and run the gate again",
+            )
+    runs = [run for run, _ in known if _is_of(run, model)]
+    if not runs:
+        others = ", ".join(sorted({str(run.result.get("model_name")) for run, _ in known})) or "no model"
         raise BadInput(
             f"no evidence of {model!r} in {store.folder}",
-            expected=f"runs of the serve gate for this model; there are runs of {known}",
+            expected=f"runs of the serve gate for this model; there are runs of {others}",
             try_=f"adapt.py serve {model}",
         )
-    return _of_one_checkpoint(found, model)
-
-
-def trusted_runs(store: Store) -> Iterator[Run]:
-    """The runs of all models, oldest first; raises :class:`BadInput` when one is not as it was recorded."""
-    for id, record in store.records().items():
-        if run := _read(store, id, record):
-            yield run
+    places = sorted({str(run.result.get("model")) for run in runs})
+    if len(places) > 1 and len({run.result.get("model_digest") for run in runs}) > 1:
+        raise BadInput(
+            f"{model!r} stands for {len(places)} different checkpoints: {', '.join(places)}",
+            expected="one checkpoint",
+            try_=f"name it as the gates did: {places[-1]}",
+        )
+    found = _divided([(run, "") for run in runs], code)
+    if not found.of_checkpoint:
+        raise BadInput(
+            f"every run of {model!r} served another checkpoint than {places[-1]} holds now",
+            expected="runs of the checkpoint as it is",
+            try_=f"adapt.py serve {model}",
+        )
+    return found
 
 
 def standing(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
@@ -128,56 +210,43 @@ def standing(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
     return {(run.gate, run.label): run for run in runs}
 
 
-def of_code(runs: Sequence[Run], code: Mapping[str, str] | None) -> list[Run]:
-    """The runs that judged ``code`` (package -> hash), or what the newest run of their label judged."""
-    newest = {run.label: run.judged for run in runs}
-    wanted = [(run, newest[run.label] if code is None else code) for run in runs]
-    return [run for run, files in wanted if all(run.judged.get(name) == files[name] for name in files)]
+def _read(store: Store, records: Mapping[str, Record]) -> Iterator[tuple[Run, str]]:
+    """Every run of a server whose folder is there, with what is wrong with it."""
+    for id, record in records.items():
+        folder = store.runs / id
+        problem = "; ".join(store.problems(record)[:3]) if folder.is_dir() else ""
+        result: dict[str, Any] = {}
+        if (folder / RESULT).is_file():
+            try:
+                result = mapping(json.loads((folder / RESULT).read_text("utf-8")))
+            except (OSError, ValueError) as error:
+                problem = problem or f"{RESULT} cannot be used: {error}"
+            fits = (SCHEMA, record.label, record.gate) == tuple(map(result.get, ("schema", "label", "gate")))
+            if not (fits and result.get("model_name")):
+                problem = problem or f"{RESULT} does not fit its record"
+        if result or problem:
+            yield Run(id, record, folder, result), problem
 
 
-def _read(store: Store, id: str, record: Record) -> Run | None:
-    """The run, or None when it is no run of a server or its folder is gone."""
-    folder = store.runs / id
-    if not folder.is_dir():
+def _is_of(run: Run, model: str) -> bool:
+    wanted = model.rstrip("/")
+    return wanted in (run.result.get("model_name"), str(run.result.get("model", "")).rstrip("/"))
+
+
+def _digest_of_today(runs: list[Run]) -> Any:
+    """The checkpoint as it is now; where it is not here, that of the newest run, of real weights if any."""
+    if not runs:
         return None
-    # of any model: an edited result could say that it is another's
-    problems = store.problems(id)
-    if problems:
-        raise _untrusted(id, "; ".join(problems[:3]))
-    if not (folder / RESULT).is_file():
-        return None
-    try:
-        result = json.loads((folder / RESULT).read_text("utf-8"))
-        if result["schema"] != SCHEMA:
-            raise ValueError(f"schema {result['schema']!r}")
-        if not result["model_name"] or result["label"] != record.label or result["gate"] != record.gate:
-            raise ValueError("it does not fit its ledger line")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _untrusted(id, f"{RESULT} cannot be used: {error}") from error
-    return Run(id, record, folder, result)
+    newest = next((run for run in reversed(runs) if run.label in REAL), runs[-1])
+    return model_digest(Path(str(newest.result.get("model")))) or newest.result.get("model_digest")
 
 
-def _untrusted(id: str, why: str) -> BadInput:
-    return BadInput(
-        f"the evidence of run {id} cannot be trusted: {why}",
-        expected="the folder as the gate wrote it",
-        try_=f"restore it (adapt.py evidence check {id}), or move it away and run the gate again",
-    )
+def _unlike(run: Run, newest: Mapping[str, str]) -> str:
+    """What the code leaves open has to be the same as in the newest run of the same label."""
+    other = next((name for name, digest in newest.items() if run.judged.get(name) != digest), None)
+    return f"it ran another {other} than the newest {run.label} run" if other else ""
 
 
-def newest_checkpoint(runs: Sequence[Run]) -> str | None:
-    """The checkpoint as it is now: that of the newest run, of one with real weights if any."""
-    return next((run for run in reversed(runs) if run.label in REAL), runs[-1]).checkpoint
-
-
-def _of_one_checkpoint(found: list[Run], model: str) -> list[Run]:
-    places = sorted({str(run.result.get("model")) for run in found})
-    digests = {run.checkpoint for run in found}
-    if len(places) > 1 and len(digests) > 1:
-        raise BadInput(
-            f"{model!r} stands for {len(places)} different checkpoints: {', '.join(places)}",
-            expected="one checkpoint",
-            try_=f"name it as the gates did: {places[-1]}",
-        )
-    newest = newest_checkpoint(found)
-    return [run for run in found if run.checkpoint == newest]
+def _public(version: str) -> str:
+    """A version without its local part, as in ``0.30.0+cpu``."""
+    return version.partition("+")[0]

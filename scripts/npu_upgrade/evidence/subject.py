@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct, structs
 
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
@@ -12,19 +13,19 @@ from npu_upgrade.ground.files import sha256
 ABSENT = "absent"  # stands for the hash of a file that is not there (deleted by the change)
 
 
-@dataclass(frozen=True)
-class Subject:
-    """``files``: repo-relative POSIX path -> SHA-256 of the bytes on disk, or ``absent``."""
+class Subject(Struct, frozen=True):
+    """``files``: repo-relative POSIX path -> SHA-256 of the bytes on disk, or ``absent``.
+
+    ``tree``: SHA-256 over the sorted lines ``PATH HASH\\n``: equal exactly when all files are equal.
+    """
 
     files: dict[str, str]
+    tree: str = ""
 
-    @property
-    def tree(self) -> str:
-        """SHA-256 over the sorted lines ``PATH HASH\\n``: equal exactly when all files are equal."""
-        return sha256("".join(f"{path} {digest}\n" for path, digest in sorted(self.files.items())))
-
-    def as_json(self) -> dict[str, object]:
-        return {"files": self.files, "tree": self.tree}
+    def __post_init__(self) -> None:
+        if not self.tree:
+            lines = (f"{path} {digest}\n" for path, digest in sorted(self.files.items()))
+            structs.force_setattr(self, "tree", sha256("".join(lines)))
 
 
 def subject_of(root: Path, paths: Iterable[str]) -> Subject:

@@ -10,6 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.evidence import chain, manifest
 from npu_upgrade.evidence.chain import Record, canonical
 from npu_upgrade.evidence.pack import INDEX, SCHEMA
@@ -87,7 +89,7 @@ def _records(source: Path, root: Path) -> dict[str, Record]:
         index = json.loads((root / INDEX).read_text("utf-8"))
         if index["schema"] != SCHEMA:
             raise ValueError(f"schema {index['schema']!r}")
-        records = {one["data"]["run"]: Record(**one) for one in index["records"]}
+        records = {one["data"]["run"]: msgspec.convert(one, Record) for one in index["records"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _refused(
             source, f"{INDEX} is not the index of a pack: {error}", f"an index of {SCHEMA}"
@@ -102,7 +104,7 @@ def _records(source: Path, root: Path) -> dict[str, Record]:
 
 
 def _check(source: Path, id: str, record: Record, folder: Path) -> None:
-    plain = record.__dict__
+    plain = msgspec.to_builtins(record)
     if sha256(canonical({key: plain[key] for key in plain if key != "id"})) != record.id:
         raise _refused(source, f"the ledger line of {id} was changed", "the line as the gate wrote it")
     named = folder / manifest.NAME  # damage may have lost it, which the files then tell
@@ -116,8 +118,8 @@ def _check(source: Path, id: str, record: Record, folder: Path) -> None:
 
 def _body(record: Record) -> dict[str, Any]:
     """The line as this ledger will have it: its own chain, and whose line it was."""
-    plain = {key: value for key, value in record.__dict__.items() if key not in ("id", "previous")}
-    return plain | {"data": record.data | {"imported": record.id}}
+    plain = msgspec.to_builtins(record) | {"data": record.data | {"imported": record.id}}
+    return {key: value for key, value in plain.items() if key not in ("id", "previous")}
 
 
 def _refused(source: Path, what: str, expected: str) -> BadInput:

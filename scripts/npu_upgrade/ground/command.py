@@ -24,6 +24,13 @@ class Command:
     arguments: tuple[str, ...] = ()
     passed_on: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, argv: Sequence[str]) -> Command:
+        """The command that an argv ran, as :attr:`argv` gives it."""
+        at = list(argv).index("--") if "--" in argv else len(argv)
+        argv = list(argv) or [UPGRADE]
+        return cls(argv[0], argv[1] if at > 1 else "", tuple(argv[2:at]), tuple(argv[at + 1 :]))
+
     @property
     def argv(self) -> list[str]:
         """The words, the program by its plain name."""

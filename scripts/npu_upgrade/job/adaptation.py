@@ -1,30 +1,33 @@
-"""How far the adaptation of a model is, from its state and the evidence of its runs, and what comes next.
+"""The stages of the adaptation of one model, and what comes next.
 
-The state is ``.npu-upgrade/adapt/<model>/``, written by ``adapt.py analyze`` and ``adapt.py plan``; the
-runs are those of the workspace's evidence whose model is this one, and whose code is the plan's.
+The state is ``.npu-upgrade/adapt/<model>/``, written by ``adapt.py analyze`` and ``adapt.py plan``; the runs
+are those of the workspace's evidence that count for this model and the plan's code.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.gaps import ASKED
-from npu_upgrade.evidence.runs import Run
-from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.redaction import MARK
+from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of
+from npu_upgrade.evidence.store import present_store
+from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import read_object, write_json
+from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.adapted_runs import Runs, runs_of
-from npu_upgrade.job.carried import carried
+from npu_upgrade.job.journal import Continued, Journal
+from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
 
-TODO, DONE, FAILED, SKIPPED = "todo", "done", "failed", "skipped"
 SKIPPABLE = ("features", "capacity", "accuracy")
+ROUNDS = 5  # so many runs of a stage in a row that did not pass are for a person to look at
+PACKAGES = {"vllm": "vllm", "ascend": "vllm_ascend"}
 # name, gate, load format of the run that proves it
 RUNS = (
     ("serve dummy", "serve", "dummy"),
@@ -39,25 +42,24 @@ _NO_LM_EVAL = (
     "the serving Python has no lm_eval: --lm-eval own lets this project make one, --lm-eval PYTHON takes "
     "another; where neither can be, adapt.py next --skip accuracy --note WHY"
 )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage: ``state`` is todo, done, failed or skipped, ``said`` what is known, ``command`` runs it.
-
-    ``failed`` counts the runs that did not pass since the last one that did.
-    """
-
-    name: str
-    state: str
-    said: str
-    command: str
-    failed: int = 0
+# the options that go from one gate's command to the next, and whether a value follows
+_CARRIED = {
+    "--python": True,
+    "--omni": False,
+    "--emulated": False,
+    "--work-dir": True,
+    "--port": True,
+    "--env": True,
+    "--expect-import": True,
+    "--keep-pythonpath": False,
+}
+# options of vllm serve that a gate sets itself
+_OWN = {"capacity": ("--max-model-len", "--max-num-seqs")}
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """One model of a workspace. ``skipped``: stage -> why a person left it out; ``where``: the checkpoint."""
+    """One model of a workspace. ``where``: the checkpoint; ``skipped``: stage -> why it was left out."""
 
     folder: Path
     where: str
@@ -67,8 +69,8 @@ class Adaptation:
     runs: Runs
 
     @property
-    def name(self) -> str:
-        return self.folder.name
+    def workspace(self) -> Path:
+        return self.folder.parents[2]
 
 
 def plain_name(name: str) -> str:
@@ -82,132 +84,217 @@ def models(workspace: Path) -> list[str]:
     return [path.name for path in sorted(folders, key=_touched)]
 
 
-def adaptation(workspace: Path, model: str) -> Adaptation:
-    """What is known of a model; :class:`BadInput` when no such model was begun."""
-    folder = workspace / WORKSPACE_DIR / "adapt" / model
-    if model not in models(workspace):
-        known = ", ".join(models(workspace)) or "none was begun"
+def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
+    """What is known of a model (default: the last one); :class:`BadInput` when no such model was begun."""
+    known = models(workspace)
+    name = Path(model).name if model else known[-1] if known else ""
+    if name not in known:
         raise BadInput(
-            f"no adaptation of {model!r} in {workspace}",
-            expected=f"one of: {known}",
+            f"no adaptation of {name!r} in {workspace}" if model else f"no adaptation in {workspace}",
+            expected=f"one of: {', '.join(known)}" if known else "a model that was begun",
             try_="adapt.py analyze MODEL begins one",
         )
+    folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
+    if (folder / "skipped.json").exists():
+        raise BadInput(
+            f"{folder} was written by an older version: it holds skipped.json",
+            expected="what was left out in its journal",
+            try_=f"rm {folder / 'skipped.json'}, then adapt.py next --skip STAGE --note WHY for each of it",
+        )
     plan, analysis = read_object(folder / "plan.json"), read_object(folder / "analysis.json")
-    where = str(plan.get("model") or analysis.get("model") or model)
-    runs = runs_of(workspace, where, str(plan.get("name") or model), plan)
-    skipped = {name: str(why) for name, why in read_object(folder / "skipped.json").items()}
-    return Adaptation(folder, where, analysis, plan, skipped, runs)
+    where = str(plan.get("model") or analysis.get("model") or name)
+    runs = runs_of(present_store(workspace), where, planned_code(plan), str(plan.get("name") or name))
+    return Adaptation(folder, where, analysis, plan, Journal(folder).skipped(), runs)
 
 
-def skip(found: Adaptation, stage: str, why: str) -> None:
-    """Leave a stage out; :func:`stages` says so, and deliver names it."""
-    found.skipped[stage] = f"{why} ({utc_now()})"
-    write_json(found.folder / "skipped.json", found.skipped)
+def planned_code(plan: dict[str, Any]) -> Code:
+    """The code that ``plan`` names: its trees of vLLM and vllm-ascend, and its plugin."""
+    folders, versions = {}, {}
+    trees = mapping(plan.get("trees"))
+    for name, package in PACKAGES.items():
+        tree = mapping(trees.get(name))
+        if tree.get("spec"):  # a release or a commit, whose code lies nowhere here
+            versions |= {package: str(tree["version"])} if tree.get("version") else {}
+        elif tree and (folder := Path(str(tree.get("root"))) / package).is_dir():
+            folders[package] = folder
+    plugin = mapping(trees.get("plugin"))
+    if plugin and (folder := Path(str(plugin["root"]), str(plugin["package"]))).is_dir():
+        folders[folder.name] = folder
+    return Code(judged(folders)[0].files, folders, versions)
+
+
+def walk(one: Adaptation) -> Walk:
+    """The adaptation as next, status and report see it."""
+    found = stages(one)
+    return Walk(
+        name=one.folder.name,
+        folder=one.folder,
+        root=one.folder,
+        naming=[one.folder.name, *named_from_here(one.workspace)],
+        stages=found,
+        skippable=SKIPPABLE,
+        end=(
+            "every stage is done: publish the commit with adapt.py deliver --pr, or look at it with git show",
+            None,
+        ),
+        stop=_stop(one, found),
+        standing=[_brief(run) for run in one.runs.counted],
+        other=[_brief(run) | {"why": why} for run, why in one.runs.others],
+        facts={"checkpoint": one.where, "trees": one.plan.get("trees")},
+        heading=[f"{one.folder.name}  {one.where}", *_tree_lines(one.plan)],
+    )
+
+
+def _brief(run: Run) -> dict[str, Any]:
+    names = ("gate", "label", "verdict", "tree", "started", "seconds", "summary")
+    return {"id": run.id} | {name: getattr(run.record, name) for name in names}
+
+
+def _tree_lines(plan: dict[str, Any]) -> list[str]:
+    trees = mapping(plan.get("trees"))
+    return [
+        f"  {name:<9}{mapping(one).get('spec') or mapping(one).get('root')}" for name, one in trees.items()
+    ]
 
 
 def stages(one: Adaptation) -> list[Stage]:
-    """All stages of a model, in order."""
-    analysed = DONE if one.analysis else TODO
+    """All stages of a model, in order; their commands name the workspace."""
+    strategy = str(mapping(one.plan.get("strategy")).get("name", ""))
     found = [
-        Stage("analyze", analysed, str(one.analysis.get("verdict", "")), _command("analyze", one.where)),
-        Stage("plan", DONE if one.plan else TODO, _strategy(one.plan), _command("plan", one.where)),
+        Stage(
+            "analyze",
+            State.DONE if one.analysis else State.TODO,
+            str(one.analysis.get("verdict", "")),
+            adapt("analyze", one.where),
+        ),
+        Stage("plan", State.DONE if one.plan else State.TODO, strategy, adapt("plan", one.where)),
     ]
     found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
-    written = read_object(one.folder / "artifacts.json").get("trees")
-    delivery = list(written) if written and isinstance(written, dict) else _delivery(one.plan)
+    written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
+    target = mapping(mapping(one.plan.get("trees")).get("delivery"))
+    place = next(iter(written), str(target["root"]) if target.get("there") else "DIR")
     for name, (option, file) in _FILES.items():
-        if _there(name):
-            words = ["adapt.py", name, one.where, option, next(iter(delivery), "DIR")]
-            words += (
+        if importlib.util.find_spec(f"npu_upgrade.commands.adapt.{name}") is not None:
+            gaps = (
                 [word for gap in _gaps(one, found) for word in ("--open", gap)] if name == "deliver" else []
             )
-            said = str(read_object(one.folder / file).get("commit") or "")
-            state = DONE if (one.folder / file).is_file() else TODO
-            found.append(Stage(name, state, said, shlex.join(words)))
-    return found
+            state = State.DONE if (one.folder / file).is_file() else State.TODO
+            commit = str(read_object(one.folder / file).get("commit") or "")
+            found.append(Stage(name, state, commit, adapt(name, one.where, option, place, *gaps)))
+    here = named_from_here(one.workspace)
+    return [
+        replace(stage, command=stage.command.adding(*here)) if isinstance(stage.command, Command) else stage
+        for stage in found
+    ]
 
 
 def _gaps(one: Adaptation, found: list[Stage]) -> list[str]:
     """The stages left out that leave a gap in the deliverables: without any run, or any measured value."""
-    ran = {ran.record.gate for ran in one.runs.counted if ran.record.gate != "accuracy"}
-    return [stage.name for stage in found if stage.state == SKIPPED and stage.name not in ran]
-
-
-def next_stage(found: list[Stage]) -> Stage | None:
-    """The first stage that is neither done nor left out; None when there is none."""
-    return next((stage for stage in found if stage.state not in (DONE, SKIPPED)), None)
-
-
-def gate_command(gate: str, load: str, where: str, before: Sequence[str]) -> str:
-    """The command of a gate, with the options that hold from the command that ran ``before``."""
-    options, passed_on = carried(before, gate)
-    more = ["--load-format", "dummy"] if load == "dummy" else list(ASKED.get(gate, ()))
-    tail = ["--", *passed_on] if passed_on else []
-    return shlex.join(["adapt.py", gate, where, *more, *options, *tail])
+    ran = {run.gate for run in one.runs.counted if run.gate != "accuracy"}
+    return [stage.name for stage in found if stage.state == State.SKIPPED and stage.name not in ran]
 
 
 def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
     """A stage that a run proves: the newest one of its gate and weights counts."""
-    fits = one.runs.of_stage(gate, load)
+    fits = [run for run in one.runs.counted if (run.gate, run.load) == (gate, load)]
     command = gate_command(gate, load, one.where, _before(one))
-    if fits and fits[-1].record.verdict == "PASS":
-        record = fits[-1].record
-        return Stage(name, DONE, f"{record.label}: {record.summary}", command)
+    newest = fits[-1] if fits else None
+    if newest and newest.verdict == "PASS":
+        said = f"{newest.label}: {newest.record.summary}"
+        return Stage(name, State.DONE, said, command, "PASS", newest.record.started)
     if name in one.skipped:
-        return Stage(name, SKIPPED, one.skipped[name], command)
-    if not fits:
+        return Stage(name, State.SKIPPED, one.skipped[name], command)
+    if newest is None:
         return _untried(one, name, gate, load, command)
-    passed = [number for number, ran in enumerate(fits, 1) if ran.record.verdict == "PASS"]
-    said = _ended(fits[-1])
-    if name in SKIPPABLE and fits[-1].record.verdict != "FAIL":
+    cause = (
+        f"; root cause: {newest.root['cause']}; {newest.root.get('next')}" if newest.root.get("cause") else ""
+    )
+    said = f"{newest.label}: {newest.verdict}: {newest.record.summary}{cause}"
+    if name in SKIPPABLE and newest.verdict != "FAIL":
         said += f"; what cannot be had here: adapt.py next --skip {name} --note WHY"
-    return Stage(name, FAILED, said, command, len(fits) - max(passed, default=0))
+    passed = [number for number, run in enumerate(fits, 1) if run.verdict == "PASS"]
+    failed = len(fits) - max(passed, default=0)
+    return Stage(name, State.FAILED, said, command, newest.verdict, newest.record.started, failed)
 
 
-def _ended(run: Run) -> str:
-    """How a run ended, with the first root cause."""
-    cause = f"; root cause: {run.root.get('cause')}; {run.root.get('next')}" if run.root.get("cause") else ""
-    return f"{run.label}: {run.verdict}: {run.record.summary}{cause}"
-
-
-def _untried(one: Adaptation, name: str, gate: str, load: str, command: str) -> Stage:
+def _untried(one: Adaptation, name: str, gate: str, load: str, command: Command) -> Stage:
     """A stage without a run that counts: why those that there are do not, and what it needs."""
-    others = [(ran, why) for ran, why in one.runs.others if ran.is_of_stage(gate, load)]
-    said = f"{len(others)} runs do not count; the newest: {others[-1][1]}" if others else ""
-    if gate == "accuracy" and (served := one.runs.served()) and "lm-eval" not in served.versions:
-        head, dashes, tail = command.partition(" -- ")
-        command = f"{head} --lm-eval own{dashes}{tail}"
-        said = "; ".join(filter(None, (said, _NO_LM_EVAL)))
-    return Stage(name, TODO, said, command)
+    others = [why for run, why in one.runs.others if (run.gate, run.load) == (gate, load)]
+    said = [f"{len(others)} runs do not count; the newest: {others[-1]}"] if others else []
+    served = [run.map("versions") for run in one.runs.counted if (run.gate, run.load) == ("serve", "real")]
+    installed = next((versions for versions in reversed(served) if versions), {})
+    if gate == "accuracy" and installed and "lm-eval" not in installed:
+        command = command.adding("--lm-eval", "own")
+        said.append(_NO_LM_EVAL)
+    return Stage(name, State.TODO, "; ".join(said), command)
+
+
+def _stop(one: Adaptation, found: list[Stage]) -> Stop | None:
+    """A stage that did not pass so often that a person is needed, since one last let it go on."""
+    stage = next((stage for stage in found if stage.open), None)
+    if stage is None or stage.failed < ROUNDS:
+        return None
+    key = f"rounds-{stage.name}-{stage.failed // ROUNDS}"
+    if any(entry.id == key for entry in Journal(one.folder).of(Continued)):
+        return None
+    why = f"{stage.name} did not pass {stage.failed} times in a row: {stage.said}"
+    return Stop("rounds", key, why, [stage.said])
+
+
+def gate_command(gate: str, load: str, where: str, before: Sequence[str]) -> Command:
+    """The command of a gate, with the options that hold from the command that ran ``before``."""
+    own, passed_on = carried(before, gate)
+    more = ["--load-format", "dummy"] if load == "dummy" else list(ASKED.get(gate, ()))
+    return replace(adapt(gate, where, *more, *own), passed_on=tuple(passed_on))
+
+
+def carried(command: Sequence[str], gate: str) -> tuple[list[str], list[str]]:
+    """The options of ``command`` that hold for ``gate`` too, and what goes on to vllm serve.
+
+    A secret that the evidence does not hold is left out.
+    """
+    at = list(command).index("--") if "--" in command else len(command)
+    found = []
+    for number, word in enumerate(command[:at]):
+        name, equals, _ = word.partition("=")
+        if name in _CARRIED:
+            part = command[number : number + 2] if _CARRIED[name] and not equals else [word]
+            found += [] if any(MARK in one for one in part) else part
+    passed, skip = [], False
+    for word in command[at + 1 :]:
+        name, equals, _ = word.partition("=")
+        if MARK in word:
+            passed = passed if equals else passed[:-1]
+        elif not skip and name not in _OWN.get(gate, ()):
+            passed.append(word)
+        skip = name in _OWN.get(gate, ()) and not equals
+    return found, passed
+
+
+def after_gate(workspace: Path, where: str, gate: str, load: str, command: Sequence[str]) -> Command:
+    """What comes after ``gate`` passed for the model at ``where``, which ``command`` ran.
+
+    It is the model's next stage where its adaptation was begun, else the next gate of the runbook.
+    """
+    name = plain_name(where.rstrip("/").rpartition("/")[2])
+    place = named_from_here(workspace)
+    if name in models(workspace):
+        step = next_step(walk(adaptation(workspace, name)))
+        if step.stop is None and isinstance(step.command, Command):
+            return step.command
+        return adapt("next", name, *place)
+    later = [number for number, run in enumerate(RUNS, 1) if run[1:] == (gate, load)]
+    if later and later[0] < len(RUNS):
+        return gate_command(*RUNS[later[0]][1:], where, command).adding(*place)
+    return adapt("artifacts", where, "--tree", "DIR", *place)
 
 
 def _before(one: Adaptation) -> list[str]:
     """The command of the newest run that passed; before there is one, the interpreter of the plan."""
-    passed = [ran.record.command for ran in one.runs.counted if ran.record.verdict == "PASS"]
+    passed = [run.record.command for run in one.runs.counted if run.verdict == "PASS"]
     python = one.plan.get("python")
     return passed[-1] if passed else (["adapt.py", "plan", "--python", str(python)] if python else [])
 
 
-def _strategy(plan: dict[str, Any]) -> str:
-    strategy = plan.get("strategy")
-    return str(strategy.get("name", "")) if isinstance(strategy, dict) else ""
-
-
-def _delivery(plan: dict[str, Any]) -> list[str]:
-    """The checkout that the plan delivers to, when it is there."""
-    trees = plan.get("trees")
-    delivery = trees.get("delivery") if isinstance(trees, dict) else None
-    return [str(delivery["root"])] if isinstance(delivery, dict) and delivery.get("there") else []
-
-
-def _command(name: str, where: str) -> str:
-    return shlex.join(["adapt.py", name, where])
-
-
-def _there(name: str) -> bool:
-    """Whether the program has such a command."""
-    return importlib.util.find_spec(f"npu_upgrade.commands.adapt.{name}") is not None
-
-
 def _touched(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in folder.glob("*.json")), default=0.0)
+    return max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)

@@ -1,29 +1,45 @@
-"""One open thing of a job, and where it stands in the files."""
+"""What is open in a job and needs an answer, and where it stands in the files.
+
+Reads the plan, the files, the list of hunks to port and the findings of the gates. Decides nothing and
+writes nothing.
+"""
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.code.module import parse_module, split_lines
-from npu_upgrade.job.conflicts import OpenConflict
-from npu_upgrade.job.job import Job, naming
+from msgspec import Struct
+
+from npu_upgrade.code.module import Unit, parse_module, split_lines
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.subject import file_digest
+from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
+from npu_upgrade.job.job import Job
+from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.notes import notes_for
+from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.lineage.layout import RUNNERS
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
-EDIT = "--with FILE"
-STAGES = (CONFLICT, ITEM, LOOK, PORT, FINDING)
+KINDS = (CONFLICT, ITEM, LOOK, PORT, FINDING)
+Options = tuple[str, ...]
+WITH: Options = ("--with", "FILE")
+ACCEPT: Options = ("--accept", "--note", "WHY")
+WAIVE: Options = ("--waive", "--note", "WHY")
+LEAVE: Options = ("--leave", "--note", "WHY")
+CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """One open thing: what it is about, where, its texts, and how it can be answered.
 
-    ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve that fit;
-    ``evidence`` the record of the gate that found it.
+    ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
+    that fit; ``evidence`` the record of the gate that found it.
     """
 
     stage: str
@@ -33,8 +49,8 @@ class Ask:
     unit: str = ""
     first: int = 0
     last: int = 0
-    texts: dict[str, str] = field(default_factory=dict)
-    how: tuple[str, ...] = ()
+    texts: dict[str, str] = {}
+    how: tuple[Options, ...] = ()
     conflict: OpenConflict | None = None
     evidence: str = ""
 
@@ -44,12 +60,16 @@ class Ask:
         known = next((runner.class_name for runner in RUNNERS if runner.path == self.path), "")
         return self.unit.rpartition(".")[0] or known
 
-    def commands(self, job: Job) -> list[str]:
-        """The commands that answer it, ready to run but for FILE and WHY."""
-        head = ["upgrade.py", "resolve", self.id]
-        return [f"{shlex.join(head)} {how} {shlex.join(naming(job))}" for how in self.how]
+    def commands(self, naming: Sequence[str]) -> list[Command]:
+        """The commands that answer it, ready to run but for FILE, WHY and their like."""
+        return [upgrade("resolve", self.id, *how, *naming) for how in self.how]
 
-    def as_json(self, job: Job) -> dict[str, Any]:
+    def command(self, naming: Sequence[str]) -> Command:
+        """The likeliest answer: of a conflict, lines of one's own."""
+        how = WITH if self.stage == CONFLICT else self.how[0]
+        return upgrade("resolve", self.id, *how, *naming)
+
+    def as_json(self, naming: Sequence[str]) -> dict[str, Any]:
         """For agents: everything but the position in the list."""
         place = {"path": self.path, "unit": self.unit, "first_line": self.first, "last_line": self.last}
         return {
@@ -59,27 +79,160 @@ class Ask:
             "place": {key: value for key, value in place.items() if value},
             **self.texts,
             "incidents": [note.as_json() for note in notes_for(self.unit)],
-            "answer": self.commands(job),
+            "answer": [str(command) for command in self.commands(naming)],
         }
 
+    def text_in(self, root: Path) -> str:
+        """The lines that it is about, as they stand."""
+        if not (self.path and self.first):
+            return ""
+        lines = split_lines((root / self.path).read_text("utf-8"))
+        return "".join(lines[self.first - 1 : self.last])
 
-def root_of(job: Job) -> Path:
-    """The folder with the files of the job."""
-    return Path(job.repo or job.out or job.folder)
+
+def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:
+    """All that is open, in the order in which it is best answered; what was left out is not among it."""
+    answers, skipped = job.journal.answers(), job.skipped
+    conflicts = open_conflicts(job.root, plan)
+    found = [_conflict(one) for one in conflicts]
+    found += [_item(item, job.root) for item in plan.items if _is_open(item, conflicts)]
+    found += _hunks(job, answers)
+    found += _findings(job, answers, records)
+    found += _failed_runs(job, answers, records)
+    return [ask for ask in found if ask.stage not in skipped]
 
 
-def span(root: Path, path: str, unit: str) -> tuple[int, int]:
-    """The 1-based lines of a method as it stands, (0, 0) where it cannot be told."""
+def _conflict(one: OpenConflict) -> Ask:
+    roles = [role for role in ("base", "ours", "theirs") if role in one.marked.labels]
+    texts = {role: getattr(one.marked, role) for role in roles}
+    how = (*(("--take", role) for role in reversed(roles)), WITH)
+    what = f"{one.path}:{one.first}: conflict in {one.method}: {one.reason}"
+    return Ask(CONFLICT, one.id, what, one.path, one.method, one.first, one.last, texts, how, one)
+
+
+def _is_open(item: dict[str, Any], conflicts: list[OpenConflict]) -> bool:
+    return item.get("state") == "open" and item.get("kind") != "conflict" and item["id"] not in ids(conflicts)
+
+
+def _item(item: dict[str, Any], root: Path) -> Ask:
+    title, path = str(item.get("title") or item["id"]), str(item.get("path") or "")
+    # the title begins with the method it is about, after the path
+    named = re.match(r"([A-Za-z_]\w*\.[\w@]+)(?=: | )", title.removeprefix(f"{path}: "))
+    unit = named[1] if named else ""
+    path = path if path.endswith(".py") else ""
+    how = (ACCEPT, WAIVE, WITH) if path and unit else (ACCEPT, WAIVE)
+    if item.get("kind") in ("unresolved-name", "missing-name"):
+        how = (*how, ("--import", "from MODULE import NAME"))
+    kind, texts = ITEM if item.get("blocking") else LOOK, {"text": str(item.get("detail") or "")}
+    return Ask(kind, item["id"], title, path, unit, *_span(root, path, unit), texts, how)
+
+
+def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
+    """The hunks of the first tier that nobody decided on yet."""
+    survey = port_survey(job)
+    decided = {entry.id for entry in answers} | {one["id"] for one in survey.get("refused", [])}
+    for hunk in survey.get("hunks", []):
+        if hunk["tier"] == 1 and hunk["id"] not in decided:
+            path, unit = hunk["path"], hunk["unit"]
+            what = f"the GPU side gained this in {unit} and the NPU side lacks it"
+            texts = {"text": hunk.get("text") or ""}
+            how = (("--accept",), LEAVE, WAIVE)
+            yield Ask(PORT, hunk["id"], what, path, unit, *_span(job.root, path, unit), texts, how)
+
+
+def accepted_hunks(job: Job) -> list[str]:
+    """The hunks that were accepted and not taken yet."""
+    survey = port_survey(job)
+    there = {hunk["id"] for hunk in survey.get("hunks", [])}
+    there -= {one["id"] for one in survey.get("refused", [])}
+    return [entry.id for entry in job.journal.answers() if entry.how == "accept" and entry.id in there]
+
+
+def port_survey(job: Job) -> dict[str, Any]:
+    """What the job's last `port` listed; empty before it ran."""
+    survey = read_object(job.folder / "port.json")
+    needed = {"hunks": {"id", "tier", "path", "unit"}, "refused": {"id"}}
+    for name, keys in needed.items() if survey else ():
+        rows = survey.get(name)
+        rows = rows if isinstance(rows, list) else []
+        survey[name] = [row for row in rows if isinstance(row, dict) and keys <= set(row)]
+    return survey
+
+
+def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
+    """The new findings of the newest audit, while nothing but answers changed the files since."""
+    newest = _failed_last(records, "audit")
+    since = [entry for entry in answers if newest and entry.evidence == newest.id]
+    if newest is None or not _only_answers(job.root, newest, since):
+        return
+    decided = {entry.id for entry in since}
+    edited = {name for entry in since if entry.after for name in entry.units}
+    for finding in read_object(job.folder / "audit.json").get("findings", []):
+        if finding.get("state") == "NEW" and finding["key"] not in decided:
+            ask = _finding(finding, job.root, newest.id)
+            if not ask.unit or ask.unit not in edited:
+                yield ask
+
+
+def _finding(finding: dict[str, Any], root: Path, evidence: str) -> Ask:
+    here, there = finding["here"], finding.get("there") or {}
+    path = here["path"] if here.get("project") == "vllm-omni" else ""
+    unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
+    lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
+    for name, one in (("here", here), ("there", there)):
+        if one:
+            place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
+            lines.append(f"{name}: {place}: {one.get('text')}")
+    how = (WITH, CORRECTED, WAIVE) if path in {runner.path for runner in RUNNERS} else (WAIVE,)
+    what = f"{here['path']}:{here.get('line')}: {finding['check']}: {finding['what']}"
+    texts = {"text": "\n".join(lines)}
+    first, last = _span(root, path, unit)
+    return Ask(FINDING, finding["key"], what, path, unit, first, last, texts, how, evidence=evidence)
+
+
+def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
+    """The first run that failed in the newest emulated run, while the files are as it judged them."""
+    newest = _failed_last(records, "emulate")
+    if newest is None or not _only_answers(job.root, newest, []):
+        return
+    answered = {entry.id for entry in answers if entry.evidence == newest.id}
+    for run in read_object(job.folder / "emulate.json").get("runs", []):
+        name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
+        if run.get("state") != "FAIL" or name in answered:
+            continue
+        lines = [str(run.get("why")), f"where: {run.get('where', '')}", *map(str, run.get("traceback", []))]
+        lines += [f"log: {run.get('log', '')}"]
+        what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
+        how = ((*WITH, "--in", "ar"), CORRECTED)
+        yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
+        return  # what comes after it often comes of it
+
+
+def _failed_last(records: Sequence[Record], gate: str) -> Record | None:
+    """The newest record of a gate, when it is a FAIL."""
+    newest = next((record for record in reversed(records) if record.gate == gate), None)
+    return newest if newest and newest.verdict == "FAIL" else None
+
+
+def _only_answers(root: Path, record: Record, since: list[Answer]) -> bool:
+    """Whether the files are as the gate judged them, but for what was answered since."""
+    expected = record.subject.files | {entry.path: entry.after for entry in since if entry.after}
+    return all(file_digest(root / path) == digest for path, digest in expected.items())
+
+
+def _units(root: Path, path: str) -> Mapping[str, Unit]:
     try:
-        found = parse_module((root / path).read_text("utf-8")).units.get(unit) if path and unit else None
+        return parse_module((root / path).read_text("utf-8")).units if path else {}
     except (OSError, SyntaxError, ValueError):
-        return 0, 0
+        return {}
+
+
+def _span(root: Path, path: str, unit: str) -> tuple[int, int]:
+    """The 1-based lines of a method as it stands, (0, 0) where it cannot be told."""
+    found = _units(root, path).get(unit) if unit else None
     return (found.start + 1, found.end) if found else (0, 0)
 
 
-def text_at(root: Path, ask: Ask) -> str:
-    """The lines that an ask is about, as they stand."""
-    if not (ask.path and ask.first):
-        return ""
-    lines = split_lines((root / ask.path).read_text("utf-8"))
-    return "".join(lines[ask.first - 1 : ask.last])
+def _unit_at(root: Path, path: str, line: int) -> str:
+    units = _units(root, path).values()
+    return next((unit.qualname for unit in units if unit.start < line <= unit.end), "")

@@ -1,144 +1,146 @@
-"""The state of one job in the user's workspace: its inputs, and how far each step got.
+"""An upgrade job in the user's workspace: its inputs, where its results are, and its journal.
 
-Everything is below ``.npu-upgrade/``: ``current`` names the job at hand, and
-``jobs/<id>/`` holds ``job.json`` and the evidence.
+Everything is below ``.npu-upgrade/``: ``current`` names the job at hand, ``jobs/<id>/`` holds ``job.json``
+and the journal. How far a stage got is read from the journal and the evidence (:mod:`.upgrade`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+import msgspec
+from msgspec import Struct
 
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.chain import Ledger, OfJob, Record
+from npu_upgrade.evidence.store import Store, present_store
 from npu_upgrade.evidence.surroundings import utc_now
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground import command as called
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.journal import Attempt, Ended, Journal, Skipped
+from npu_upgrade.job.stages import find_workspace as find_workspace
+from npu_upgrade.job.stages import named_from_here
 
-SCHEMA = "npu-upgrade/job/1"
-STEPS = ("discover", "lineage", "merge", "plan", "audit", "emulate", "deliver")
+SCHEMA = "npu-upgrade/job/2"
+STAGES = ("lineage", "merge", "plan", "audit", "emulate", "deliver")
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
     "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"
 )
 
 
-@dataclass
-class Step:
-    """How far one step got; ``command`` is the argv that last began it, ``begun`` how often so far."""
+class Source(Struct, frozen=True):
+    """One input: its canonical spec, and what it was found to be."""
 
-    status: str = "todo"  # todo, running, done, failed
-    at: str | None = None
-    verdict: str | None = None
-    summary: str | None = None
-    outputs: dict[str, Any] = field(default_factory=dict)
-    command: list[str] = field(default_factory=list)
-    pid: int | None = None
-    pid_started: float | None = None
-    begun: int = 0
+    spec: str
+    identity: dict[str, Any]
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process that began the step is still there (its number alone may be reused)."""
-        try:
-            born = psutil.Process(self.pid).create_time() if self.pid else None
-        except psutil.NoSuchProcess:
-            return False
-        return born is not None and self.pid_started is not None and abs(born - self.pid_started) < 2.0
 
-    @property
-    def interrupted(self) -> bool:
-        return self.status == "running" and not self.alive
+class Inputs(Struct, frozen=True):
+    omni: Source
+    ascend: Source
+    base: Source | None = None
+
+    def named(self) -> dict[str, Source]:
+        """Role -> source, of those that were given."""
+        return {role: one for role in ("omni", "ascend", "base") if (one := getattr(self, role))}
 
 
 @dataclass
 class Job:
-    """One job. ``inputs``: omni, ascend and base, each ``{"spec", "identity"}`` (base may be None).
+    """One job, as ``job.json`` in its ``folder`` has it.
 
-    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to;
-    ``skipped`` what a person chose not to do, with the reason.
+    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to.
     """
 
     folder: Path
     id: str
     created: str
-    inputs: dict[str, Any]
+    inputs: Inputs
     out: str | None = None
     repo: str | None = None
     branch: str | None = None
-    kind: str = "upgrade"
-    skipped: dict[str, str] = field(default_factory=dict)
-    steps: dict[str, Step] = field(default_factory=lambda: {name: Step() for name in STEPS})
+
+    @property
+    def root(self) -> Path:
+        """The folder with the files of the job."""
+        return Path(self.repo or self.out or self.folder)
 
     @property
     def workspace(self) -> Path:
         return self.folder.parents[2]
 
-    def begin(self, name: str, command: list[str] | None = None) -> None:
-        """Mark a step as running in this process.
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.folder)
 
-        Raises :class:`BadInput` when another live process runs it.
-        """
-        with self._change():
-            step = self.steps[name]
-            if step.status == "running" and step.alive and step.pid != os.getpid():
-                raise BadInput(
-                    f"step {name} of job {self.id} is already running in process {step.pid}",
-                    expected="one run of a step at a time",
-                    try_=f"wait for it, or end process {step.pid} and run the same command again",
-                )
-            me = psutil.Process()
-            step.status, step.at, step.verdict, step.summary = "running", utc_now(), None, None
-            step.command = command if command is not None else invocation.current()
-            step.pid, step.pid_started, step.begun = me.pid, me.create_time(), step.begun + 1
+    @property
+    def store(self) -> Store:
+        """The evidence of the workspace."""
+        return present_store(self.workspace)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """What a person chose not to do, with the reason; delivery names it."""
+        return self.journal.skipped()
+
+    def ledger(self) -> Ledger:
+        """The records of this job, and whether they can be trusted."""
+        return self.store.of_job(self.id)
+
+    def records(self) -> list[Record]:
+        """The records of this job; raises :class:`BadInput` when the chain cannot be trusted."""
+        chain.trusted(self.store.folder)
+        return self.ledger().records
+
+    def of(self, tree: str) -> OfJob:
+        """What marks a record as one of this job, about ``tree``."""
+        return OfJob(self.id, tree)
+
+    def attempt(self, stage: str) -> Attempt:
+        """The last run of a stage; an earlier stage that ended with something new makes it one to do."""
+        return self.journal.attempt(stage, STAGES[: STAGES.index(stage)])
+
+    def begin(self, stage: str, command: list[str] | None = None) -> None:
+        """Note that this process runs a stage; :class:`BadInput` when another live process does."""
+        self.journal.begin(stage, command if command is not None else called.current())
 
     def finish(
-        self, name: str, verdict: Verdict, summary: str, outputs: Mapping[str, Any] | None = None
+        self,
+        stage: str,
+        verdict: Verdict,
+        summary: str,
+        outputs: Mapping[str, Any] | None = None,
+        evidence: str = "",
     ) -> None:
-        """Record how a step ended; when its outputs changed, the steps after it are to do again."""
-        with self._change():
-            step = self.steps[name]
-            new = json.loads(json.dumps(dict(outputs or {})))
-            changed = step.outputs != new
-            step.status = "done" if verdict is Verdict.PASS else "failed"
-            step.at, step.verdict, step.summary = utc_now(), verdict.value, summary
-            step.outputs, step.pid, step.pid_started, step.begun = new, None, None, 0
-            if changed:
-                for later in STEPS[STEPS.index(name) + 1 :]:
-                    self.steps[later] = Step()
-
-    def place(self, *, out: Path | None = None, repo: Path | None = None, branch: str | None = None) -> None:
-        """Record where the results are; what is not given stays."""
-        with self._change():
-            self.out = str(out.absolute()) if out else self.out
-            self.repo = str(repo.absolute()) if repo else self.repo
-            self.branch = branch or self.branch
+        """Note how a stage ended; ``evidence`` is the record that holds the verdict of a gate."""
+        said = {} if evidence else {"verdict": verdict.value, "summary": summary}
+        self.journal.add(Ended, stage=stage, outputs=dict(outputs or {}), evidence=evidence, **said)
 
     def skip(self, name: str, reason: str) -> None:
         """Leave a gate or a kind of question out; delivery names it with the reason."""
-        with self._change():
-            self.skipped = {**self.skipped, name: reason}
+        self.journal.add(Skipped, id=name, note=reason)
 
-    @contextlib.contextmanager
-    def _change(self) -> Generator[None]:
-        # Another process may have saved since this one read: change what is on disk, not what was read.
+    def place(self, *, out: Path | None = None, repo: Path | None = None, branch: str | None = None) -> None:
+        """Record where the results are; what is not given stays."""
+        given = {"out": out and str(out.absolute()), "repo": repo and str(repo.absolute()), "branch": branch}
         with locked(self.folder / "job.lock"):
+            # another process may have saved since this one read
             if (self.folder / "job.json").exists():
                 self.__dict__.update(_load(self.folder).__dict__)
-            yield
-            state = asdict(self) | {"schema": SCHEMA}
+            self.__dict__.update({name: value for name, value in given.items() if value})
+            state = {"schema": SCHEMA} | self.__dict__
             del state["folder"]
-            write_json(self.folder / "job.json", state)
+            write_json(self.folder / "job.json", msgspec.to_builtins(state))
 
 
 def start_job(
@@ -155,14 +157,13 @@ def start_job(
 
     ``omni``, ``ascend`` and ``base`` are ``{"spec": canonical text, "identity": dict}``.
     """
-    inputs = json.loads(json.dumps({"omni": omni, "ascend": ascend, "base": base}))
+    inputs = msgspec.convert({"omni": omni, "ascend": ascend, "base": base}, Inputs)
     jobs = workspace_root(workspace.absolute()) / "jobs"
     jobs.mkdir(exist_ok=True)
-    plain = f"upgrade-omni-{_slug(inputs['omni'])}-ascend-{_slug(inputs['ascend'])}"
-    job = Job(jobs / plain, plain, utc_now(), inputs)
-    if (job.folder / "job.json").exists() and _key(_load(job.folder).inputs) != _key(inputs):
-        other = f"{plain}-{sha256(_key(inputs))[:8]}"
-        job = Job(jobs / other, other, utc_now(), inputs)
+    id = f"upgrade-omni-{_slug(inputs.omni)}-ascend-{_slug(inputs.ascend)}"
+    if (jobs / id / "job.json").exists() and _key(_load(jobs / id).inputs) != _key(inputs):
+        id = f"{id}-{sha256(_key(inputs))[:8]}"
+    job = Job(jobs / id, id, utc_now(), inputs)
     job.folder.mkdir(exist_ok=True)
     job.place(out=out, repo=repo, branch=branch)
     write_atomic(jobs.parent / "current", job.id + "\n")
@@ -191,46 +192,45 @@ def open_job(workspace: Path, id: str | None = None) -> Job:
     return _load(folder)
 
 
-def find_workspace(start: Path) -> Path:
-    """The nearest folder from ``start`` upwards that has a ``.npu-upgrade``, else ``start``."""
-    start = start.absolute()
-    return next((f for f in (start, *start.parents) if (f / WORKSPACE_DIR).is_dir()), start)
-
-
 def naming(job: Job) -> list[str]:
     """The options that name ``job`` from the present folder, for a command that is to be run next."""
-    place = [] if find_workspace(Path.cwd()) == job.workspace else ["--workspace", str(job.workspace)]
-    return ["--job", job.id, *place]
+    return ["--job", job.id, *named_from_here(job.workspace)]
 
 
 def _load(folder: Path) -> Job:
     path = folder / "job.json"
     try:
-        state = json.loads(path.read_text("utf-8"))
-        if state.pop("schema") != SCHEMA:
-            raise ValueError("another schema")
-        known = {name: Step(**step) for name, step in state["steps"].items()}
-        state["steps"] = {name: known.get(name, Step()) for name in STEPS}
-        return Job(folder=folder, **state)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        value = json.loads(path.read_text("utf-8"))
+        schema = value.pop("schema", None)
+        if schema == SCHEMA:
+            return msgspec.convert(value | {"folder": folder}, Job)
+        why = f"schema {schema!r}"
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        schema, why = None, str(error)
+    if schema == "npu-upgrade/job/1":
         raise BadInput(
-            f"cannot read the job in {path}: {error}",
-            expected=f"the file as this tool wrote it ({SCHEMA})",
-            try_=f"restore it, or move {folder} away and start the job again",
-        ) from error
+            f"{folder} is a job that an older version of this tool began ({schema})",
+            expected=f"a job of this version ({SCHEMA})",
+            try_=f"finish it with that version; or mv {folder} {folder}.old and begin the upgrade again "
+            "(your checkout, its branch and the remembered answers stay)",
+        )
+    raise BadInput(
+        f"cannot read the job in {path}: {why}",
+        expected=f"the file as this tool wrote it ({SCHEMA})",
+        try_=f"restore it, or move {folder} away and start the job again",
+    )
 
 
-def _key(inputs: Mapping[str, Any]) -> str:
+def _key(inputs: Inputs) -> str:
     # How a source was asked for (a branch or its SHA) makes no other job.
     names = ("version", "sha", "archive_sha256")
     chosen = {
-        role: source and [source["spec"], *(source["identity"].get(name) for name in names)]
-        for role, source in inputs.items()
+        role: [source.spec, *(source.identity.get(name) for name in names)]
+        for role, source in inputs.named().items()
     }
     return json.dumps(chosen, sort_keys=True)
 
 
-def _slug(source: Mapping[str, Any]) -> str:
-    identity = source["identity"]
-    text = identity.get("version") or (identity.get("sha") or "")[:12] or Path(source["spec"]).name
+def _slug(source: Source) -> str:
+    text = source.identity.get("version") or (source.identity.get("sha") or "")[:12] or Path(source.spec).name
     return re.sub(r"[^a-z0-9.+]+", "-", str(text).lower()).strip("-.") or "source"

@@ -1,17 +1,34 @@
-"""``plan.json``, which merge and plan leave in a job's output folder, as far as delivery reads it."""
+"""``plan.json``, which merge and plan leave in a job's output folder, as far as others read it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from npu_upgrade.evidence.subject import Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.job import Job
 
 SCHEMA = "npu-upgrade/plan/1"
+
+
+class _Planned(Struct):
+    path: str
+    sha256_merged: str | None
+    sha256_now: str | None = None
+
+
+class _File(Struct):
+    schema: str
+    versions: dict[str, dict[str, Any] | None]
+    files: list[_Planned]
+    conflicts_open: int
+    methods: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True)
@@ -38,29 +55,32 @@ class Plan:
         return [item for item in self.items if item.get("state") == state]
 
 
+def plan_path(job: Job) -> Path:
+    """Where the plan of a job is."""
+    return Path(job.out or job.folder) / "plan.json"
+
+
 def load_plan(job: Job) -> Plan:
     """The plan of a job; raises :class:`BadInput` when merge has not written one that can be read."""
-    path = Path(job.out or job.folder) / "plan.json"
+    path = plan_path(job)
     try:
-        value = json.loads(path.read_text("utf-8"))
-        if value["schema"] != SCHEMA:
-            raise ValueError(f"schema {value['schema']}, not {SCHEMA}")
-        files = {entry["path"]: entry["sha256_merged"] is not None for entry in value["files"]}
-        methods, items = value.get("methods", []), value.get("items", [])
-        hashes = {e["path"]: e.get("sha256_now") or e["sha256_merged"] or "" for e in value["files"]}
-        plan = Plan(dict(value["versions"]), files, methods, items, value["conflicts_open"], hashes)
+        value = msgspec.json.decode(path.read_bytes(), type=_File)
+        if value.schema != SCHEMA:
+            raise ValueError(f"schema {value.schema}, not {SCHEMA}")
     except FileNotFoundError as error:
         raise BadInput(
             f"job {job.id} has no plan: {path} is missing",
             expected="plan.json, which merge writes",
             try_="upgrade.py next",
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(
-            f"cannot read {path}: {error!r}",
+            f"cannot read {path}: {error}",
             expected=f"a plan as merge wrote it ({SCHEMA})",
             try_="run upgrade.py merge again",
         ) from error
-    for name in files:
-        check_path(name)
-    return plan
+    for one in value.files:
+        check_path(one.path)
+    files = {one.path: one.sha256_merged is not None for one in value.files}
+    hashes = {one.path: one.sha256_now or one.sha256_merged or "" for one in value.files}
+    return Plan(value.versions, files, value.methods, value.items, value.conflicts_open, hashes)

@@ -6,10 +6,12 @@ text, so that it is known again when the release it came from is long past.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from npu_upgrade.code.statements import render
 from npu_upgrade.evidence.surroundings import utc_now
@@ -23,58 +25,71 @@ SCHEMA = "npu-upgrade/port/1"
 OPEN, PORTED, WAIVED, GONE = "open", "ported", "waived", "gone"
 
 
-class Ledger:
-    """The entries by hunk id. Nothing is written before :meth:`save`.
+class Entry(Struct, frozen=True):
+    """A hunk: ``old`` and ``new`` are its texts, ``after`` the statement it stands behind on the GPU side.
 
-    An entry is ``{kind, runner, unit, old, new, after, state, note, since, at}``: the source
-    texts before and after, the statement the hunk stands behind on the GPU side, the versions
-    it was first seen between, and when its state last changed. States: ``open``; ``ported``,
-    the NPU side holds it; ``waived``, with a note; ``gone``, the GPU side has dropped or
-    changed it since.
+    States: ``open``; ``ported``, the NPU side holds it; ``waived``, with a note; ``gone``, the GPU side has
+    dropped or changed it since. ``since``: the versions it was first seen between; ``at``: when its state
+    last changed. Of the kind ``upstream`` it is a change of vllm-ascend's, and has a ``title`` only.
     """
+
+    kind: str
+    state: str
+    note: str
+    since: dict[str, Any]
+    at: str
+    runner: str = ""
+    unit: str = ""
+    old: str = ""
+    new: str = ""
+    after: str = ""
+    title: str = ""
+
+
+class _File(Struct):
+    schema: str
+    hunks: dict[str, Entry] = {}
+    written: dict[str, str] = {}
+
+
+class Ledger:
+    """The entries by hunk id. Nothing is written before :meth:`save`."""
 
     def __init__(self, workspace: Path) -> None:
         self.path = workspace.absolute() / WORKSPACE_DIR / "port.json"
         self._workspace = workspace.absolute()
-        self.entries, self.written = _load(self.path)
+        file = _load(self.path)
+        self.entries, self.written = file.hunks, file.written
         self._changed: set[str] = set()
         self._wrote: dict[str, str] = {}
 
     def state(self, name: str) -> str:
         """The state of a hunk; open when it is new."""
-        return self.entries.get(name, {}).get("state", OPEN)
+        return self.entries[name].state if name in self.entries else OPEN
 
     def note(self, name: str) -> str:
-        return self.entries.get(name, {}).get("note", "")
+        return self.entries[name].note if name in self.entries else ""
 
     def see(self, hunk: Hunk, state: str, versions: Mapping[str, Any]) -> None:
         """Enter a hunk, or bring its state up to date; a waiver stays until the NPU side has the hunk."""
         before = self.entries.get(hunk.id)
         if before is None:
-            entry = {"kind": hunk.kind, "runner": hunk.runner.kind, "unit": hunk.unit}
-            entry |= {"old": render(hunk.old), "new": render(hunk.new), "after": hunk.after}
-            self._put(hunk.id, entry | {"state": state, "note": "", "since": dict(versions), "at": utc_now()})
-        elif state != OPEN or before["state"] in (PORTED, GONE):
+            sides = {"old": render(hunk.old), "new": render(hunk.new), "after": hunk.after}
+            where = {"runner": hunk.runner.kind, "unit": hunk.unit}
+            self._put(hunk.id, Entry(hunk.kind, state, "", dict(versions), utc_now(), **where, **sides))
+        elif state != OPEN or before.state in (PORTED, GONE):
             self.set(hunk.id, state)
 
     def see_item(self, name: str, title: str) -> None:
         """Enter a change of vllm-ascend's that an override may have to follow."""
         if name not in self.entries:
-            entry = {
-                "kind": "upstream",
-                "title": title,
-                "state": OPEN,
-                "note": "",
-                "since": {},
-                "at": utc_now(),
-            }
-            self._put(name, entry)
+            self._put(name, Entry("upstream", OPEN, "", {}, utc_now(), title=title))
 
     def set(self, name: str, state: str, note: str = "") -> None:
         """Change the state of an entry; :class:`KeyError` for one that is not there."""
         entry = self.entries[name]
-        if (entry["state"], entry["note"]) != (state, note):
-            self._put(name, entry | {"state": state, "note": note, "at": utc_now()})
+        if (entry.state, entry.note) != (state, note):
+            self._put(name, msgspec.structs.replace(entry, state=state, note=note, at=utc_now()))
 
     def wrote(self, files: Mapping[Path, str]) -> None:
         """Note the hashes of files that a port wrote, by their absolute paths."""
@@ -86,42 +101,33 @@ class Ledger:
             return
         root = workspace_root(self._workspace)
         with locked(root / "port.lock"):
-            entries, written = _load(self.path)
-            entries |= {name: self.entries[name] for name in self._changed}
-            state = {
-                "schema": SCHEMA,
-                "hunks": dict(sorted(entries.items())),
-                "written": written | self._wrote,
-            }
-            write_json(self.path, state)
+            file = _load(self.path)
+            file.hunks |= {name: self.entries[name] for name in self._changed}
+            file.hunks = dict(sorted(file.hunks.items()))
+            file.written |= self._wrote
+            write_json(self.path, msgspec.to_builtins(file))
 
     def of_state(self, states: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The entries in some states."""
+        """The entries in some states, as plain values."""
         wanted = set(states)
-        return {name: entry for name, entry in self.entries.items() if entry["state"] in wanted}
+        return {n: msgspec.to_builtins(one) for n, one in self.entries.items() if one.state in wanted}
 
-    def _put(self, name: str, entry: dict[str, Any]) -> None:
+    def _put(self, name: str, entry: Entry) -> None:
         self.entries[name] = entry
         self._changed.add(name)
 
 
-def _load(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _load(path: Path) -> _File:
     try:
-        state = json.loads(path.read_text("utf-8"))
-        if state["schema"] != SCHEMA or not all(_is_entry(entry) for entry in state["hunks"].values()):
-            raise ValueError("another schema")
-        return dict(state["hunks"]), dict(state["written"])
+        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        if file.schema != SCHEMA:
+            raise ValueError(f"another schema: {file.schema}")
+        return file
     except FileNotFoundError:
-        return {}, {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return _File(SCHEMA)
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"cannot read the port ledger {path}: {error}",
             expected=f"the file as this tool wrote it ({SCHEMA})",
             try_="restore it, or move it away: open hunks are found again, waivers are lost",
         ) from error
-
-
-def _is_entry(entry: Mapping[str, Any]) -> bool:
-    names = ("kind", "state", "note", "since", "at")
-    more = ("runner", "unit", "old", "new", "after") if entry["kind"] != "upstream" else ("title",)
-    return all(name in entry for name in (*names, *more))

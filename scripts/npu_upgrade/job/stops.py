@@ -6,17 +6,16 @@ The counts are read from the evidence, which nobody edits; ``next --continue`` s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.conflicts import conflicts_in
-from npu_upgrade.job.job import Job
-from npu_upgrade.job.journal import ANSWER, CONTINUE, Journal
+from npu_upgrade.job.job import STAGES, Job
+from npu_upgrade.job.journal import Answer, Continued, Journal
 from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.job.stages import Stop
 from npu_upgrade.merge.conflict_identity import statements_of
 from npu_upgrade.threeway.conflict_text import MarkedConflict, answers
 
@@ -32,38 +31,19 @@ FEWEST = 12
 """Of a method with fewer statements a share says nothing."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Why a person is needed; ``key`` names the cause, ``tried`` is what was done about it."""
-
-    rule: str
-    key: str
-    why: str
-    tried: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"rule": self.rule, "key": self.key, "why": self.why, "tried": self.tried}
-
-
 def find_stop(job: Job, plan: Plan | None, records: Sequence[Record]) -> Stop | None:
     """The first rule that says stop, None when none does or a person said to go on."""
-    journal = Journal(job.folder)
     found = _architecture(job, plan) or _cannot_run(job)
-    if found is None:
-        found = next((stop for gate in _gates(records) if (stop := _of_gate(gate, records, journal))), None)
-    if found and found.rule in ("architecture", "cannot run"):
-        gone_on = journal.latest(CONTINUE, found.key)
-        return None if gone_on else found
-    return found
-
-
-def _gates(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(record.gate for record in records if record.verdict == "FAIL"))
+    if found:
+        return None if any(entry.id == found.key for entry in job.journal.of(Continued)) else found
+    gates = dict.fromkeys(record.gate for record in records if record.verdict == "FAIL")
+    return next((stop for gate in gates if (stop := _of_gate(gate, records, job.journal))), None)
 
 
 def _architecture(job: Job, plan: Plan | None) -> Stop | None:
     """The target's runner is gone or moved, or most of a method is in dispute."""
-    moved = job.steps["merge"].outputs.get("architecture")
+    merged = job.attempt("merge").ended
+    moved = merged and merged.outputs.get("architecture")
     if moved:
         return Stop("architecture", "architecture-moved", str(moved), ["merge: refused"])
     for path in plan.files if plan else ():
@@ -78,16 +58,19 @@ def _architecture(job: Job, plan: Plan | None) -> Stop | None:
 
 def _cannot_run(job: Job) -> Stop | None:
     """A gate that ended without a verdict, for a reason that running it again does not change."""
-    for name, step in job.steps.items():
-        if step.interrupted and step.begun >= BROKEN_OFF:
-            why = f"step {name} was broken off {step.begun} times (memory? a time limit?), last at {step.at}"
-            return Stop("cannot run", f"broken-off-{name}-{step.at}", why, [f"{step.at} {name}: never ended"])
-        error = step.outputs.get("error") if step.status == "failed" else None
-        if error and name not in job.skipped:
-            tried = [f"{step.at} {name}: {error}", f"it says to try: {step.outputs.get('try')}"]
+    for name in STAGES:
+        attempt = job.attempt(name)
+        begun, ended = attempt.begun, attempt.ended
+        if begun and attempt.tries >= BROKEN_OFF and attempt.interrupted:
+            why = f"{name} was broken off {attempt.tries} times (memory? a time limit?), last at {begun.at}"
             return Stop(
-                "cannot run", f"cannot-run-{name}-{step.at}", f"gate {name} cannot judge: {error}", tried
+                "cannot run", f"broken-off-{name}-{begun.at}", why, [f"{begun.at} {name}: never ended"]
             )
+        error = ended.outputs.get("error") if ended and not attempt.tries else None
+        if ended and error and name not in job.skipped:
+            tried = [f"{ended.at} {name}: {error}", f"it says to try: {ended.outputs.get('try')}"]
+            why = f"gate {name} cannot judge: {error}"
+            return Stop("cannot run", f"cannot-run-{name}-{ended.at}", why, tried)
     return None
 
 
@@ -114,10 +97,10 @@ def _count(conflict: MarkedConflict) -> int:
 
 
 def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | None:
-    went_on = journal.latest(CONTINUE)
+    went_on = max((entry.at for entry in journal.of(Continued)), default="")
     runs: list[Record] = []
     for record in records:
-        if record.gate != gate or (went_on and record.started <= went_on["at"]):
+        if record.gate != gate or record.started <= went_on:
             continue
         if record.verdict == "PASS":
             runs = []
@@ -156,8 +139,8 @@ def _tried(runs: list[Record], journal: Journal) -> list[str]:
     """The failing runs and the answers between them, oldest first."""
     start = runs[0].started
     lines = [(run.started, 0, f"{run.started} {run.gate} FAIL: {run.summary}") for run in runs]
-    for entry in journal.entries():
-        if entry["kind"] == ANSWER and entry["at"] >= start:
-            note = f": {entry['note']}" if entry.get("note") else ""
-            lines.append((entry["at"], 1, f"{entry['at']} answered {entry['id']} ({entry['how']}){note}"))
+    for entry in journal.of(Answer):
+        if entry.at >= start:
+            note = f": {entry.note}" if entry.note else ""
+            lines.append((entry.at, 1, f"{entry.at} answered {entry.id} ({entry.how}){note}"))
     return [line for _, _, line in sorted(lines)][-20:]

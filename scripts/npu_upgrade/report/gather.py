@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.code.module import parse_module, split_lines
-from npu_upgrade.evidence import chain
-from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object
-from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.advice import describe, look
-from npu_upgrade.job.ask import root_of
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job
-from npu_upgrade.job.journal import Journal
-from npu_upgrade.job.steer import next_step
+from npu_upgrade.job.journal import Answer, Continued, Skipped, Undo
+from npu_upgrade.job.plan_file import plan_path
+from npu_upgrade.job.stages import Walk, next_step
 from npu_upgrade.report.sides import compare
 from npu_upgrade.threeway.conflict_text import answers
 
@@ -31,65 +28,52 @@ PAIRS = (
 )
 
 
-def gather(job: Job) -> dict[str, Any]:
-    """The data of the page: plain lists and dictionaries of text and numbers."""
-    outlook = look(job)
-    plan = read_object(Path(job.out or job.folder) / "plan.json")
-    standing = {record.id for record in outlook.standing}
-    records = chain.load(job.folder).records
+def gather(job: Job, walk: Walk) -> dict[str, Any]:
+    """The data of an upgrade's page: plain lists and dictionaries of text and numbers."""
+    plan = read_object(plan_path(job))
     return {
         "job": job,
         "versions": _versions(job, plan),
-        "next": _next(job),
-        "broken": outlook.broken,
-        "steps": [(name, describe(step), step) for name, step in job.steps.items()],
-        "timeline": _timeline(job, records, standing),
+        "broken": walk.facts["evidence_problem"],
         "methods": _methods(job, plan),
         "items": bounded(rows_of(plan, "items")),
         "audit": _audit(job),
         "port": _port(job),
         "emulate": _emulated(job),
         "runs": bounded(_runs(job.workspace)),
-        "skipped": job.skipped,
+    }
+
+
+def shared(walk: Walk) -> dict[str, Any]:
+    """What every page has: what is next, the stages, and what happened."""
+    step = next_step(walk)
+    return {
+        "next": {"why": step.why, "command": step.command and str(step.command), "stop": step.stop},
+        "stages": [stage.as_json() for stage in walk.stages],
+        "timeline": bounded(_timeline(walk)),
+        "skipped": walk.journal.skipped(),
     }
 
 
 def _versions(job: Job, plan: dict[str, Any]) -> list[tuple[str, str]]:
-    known = plan.get("versions") or {
-        role: (source or {}).get("identity") for role, source in job.inputs.items()
-    }
+    known = plan.get("versions") or {role: source.identity for role, source in job.inputs.named().items()}
     names = (("vllm-omni", "omni"), ("copied from vllm-ascend", "base"), ("to vllm-ascend", "ascend"))
     pins: list[tuple[str, dict[str, Any]]] = [(name, known.get(role) or {}) for name, role in names]
     return [(name, f"{short_pin(pin)} {pin.get('spec', '')}") for name, pin in pins if pin]
 
 
-def _next(job: Job) -> dict[str, Any]:
-    try:
-        step = next_step(job)
-    except UpgradeError as error:
-        return {"why": error.what, "command": error.try_, "stop": None}
-    return {"why": step.why, "command": step.command, "stop": step.stop}
-
-
-def _timeline(job: Job, records: list[Record], standing: set[str]) -> list[dict[str, Any]]:
-    """Gates and answers in the order they happened."""
+def _timeline(walk: Walk) -> list[dict[str, Any]]:
+    """Gates and what people said, in the order they happened; ``why`` a gate's verdict does not count."""
     rows = [
-        {
-            "at": record.started,
-            "what": record.gate,
-            "label": record.label,
-            "verdict": record.verdict,
-            "seconds": record.seconds,
-            "said": record.summary,
-            "stands": record.id in standing,
-            "id": record.id[:12],
-        }
-        for record in records
+        one | {"at": one["started"], "what": one["gate"], "said": one["summary"]}
+        for one in (*walk.standing, *walk.other)
     ]
-    for entry in Journal(job.folder).entries():
-        said = " ".join(filter(None, (entry["id"], entry.get("how", ""), entry.get("note", ""))))
-        rows.append({"at": entry["at"], "what": entry["kind"], "said": said[:MOST_TEXT]})
-    return bounded(sorted(rows, key=lambda row: row["at"]))
+    for kind in (Answer, Undo, Continued, Skipped):
+        for entry in walk.journal.of(kind):
+            parts = (entry.id, getattr(entry, "how", ""), getattr(entry, "note", ""))
+            said = " ".join(filter(None, parts))[:MOST_TEXT]
+            rows.append({"at": entry.at, "what": kind.__struct_config__.tag, "said": said})
+    return sorted(rows, key=lambda row: row["at"])
 
 
 def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -101,7 +85,7 @@ def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:
     found, rows = [], 0
     for method in rows_of(plan, "methods"):
         sides = dict(texts.get((method.get("path"), method.get("name")), {}))
-        sides["result"] = _result(root_of(job) / str(method.get("path")), str(method.get("name")))
+        sides["result"] = _result(job.root / str(method.get("path")), str(method.get("name")))
         pairs = []
         for left, right, title in PAIRS:
             if sides.get(left) and sides.get(right) and rows < MOST_DIFF_ROWS:
@@ -139,7 +123,7 @@ def _audit(job: Job) -> dict[str, Any]:
 
 def _port(job: Job) -> dict[str, Any]:
     port = read_object(job.folder / "port.json")
-    how = {entry["id"]: entry["how"] for entry in Journal(job.folder).active()}
+    how = {entry.id: entry.how for entry in job.journal.answers()}
     hunks = [one | {"answer": how.get(str(one.get("id")), "")} for one in rows_of(port, "hunks")]
     return port | {"hunks": bounded(hunks)}
 
@@ -158,7 +142,7 @@ def rows_of(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _runs(workspace: Path) -> list[dict[str, Any]]:
     """The runs of servers in the workspace, newest first, as each run's folder tells."""
-    folder = workspace / WORKSPACE_DIR / "evidence" / "runs"
+    folder = present_store(workspace).runs
     return [run_of(path.parent) for path in sorted(folder.glob("*/verdict.json"), reverse=True)]
 
 

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
 from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.job import adaptation, upgrade
 from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.job import Job
+from npu_upgrade.job.stages import Walk
 from npu_upgrade.report.adaptation import gather_adaptation
-from npu_upgrade.report.gather import MOST_ROWS, gather
+from npu_upgrade.report.gather import MOST_ROWS, gather, shared
 
 
-def render(job: Job) -> str:
-    """The page of a job."""
-    return _template("page.html.j2").render(made=utc_now(), most=MOST_ROWS, **gather(job))
+@dataclass(frozen=True)
+class Page:
+    """The text of a page, and the job it is of."""
+
+    walk: Walk
+    text: str
 
 
-def render_adaptation(one: Adaptation, next_: dict[str, Any]) -> str:
-    """The page of a model's adaptation; ``next_``: why, command and stop."""
-    return _template("adaptation.html.j2").render(made=utc_now(), next=next_, **gather_adaptation(one))
+def render(job: Job) -> Page:
+    """The page of an upgrade."""
+    walk = upgrade.walk(job)
+    return _page("page.html.j2", walk, gather(job, walk))
+
+
+def render_adaptation(one: Adaptation) -> Page:
+    """The page of a model's adaptation."""
+    return _page("adaptation.html.j2", adaptation.walk(one), gather_adaptation(one))
+
+
+def _page(template: str, walk: Walk, data: dict[str, Any]) -> Page:
+    data |= shared(walk) | {"made": utc_now(), "most": MOST_ROWS}
+    return Page(walk, _template(template).render(**data))
 
 
 def _template(name: str) -> Any:

@@ -27,9 +27,10 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.ground.files import read_object, write_together
+from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.journal import Journal
+from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
   adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend
@@ -118,7 +119,7 @@ def _checked(
 
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> str:
     """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
-    left_out = read_object(folder / "skipped.json")
+    left_out = Journal(folder).skipped()
     gap = next((gap for gap in gaps if gap.id not in left_out), None)
     if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")

@@ -24,7 +24,7 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.delivery.adaptation import Order, carry_out, comment, prepare, request
 from npu_upgrade.delivery.adaptation_files import Named, planned_files
 from npu_upgrade.ground.verdict import Result
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
   adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --vllm /vllm-workspace/vllm

@@ -16,7 +16,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.job.adaptation import plain_name
-from npu_upgrade.job.job import find_workspace
+from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.sources import SourceTree, open_source
 from npu_upgrade.sources.installed import installed
 

@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.chain import OfJob, Record
+from npu_upgrade.evidence.judged import judged, model_digest
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
 from npu_upgrade.gates.serving.installed import Installed
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground import command
 from npu_upgrade.ground.verdict import Verdict
 
 SCHEMA = "npu-upgrade/serve/1"
 _JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
 _LONGEST = 20_000  # characters of one value in the exchanges that are kept word for word
-_HEADER = 1 << 20  # bytes of a weight file that tell which tensors it holds
 
 
 def record(
@@ -36,13 +35,14 @@ def record(
     numbered: bool = False,
     logs: Mapping[str, Path] | None = None,
     further: Sequence[Served] = (),
+    job: OfJob | None = None,
 ) -> tuple[Record, dict[str, Any]]:
     """Write the evidence of one or several starts of a gate and return its ledger line and ``result.json``.
 
     ``more`` are further keys of the result (features, capacity, ladder, accuracy). ``numbered``: a single
     start has a folder ``start-1``, too, since evidence is cited before the last start is made. ``logs``:
     more files of text by their names in the folder. ``further`` are starts that explain and are not judged,
-    in folders ``ladder-N``.
+    in folders ``ladder-N``. ``job``: the upgrade whose runners were served.
 
     Raises :class:`Blocked` when the disk takes no more.
     """
@@ -66,20 +66,22 @@ def record(
     folder.command(last.launch.command(), environment)
     folder.json("judged.json", files)
     folder.json("result.json", result)
-    done = store.record(
-        folder,
+    outcome = Outcome(
+        gate=gate,
+        job=job,
         label=last.device.label(last.launch.load_format),
         verdict=verdict,
         subject=subject,
         pins={name: {"version": version} for name, version in _pinned(installed).items()},
-        command=invocation.current() or last.launch.command(),
+        command=command.current() or last.launch.command(),
         started=runs[0].started,
         seconds=sum(one.seconds for one in runs),
         summary=summary,
         root=last.root,
         environment=environment_of(installed),
     )
-    return done, result | {"run": done.data["run"], "folder": str(store.runs / done.data["run"])}
+    done = store.record(outcome, folder)
+    return done, result | {"run": folder.id, "folder": str(store.runs / folder.id)}
 
 
 def describe(
@@ -118,19 +120,6 @@ def describe(
         "seconds": round(sum(one.seconds for one in runs), 1),
         "starts": len(runs),
     }
-
-
-def model_digest(folder: Path) -> str | None:
-    """SHA-256 over names, sizes, configuration and the heads of the weight files; None for a model by id."""
-    if not (folder / "config.json").is_file():
-        return None
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix in (".json", ".safetensors", ".bin", ".pt", ".py", ".model"):
-            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-            with open(path, "rb") as stream:
-                digest.update(stream.read(_HEADER))
-    return digest.hexdigest()
 
 
 def environment_of(installed: Installed) -> dict[str, Any]:

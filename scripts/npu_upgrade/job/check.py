@@ -1,0 +1,149 @@
+"""The gate ``plan``: the merged files as they are now, and what is left of the plan."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.code.names import undefined_names
+from npu_upgrade.evidence.store import Outcome
+from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.plan_file import load_plan, plan_path
+from npu_upgrade.merge.answers import Answers, learn
+from npu_upgrade.merge.plan import counts
+from npu_upgrade.merge.plan_text import plan_markdown
+from npu_upgrade.threeway.conflict_text import OURS, marker_rows
+
+MOST_FAILING = 200
+
+
+@dataclass(frozen=True)
+class Checked:
+    """``plan`` is brought up to date; ``evidence`` the record of the verdict; ``learned`` answers."""
+
+    verdict: Verdict
+    summary: str
+    path: Path
+    plan: dict[str, Any]
+    problems: list[dict[str, str]]
+    learned: int
+    evidence: str
+
+    @property
+    def open_items(self) -> list[dict[str, Any]]:
+        return [item for item in self.plan["items"] if item["state"] == "open"]
+
+
+def check(job: Job, closed: str = "", state: str = "", note: str = "") -> Checked:
+    """Check the files of a job as they are and record it; the item ``closed`` gets its new state."""
+    begun, started = time.monotonic(), utc_now()
+    path, loaded, root = plan_path(job), load_plan(job), job.root
+    plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    for item in plan["items"]:
+        item |= {"state": state, "note": note} if item["id"] == closed else {}
+    # an answer runs this too, and is not what runs it again
+    again = upgrade("plan", *naming(job))
+    job.begin("plan", again.argv)
+    learned = _learn(job, root, plan)
+    problems = _look(root, plan, open_conflicts(root, loaded))
+    write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
+    found = counts(plan)
+    verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
+    summary = (
+        f"{plan['conflicts_open']} conflicts left, {found['blocking items']} items to resolve, "
+        f"{len(problems)} files with problems, {found['items to look at']} items to look at"
+    )
+    subject = loaded.subject(root)
+    outcome = Outcome(
+        gate="plan",
+        label="static",
+        verdict=verdict,
+        subject=subject,
+        job=job.of(subject.tree),
+        pins={role: pin for role, pin in plan["versions"].items() if pin},
+        command=["upgrade.py", "plan", "--job", job.id],
+        started=started,
+        seconds=time.monotonic() - begun,
+        summary=summary,
+        data={"problems": problems, "counts": found, "failing": _failing(plan, problems)[:MOST_FAILING]},
+    )
+    record = job.store.record(outcome)
+    job.finish("plan", verdict, summary, evidence=record.id)
+    return Checked(verdict, summary, path, plan, problems, learned, record.id)
+
+
+def remembered(job: Job) -> Answers:
+    """The answers to conflicts that the workspace remembers."""
+    return Answers(workspace_root(job.workspace) / "answers")
+
+
+def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
+    """Remember the answers to conflicts that were resolved since the merge; how many.
+
+    An answer whose place cannot be told is not learned, and a line on stderr says so.
+    """
+    count = 0
+    for entry in plan["files"]:
+        before, now = job.folder / "merged" / entry["path"], root / entry["path"]
+        if before.exists() and now.exists():
+            versions = {role: pin["spec"] for role, pin in plan["versions"].items() if pin}
+            where = {"path": entry["path"], "job": job.id, "versions": versions}
+            for found in learn(before.read_text("utf-8"), now.read_text("utf-8"), remembered(job), where):
+                count += found.learned
+                if not found.learned:
+                    say(f"not remembered: {entry['path']}:{found.line}: {found.reason}")
+    return count
+
+
+def _failing(plan: dict[str, Any], problems: list[dict[str, str]]) -> list[str]:
+    """What keeps the plan from passing, one name each."""
+    blocking = [item["id"] for item in plan["items"] if item["blocking"] and item["state"] == "open"]
+    said = [f"{one['path']}: {one['problem']}" for one in problems if "conflict marker" not in one["problem"]]
+    return blocking + said
+
+
+def _look(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> list[dict[str, str]]:
+    """What is wrong with the files as they are now; brings the plan's conflicts up to date."""
+    problems: list[dict[str, str]] = []
+    left: dict[str, int] = {}
+    for entry in plan["files"]:
+        path = root / entry["path"]
+        text = path.read_text("utf-8") if path.exists() else ""
+        left[entry["path"]] = list(marker_rows(text).values()).count(OURS)
+        entry["sha256_now"] = sha256(path.read_bytes() if path.exists() else b"")
+        problem = "is missing" if not path.exists() else _problem(text)
+        if problem:
+            problems.append({"path": entry["path"], "problem": problem})
+    plan["conflicts_open"] = sum(left.values())
+    known = {item["id"] for item in plan["items"]}
+    # one whose sides were edited by hand has another id: then all of that file's stay open
+    edited = {one.path for one in conflicts if one.id not in known}
+    edited |= {name for name, number in left.items() if number != sum(one.path == name for one in conflicts)}
+    for item in plan["items"]:
+        if item["kind"] == "conflict":
+            still = item["id"] in ids(conflicts) or item["path"] in edited
+            item["state"] = "open" if still else "done"
+    return problems
+
+
+def _problem(text: str) -> str:
+    """What is wrong with a merged file, empty when nothing is."""
+    if marks := marker_rows(text):
+        return f"{len(marks)} lines of conflict markers"
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return f"does not parse: line {error.lineno}: {error.msg}"
+    undefined = sorted(undefined_names(text))
+    return f"undefined names: {', '.join(undefined)}" if undefined else ""

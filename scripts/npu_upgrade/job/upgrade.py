@@ -1,0 +1,335 @@
+"""The stages of an upgrade, their states, and what each needs next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from npu_upgrade.evidence import chain
+from npu_upgrade.evidence.chain import Ledger, Record
+from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.stages import Stage, State, Walk
+from npu_upgrade.job.stops import find_stop
+from npu_upgrade.sources.checkout import open_checkout
+
+PENDING = "validation on NPU hardware is pending"
+SKIPPABLE = (LOOK, PORT, "emulate")
+_GATES = {"plan": "static", "audit": "static", "emulate": "emulated dry-run"}
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """A job with what its evidence says about the files as they are now.
+
+    ``standing`` records count for the present files, ``others`` do not, each with the reason; without a
+    plan there are no files. ``asks`` are what is open, while the evidence can be trusted.
+    """
+
+    job: Job
+    ledger: Ledger
+    plan: Plan | None
+    subject: Subject | None
+    standing: list[Record]
+    others: list[tuple[Record, str]]
+    asks: list[Ask]
+
+    def of(self, gate: str) -> Record | None:
+        """The record of a gate that judged the files as they are."""
+        return next((r for r in self.standing if (r.gate, r.label) == (gate, _GATES[gate])), None)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the evidence cannot be used."""
+        return self.ledger.broken or ("the newest record is half-written" if self.ledger.unfinished else None)
+
+    @property
+    def delivered(self) -> dict[str, Any]:
+        """What the delivery of exactly these files left; empty when they were not delivered."""
+        ended = self.job.journal.attempt("deliver").ended
+        fits = ended and ended.verdict == "PASS" and self.subject
+        return ended.outputs if ended and fits and ended.outputs.get("tree") == self.subject.tree else {}
+
+    @property
+    def validated(self) -> bool:
+        return any(r.label == "NPU real" and r.verdict == "PASS" for r in self.standing)
+
+
+def read(job: Job) -> Upgrade:
+    """Read the plan, the present files and the evidence of a job."""
+    ledger = job.ledger()
+    try:
+        plan = load_plan(job)
+        subject = plan.subject(job.root)
+    except UpgradeError:
+        return Upgrade(job, ledger, None, None, [], [(one, "there is no plan") for one in ledger.records], [])
+    standing, others = job.store.standing(ledger.records, subject.tree), []
+    for record in ledger.records:
+        if record.tree != subject.tree:
+            others.append((record, "it is of other contents"))
+        elif record.run and (wrong := job.store.problems(record)):
+            others.append((record, f"it is not as it was recorded: {wrong[0]}"))
+    open_ = [] if ledger.broken or ledger.unfinished else asks(job, plan, ledger.records)
+    return Upgrade(job, ledger, plan, subject, standing, others, open_)
+
+
+def walk(job: Job) -> Walk:
+    """The job as next, status and report see it."""
+    one = read(job)
+    stages = [_lineage(one), _merge(one), _plan(one), _look(one), _port(one)]
+    stages += [_gate(one, "audit"), _gate(one, "emulate"), _serve(one), _deliver(one), _publish(one)]
+    plan = one.plan
+    return Walk(
+        name=job.id,
+        folder=job.folder,
+        root=job.root,
+        naming=naming(job),
+        stages=stages,
+        skippable=SKIPPABLE,
+        end=_end(one),
+        stop=find_stop(job, plan, one.ledger.records),
+        standing=[_brief(record) for record in one.standing],
+        other=[_brief(record) | {"why": why} for record, why in one.others],
+        facts={
+            "inputs": msgspec.to_builtins(job.inputs),
+            "repo": job.repo,
+            "branch": job.branch,
+            "tree": one.subject.tree if one.subject else None,
+            "evidence_problem": one.problem,
+            "open_items": len(plan.items_in("open")) if plan else None,
+            "conflicts_open": plan.conflicts_open if plan else None,
+        },
+        heading=list(_heading(one)),
+    )
+
+
+def _brief(record: Record) -> dict[str, Any]:
+    names = ("id", "gate", "label", "verdict", "tree", "started", "seconds", "summary")
+    return {name: getattr(record, name) for name in names}
+
+
+def _heading(one: Upgrade) -> list[str]:
+    job, lines = one.job, [f"job {one.job.id} (since {one.job.created})"]
+    given = job.inputs.named()
+    for role in ("omni", "ascend", "base"):
+        source = given.get(role)
+        pin = f"{short_pin(source.identity)}  {source.spec}" if source else "not given"
+        lines.append(f"  {role:<8}{pin}")
+    lines += [f"  results {job.out}"] if job.out else []
+    lines += [f"  repo    {job.repo} ({job.branch or 'no branch yet'})"] if job.repo else []
+    if one.plan:
+        open_items, waived = len(one.plan.items_in("open")), len(one.plan.items_in("waived"))
+        lines.append(f"  items open {open_items}, waived {waived}; conflicts open {one.plan.conflicts_open}")
+    return [*lines, f"evidence cannot be used: {one.problem}"] if one.problem else lines
+
+
+def _busy(one: Upgrade, name: str) -> Stage | None:
+    """A stage that a process runs, or that its process left."""
+    attempt = one.job.attempt(name)
+    if attempt.begun is None:
+        return None
+    if attempt.running:
+        said = f"is running in process {attempt.begun.pid}; wait for it"
+        return Stage(name, State.RUNNING, said, at=attempt.begun.at)
+    if attempt.interrupted:
+        said = f"it was interrupted ({attempt.begun.at}); run it again"
+        return Stage(name, State.INTERRUPTED, said, _again(one.job, name), at=attempt.begun.at)
+    return None
+
+
+def _lineage(one: Upgrade) -> Stage:
+    """Looking before merging; merge infers the base itself, so nothing is missing after it."""
+    ended, merge = one.job.attempt("lineage").ended, one.job.journal.attempt("merge")
+    passed = ended is not None and ended.verdict == "PASS"
+    if (merge.begun or merge.ended) and not passed:
+        return Stage("lineage", State.SKIPPED, "merge infers the base itself")
+    if busy := _busy(one, "lineage"):
+        return busy
+    if ended is None:
+        return Stage("lineage", State.TODO, "", _fresh(one.job, "lineage"))
+    said = ended.summary if passed else f"it ended {ended.verdict}: {ended.summary}"
+    state, command = State.DONE if passed else State.FAILED, _again(one.job, "lineage")
+    return Stage("lineage", state, said, command, ended.verdict, ended.at)
+
+
+def _merge(one: Upgrade) -> Stage:
+    if busy := _busy(one, "merge"):
+        return busy
+    ended = one.job.attempt("merge").ended
+    if ended is None:
+        return Stage("merge", State.TODO, "", _fresh(one.job, "merge"))
+    if one.plan is None or ended.verdict == "BLOCKED":
+        said = f"it did not finish ({ended.verdict}: {ended.summary})"
+        return Stage("merge", State.FAILED, said, _again(one.job, "merge"), ended.verdict, ended.at)
+    return Stage("merge", State.DONE, ended.summary, _again(one.job, "merge"), ended.verdict, ended.at)
+
+
+def _plan(one: Upgrade) -> Stage:
+    if busy := _busy(one, "plan"):
+        return busy
+    command = _fresh(one.job, "plan")
+    if one.ledger.broken:
+        said = f"the evidence cannot be trusted ({one.ledger.broken}); gates have to run again"
+        return Stage("plan", State.FAILED, said, _set_aside(one.job))
+    if one.ledger.unfinished:
+        said = "a gate died while it recorded its verdict (the record is half-written); run it again"
+        return Stage("plan", State.STALE, said, command)
+    stage = _judged(one, "plan", command, passes=("PASS",))
+    found = [ask for ask in one.asks if ask.stage in (CONFLICT, ITEM)]
+    if one.plan and one.plan.conflicts_open and stage.open:
+        said = f"{one.plan.conflicts_open} conflicts are open: decide each in the files, then check"
+        stage = replace(stage, said=said)
+    return replace(stage, asks=found) if stage.open else stage
+
+
+def _look(one: Upgrade) -> Stage:
+    return _questions(one, LOOK, "decisions on thin evidence") or Stage(LOOK, State.DONE)
+
+
+def _port(one: Upgrade) -> Stage:
+    """What is to be done about the GPU side's gains."""
+    job = one.job
+    if not job.repo:
+        return Stage(PORT, State.SKIPPED, "the merge was not applied to a checkout")
+    if asked := _questions(one, PORT, "hunks that the GPU side gained"):
+        return asked
+    sources = ["--omni", f"dir:{job.repo}", "--ascend", job.inputs.ascend.spec]
+    command = upgrade("port", *sources, "--workspace", str(job.workspace))
+    if not port_survey(job):
+        return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
+    if accepted := accepted_hunks(job):
+        said = f"{len(accepted)} hunks were accepted and are not taken yet"
+        return Stage(PORT, State.TODO, said, command.adding("--apply", *accepted))
+    return Stage(PORT, State.DONE)
+
+
+def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:
+    """The stage of a kind of question while any is open, or it is left out; the commit lists what was."""
+    if kind in one.job.skipped:
+        return Stage(kind, State.SKIPPED, one.job.skipped[kind])
+    found = [ask for ask in one.asks if ask.stage == kind]
+    if one.delivered:
+        return Stage(kind, State.DONE, f"the commit lists {len(found)}" if found else "")
+    return Stage(kind, State.TODO, f"{len(found)} {what}", asks=found) if found else None
+
+
+def _gate(one: Upgrade, name: str) -> Stage:
+    """The audit or the emulated run. What they could not judge is named in the commit and stops nothing."""
+    if busy := _busy(one, name):
+        return busy
+    if name in one.job.skipped:
+        return Stage(name, State.SKIPPED, one.job.skipped[name])
+    ended = one.job.attempt(name).ended
+    if ended and ended.outputs.get("error"):
+        said = f"it could not judge: {ended.outputs['error']}"
+        return Stage(name, State.FAILED, said, _again(one.job, name), ended.verdict, ended.at)
+    stage = _judged(one, name, _fresh(one.job, name), passes=("PASS", "BLOCKED", "INCONCLUSIVE"))
+    if name == "emulate" and stage.open and stage.state != State.FAILED and one.delivered:
+        return Stage(name, State.SKIPPED, "the files were delivered without it")
+    found = [a for a in one.asks if a.stage == FINDING and a.id.startswith("emulate-") is (name == "emulate")]
+    return replace(stage, asks=found) if stage.open else stage
+
+
+def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) -> Stage:
+    """The state of a gate by its records: of the present files, of other contents, or none."""
+    record = one.of(name)
+    if record:
+        state = State.DONE if record.verdict in passes else State.FAILED
+        said = record.summary if state == State.DONE else f"it is {record.verdict}: {record.summary}"
+        again = command if name == "plan" else Command.of(record.command)
+        return Stage(name, state, said, again, record.verdict, record.started)
+    if any(record.gate == name for record, _ in one.others):
+        return Stage(name, State.STALE, "the files changed since it judged them", command)
+    return Stage(name, State.TODO, "", command)
+
+
+def _serve(one: Upgrade) -> Stage:
+    """Whatever served these runners: a failure stands in the way, no run at all does not."""
+    served = [record for record in one.standing if record.gate not in _GATES]
+    failed = next((record for record in served if record.verdict == "FAIL"), None)
+    if failed:
+        said = f"gate {failed.gate} ({failed.label}) failed: {failed.summary}"
+        return Stage("serve", State.FAILED, said, Command.of(failed.command), "FAIL", failed.started)
+    if one.validated:
+        return Stage("serve", State.DONE, "validated on NPU hardware", verdict="PASS")
+    return Stage("serve", State.SKIPPED, PENDING)
+
+
+def _deliver(one: Upgrade) -> Stage:
+    if busy := _busy(one, "deliver"):
+        return busy
+    ended, command = one.job.journal.attempt("deliver").ended, _fresh(one.job, "deliver")
+    if ended is None:
+        return Stage("deliver", State.TODO, "every check passed", command)
+    if ended.verdict != "PASS":
+        said = f"it ended {ended.verdict}: {ended.summary}"
+        return Stage("deliver", State.FAILED, said, command, ended.verdict, ended.at)
+    if not one.delivered:
+        return Stage("deliver", State.STALE, "the files changed since the delivery", command, at=ended.at)
+    if one.validated and ended.outputs.get("validation") == "pending":
+        return Stage("deliver", State.STALE, "NPU validation passed; write it into the commit", command)
+    return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
+
+
+def _publish(one: Upgrade) -> Stage:
+    """Whether a remote has the commit, where there is one."""
+    sent = one.delivered
+    if not sent:
+        return Stage("publish", State.TODO)
+    if not sent.get("push"):
+        return Stage("publish", State.SKIPPED, "the checkout has no remote")
+    try:
+        there = open_checkout(Path(sent["repo"])).git("branch", "-r", "--contains", sent["commit"]).strip()
+    except UpgradeError:
+        there = ""
+    said = f"the commit is delivered; {_validation(one)}"
+    return Stage("publish", State.DONE) if there else Stage("publish", State.TODO, said, sent["push"])
+
+
+def _end(one: Upgrade) -> tuple[str, Command | None]:
+    """Have the commit looked at."""
+    sent = one.delivered
+    if not sent:
+        return "", None
+    show = Command("git", "-C", (sent["repo"], "show", "--stat", sent["commit"]))
+    return f"nothing is left to do here: the commit is delivered; {_validation(one)}", show
+
+
+def _validation(one: Upgrade) -> str:
+    return "validated on NPU hardware" if one.validated else PENDING
+
+
+def _again(job: Job, name: str) -> Command:
+    """The command that ran the stage last, else the one that runs it first."""
+    begun = job.journal.attempt(name).begun
+    return Command.of(begun.command) if begun else _fresh(job, name)
+
+
+def _fresh(job: Job, name: str) -> Command:
+    sources = [word for role, one in job.inputs.named().items() for word in (f"--{role}", one.spec)]
+    place = ["--apply", job.repo] if job.repo else ["--out", job.out or "merged"]
+    options = {
+        "lineage": sources[:4],
+        "merge": [*sources, *place],
+        "deliver": ["--repo", job.repo or "PATH", *naming(job)],
+    }
+    return upgrade(name, *options.get(name, naming(job)))
+
+
+def _set_aside(job: Job) -> Command:
+    """Move evidence that cannot be trusted into a folder of its own."""
+    folder = job.store.folder
+    ledger = chain.ledger_path(folder)
+    aside = folder / f"untrusted-{sha256(ledger.read_bytes() if ledger.exists() else b'')[:8]}"
+    files = sorted(str(path) for path in folder.glob("evidence.[jh]*"))
+    return Command("sh", "-c", ('mkdir "$0" && mv "$@" "$0"', str(aside), *files))
