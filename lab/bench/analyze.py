@@ -91,13 +91,13 @@ def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
     for (name, (kind, place)), answer in zip(known.items(), answers, strict=True):
         gc.collect()  # of what the families before left, which a command of its own does not have
         begun = time.process_time()
-        own = analyse(place, sources).properties
+        own = analyse(place, sources).file.properties
         slowest = max(slowest, took := time.process_time() - begun)
         if "error" in answer:
             rows.append((name, kind, "vLLM refuses it: " + _reason(answer["error"]), f"{took:.2f} s"))
             continue
         differs = oracle.differences(own, answer)
-        said = ", ".join(f"{one['property']} {one['analysis']} for {one['vllm']}" for one in differs)
+        said = ", ".join(f"{one.property} {one.analysis} for {one.vllm}" for one in differs)
         rows.append((name, kind, said or "equal", f"{took:.2f} s"))
         judged, equal = judged + 1, equal + (not differs)
         missed += [f"{name}: {said}"] if differs else []
@@ -151,7 +151,7 @@ def _index(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[str
     missed = (
         [] if took < INDEX_SECONDS else [f"{took:.2f} s for {SHARDS} shards, {INDEX_SECONDS:.0f} s wanted"]
     )
-    errors = [one.what for one in found.findings if one.severity == "error"]
+    errors = [one.what for one in found.file.findings if one.severity == "error"]
     return missed + errors, {"shards": str(SHARDS), "index_s": f"{took:.2f}"}
 
 
@@ -173,7 +173,7 @@ def _engines(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
         if "error" in answer:
             rows.append((name, "", "", answer["error"][:90]))
             continue
-        own = analyse(folder / name, Sources()).facts["memory"][0]["cache_bytes_per_token"]
+        own = analyse(folder / name, Sources()).file.memory[0].cache_bytes_per_token
         real = answer["cache_bytes"] / (answer["blocks"] * answer["block_size"])
         worst, compared = max(worst, off := abs(own - real) / real), compared + 1
         rows.append((name, str(own), f"{real:.0f}", f"{100 * off:.1f} % off"))

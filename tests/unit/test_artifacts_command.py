@@ -11,7 +11,7 @@ import yaml
 from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, mkdocs_tree, run
 from deliver_support import git
 
-from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.store import workspace_store
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 from npu_upgrade.artifacts.analysis_view import longest
 from npu_upgrade.artifacts.features import Feature, feature_matrix
 from npu_upgrade.artifacts.naming import Source, check_name, source_of
-from npu_upgrade.checkpoint.gaps import Gap, gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import LABELS, REAL, Run, mapping, of_code, runs_of, standing
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name
@@ -26,6 +26,23 @@ _SERIES = (
     ("310P", "Atlas 300I DUO"),
 )
 BASELINE_LENGTH, BASELINE_SEQUENCES = 131072, 16
+
+
+@dataclass(frozen=True)
+class Gap:
+    """``id`` is stable (``deliver --open`` names it), ``what`` one sentence, ``command`` what fills it."""
+
+    id: str
+    what: str
+    command: Command
+
+    def as_json(self) -> dict[str, str]:
+        return {"id": self.id, "what": self.what, "command": str(self.command)}
+
+    @property
+    def marker(self) -> str:
+        """The gap as it shows in an English document."""
+        return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
 
 
 @dataclass
@@ -184,10 +201,9 @@ def _has_values(task: dict[str, Any]) -> bool:
 def _gaps(facts: Facts, newest: dict[tuple[str, str], Run]) -> list[Gap]:
     found = []
     if facts.source.name is None:
-        command = shlex.join(["adapt.py", "artifacts", facts.model, "--hf-id", "ORG/NAME"])
-        found.append(
-            Gap("hf-id", "the evidence names a folder, not where the weights are published", command)
-        )
+        command = adapt("artifacts", facts.model, "--hf-id", "ORG/NAME")
+        what = "the evidence names a folder, not where the weights are published"
+        found.append(Gap("hf-id", what, command))
     if facts.served is None:
         found.append(_gap(facts, "serve", "no run of the serve gate with real weights passed"))
     for label, id in (("NPU real", "serve-npu"), ("CPU real", "serve-cpu")):

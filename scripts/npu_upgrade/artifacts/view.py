@@ -11,7 +11,7 @@ from npu_upgrade.artifacts.analysis_view import AnalysisView
 from npu_upgrade.artifacts.facts import BASELINE_LENGTH, BASELINE_SEQUENCES, Facts
 from npu_upgrade.artifacts.page_text import quoted, shell_lines
 from npu_upgrade.artifacts.roots import Changed
-from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import Run, mapping
 
 _SERIES = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.checkpoint.gaps import ASKED
+from npu_upgrade.checkpoint.gate_commands import ASKED
 from npu_upgrade.evidence.runs import Run
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.errors import BadInput

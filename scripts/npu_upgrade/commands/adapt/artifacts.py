@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
-from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.facts import Facts, Gap
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder
 from npu_upgrade.artifacts.tree_form import form_of
-from npu_upgrade.checkpoint.gaps import Gap
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
 
-from npu_upgrade.checkpoint.ascend import read_ascend
+import msgspec
+
 from npu_upgrade.checkpoint.locate import MODELS
-from npu_upgrade.checkpoint.plugins import installed_plugins
-from npu_upgrade.checkpoint.registry import REGISTRY
+from npu_upgrade.checkpoint.registry import REGISTRY, installed_plugins, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
@@ -86,12 +85,20 @@ def _tree(given: str | None, folder: str | None, root: Path) -> SourceTree | Non
     return open_source(f"dir:{root}") if root.is_dir() else None
 
 
-def next_options(args: argparse.Namespace) -> list[str]:
-    """The options again, for the command that is to be run next."""
-    names = ("vllm", "ascend", "python", "workspace")
-    pairs = [(f"--{name}", getattr(args, name, None)) for name in names]
-    models = [] if args.models == MODELS else ["--models", str(args.models)]
-    return [*models, *(text for name, value in pairs if value for text in (name, str(value)))]
+def options_again(args: argparse.Namespace, *names: str) -> list[str]:
+    """Options as they were given, for a command to be run next; those that were not given are left out."""
+    found = []
+    for name in names:
+        value = getattr(args, name)
+        for one in value if isinstance(value, list) else [value]:
+            found += [f"--{name.replace('_', '-')}", str(one)] if one else []
+    return found
+
+
+def model_options(args: argparse.Namespace) -> list[str]:
+    """The options of :func:`add_model_arguments` again."""
+    models = [] if args.models == MODELS else ["models"]
+    return options_again(args, *models, "vllm", "ascend", "python", "workspace")
 
 
 def state_folder(args: argparse.Namespace, name: str) -> Path:
@@ -102,8 +109,8 @@ def state_folder(args: argparse.Namespace, name: str) -> Path:
     return root / "adapt" / plain_name(name)
 
 
-def write_state(args: argparse.Namespace, name: str, file: str, value: dict[str, Any]) -> Path:
+def write_state(args: argparse.Namespace, name: str, file: str, value: msgspec.Struct) -> Path:
     """Keep a result of this model's job; returns where."""
     path = state_folder(args, name) / file
-    write_json(path, value)
+    write_json(path, msgspec.to_builtins(value))
     return path

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.facts import Facts, Gap
 from npu_upgrade.artifacts.roots import PACKAGES, Root
-from npu_upgrade.checkpoint.gaps import Gap
 from npu_upgrade.delivery import refusals
 from npu_upgrade.delivery.adapted import message
 from npu_upgrade.delivery.adapted.backport import Content, backport

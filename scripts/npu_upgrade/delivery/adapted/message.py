@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.checkpoint.gaps import Gap
+from npu_upgrade.artifacts.facts import Facts, Gap
 from npu_upgrade.delivery.adapted.export import Patch
 from npu_upgrade.delivery.adapted.proof import Proof
 from npu_upgrade.delivery.message import VALIDATION, count, entry, evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import REAL, Run
 from npu_upgrade.ground.errors import BadInput
 
