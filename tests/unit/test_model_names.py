@@ -219,3 +219,13 @@ def test_registrations_by_call(tmp_path):
     )
     found = registered_by_calls(open_source(f"dir:{tmp_path}"), "plug")
     assert found == {"A": ("plug.a", "A"), "B": ("plug/__init__".replace("/", "."), "B")}
+
+
+def test_of_branches_for_platforms_the_last_holds(tmp_path):
+    (tmp_path / "vllm").mkdir()
+    for name in ("here", "there"):
+        (tmp_path / "vllm" / f"{name}.py").write_text(f"class Model:\n    is_hybrid = {name == 'there'}\n")
+    text = "if platform.is_rocm():\n    from .here import Model\nelse:\n    from .there import Model\n"
+    (tmp_path / "vllm" / "__init__.py").write_text(text)
+    sources = ModelSources(open_source(f"dir:{tmp_path}"))
+    assert sources.traits(sources.find("vllm", "Model")) == ["is_hybrid"]

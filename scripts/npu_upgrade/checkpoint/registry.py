@@ -57,8 +57,11 @@ class ModelSources(Program):
 
     def find(self, module: str, name: str) -> ClassSymbol | None:
         """The class ``name`` of ``module``, through imports."""
-        found = self.lookup(module, name)
-        return found if isinstance(found, ClassSymbol) else None
+        file = self.module(module)
+        # of branches for platforms, the last is for those that vLLM does not name, such as the NPU
+        imports = reversed(file.imports.get(name, [])) if file else ()
+        found = [*map(self.imported, imports), self.lookup(module, name)]
+        return next((one for one in found if isinstance(one, ClassSymbol)), None)
 
     def registered(self, architecture: str) -> ClassSymbol | None:
         """The class that the registry has for an architecture."""
