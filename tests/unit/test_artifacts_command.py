@@ -172,7 +172,7 @@ def test_a_missing_measurement_is_a_gap_that_shows(tree: Path, workspace: Path, 
         add(workspace, gate, **more.get(gate, {}))
     code, result = call()
     assert (code, [gap["id"] for gap in result["gaps"]]) == (0, [lacking])
-    command = gate_command(lacking, HF_ID)
+    command = gate_command(lacking, HF_ID).short
     next_command = f"{command} --workspace {workspace}"
     assert result["next"] == next_command
     page = (tree / PAGE).read_text("utf-8")

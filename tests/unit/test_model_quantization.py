@@ -94,7 +94,11 @@ def described(folder, change=None):
 
 def test_a_description_of_every_tensor(tmp_path):
     found = described(tmp_path)
-    assert (found.file.quantization.method, found.file.quantization.scheme, errors(found)) == ("ascend", "W8A8", set())
+    assert (found.file.quantization.method, found.file.quantization.scheme, errors(found)) == (
+        "ascend",
+        "W8A8",
+        set(),
+    )
     assert found.file.properties.quantization == ""
 
 

@@ -137,7 +137,6 @@ def described(one: AnalysisFile) -> dict[str, str]:
     each = f", {has.experts_per_token} per token" if has.experts_per_token else ""
     size = f"{weights.tensors} tensors in {weights.shards} files, {weights.bytes / GIB:.2f} GiB"
     rows = {
-        "Architecture": has.architecture,
         "Model type": has.model_type,
         "Layers": layers,
         "Attention": f"{one.attention.kind}{heads}",
@@ -157,7 +156,11 @@ def text_of(one: AnalysisFile) -> str:
     """The analysis as a few tables."""
     served = f"{one.serving.by}: {one.serving.why} [{one.serving.read_from}]"
     strategy = f"{one.strategy.name}: " + "; ".join(one.strategy.reasons)
-    rows = {"Model": one.model} | described(one) | {"Served by": served, "Strategy": strategy}
+    rows = (
+        {"Model": one.model, "Architecture": one.properties.architecture or "-"}
+        | described(one)
+        | {"Served by": served, "Strategy": strategy}
+    )
     head = table(("", ""), list(rows.items())).strip()
     risks = "\n".join(f"watch: {risk}" for risk in one.strategy.risks)
     findings = "\n".join(f"{each.severity}: {each.kind}: {each.what}" for each in one.findings)
