@@ -23,6 +23,7 @@ import yaml
 
 from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.analysis_file import Properties
 from npu_upgrade.checkpoint.derive import FACTS, as_text, derive
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
@@ -117,7 +118,10 @@ def _configs(folder: Path, given: argparse.Namespace) -> tuple[list[str], dict[s
         "judged": str(judged),
         "equal": str(equal),
     }
-    return missed, figures | {"properties": str(len(oracle.COMPARED)), "slowest_s": f"{slowest:.2f}"}
+    return missed, figures | {
+        "properties": str(len(Properties.__struct_fields__)),
+        "slowest_s": f"{slowest:.2f}",
+    }
 
 
 def _reason(error: str) -> str:

@@ -99,7 +99,7 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
 def _run_options(accuracy: dict[str, Any], multimodal: bool) -> dict[str, Any]:
     """How the evaluation asked. What it did not do is written too: the reader takes what is missing for done.
 
-    A multimodal model is asked in chats in any case; older runs do not tell of its template.
+    A multimodal model is asked in chats in any case; older runs do not record its template.
     """
     first = mapping(accuracy["tasks"][0])
     found = {key: first.get(key, accuracy.get(key)) for key in (*_CHAT, "batch_size", "limit")}

@@ -57,7 +57,7 @@ def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
 
 
 def _adds(known: Feature | None, status: str) -> bool:
-    """Labels come strongest first: a weaker one adds only what the stronger could not tell."""
+    """Labels come strongest first: a weaker one adds only what the stronger did not prove."""
     return known is None or (known.status == "not proven" and status != "not proven")
 
 

@@ -188,7 +188,7 @@ class ModelView:
 
     @property
     def false_ready(self) -> list[Row]:
-        """Runs whose server said it was ready and then failed."""
+        """Runs whose server reported that it was ready and then failed."""
         found = []
         for run in self.facts.runs:
             failed = [str(c.get("name")) for c in run.many("checks") if c.get("state") == "FAIL"]

@@ -20,7 +20,18 @@ from npu_upgrade.checkpoint.analysis_file import (
     WeightFiles,
 )
 from npu_upgrade.checkpoint.config import Config, load
-from npu_upgrade.checkpoint.memory import CARDS, Parallel, Plan, estimated_weights, grouped, plan, possible
+from npu_upgrade.checkpoint.memory import (
+    CARDS,
+    RESERVE,
+    UTILISATION,
+    Groups,
+    Parallel,
+    Plan,
+    estimated_weights,
+    grouped,
+    plan,
+    possible,
+)
 from npu_upgrade.checkpoint.module_tree import ModuleTree, Place
 from npu_upgrade.checkpoint.parts import (
     Patterns,
@@ -64,7 +75,7 @@ class Analysis:
 
 
 def analyse(
-    folder: Path, sources: Sources, utilisation: float | None = None, reserve: int | None = None
+    folder: Path, sources: Sources, utilisation: float = UTILISATION, reserve: int = RESERVE
 ) -> Analysis:
     """Analyse a folder; ``utilisation`` and ``reserve`` (bytes) are for the memory plan.
 
@@ -108,7 +119,7 @@ def analyse(
     if towers and weights.shards and not side.processor:
         what = "a model of several modalities without a preprocessor_config.json"
         findings.append(note("processor-missing", what))
-    options = {"utilisation": utilisation, "reserve": reserve}
+    per_weight = _QUANTIZED_BYTES.get(quantization.method)
     file = AnalysisFile(
         schema=SCHEMA,
         model=str(folder),
@@ -123,7 +134,7 @@ def analyse(
         modalities=towers,
         tied=tied,
         mapping=places,
-        memory=_memory(config, shape, weights, quantization, options),
+        memory=_memory(config, shape, grouped(weights.tensors), per_weight, utilisation, reserve),
         strategy=choose(served, quantization.method, sources.ascend, places.missing or 0, attention.kind),
         findings=_unique(findings),
     )
@@ -292,22 +303,18 @@ def _placed(modules: ModuleTree, name: str, config: Config, served: Serving, tie
 
 
 def _memory(
-    config: Config, shape: Shape, weights: Weights, quantization: Quantization, options: dict[str, Any]
+    config: Config, shape: Shape, groups: Groups, per_weight: float | None, utilisation: float, reserve: int
 ) -> list[Plan]:
-    """The plan for the cards and the cuts that are possible."""
+    """The plan for the cards and the cuts that are possible; ``per_weight``: bytes, where no file says it."""
     if not shape.layers or shape.layers > 10_000 or not shape.hidden_size:
         return []
-    per_weight = _QUANTIZED_BYTES.get(quantization.method)
-    estimate = 0 if weights.tensors else estimated_weights(config, shape, per_weight)
-    groups = grouped(weights.tensors)
-    given = {key: value for key, value in options.items() if value is not None}
+    estimate = 0 if groups else estimated_weights(config, shape, per_weight)
     rows = []
     for card, sizes in _CUTS.items():
         cuts = [Parallel(tp, ep=bool(shape.experts) and tp > 1) for tp in sizes]
-        cuts += [Parallel(CARDS[card].tp, 2, bool(shape.experts))]
-        for cut in cuts:
+        for cut in [*cuts, Parallel(CARDS[card].tp, 2, bool(shape.experts))]:
             if not possible(shape, cut):
-                rows.append(plan(shape, config, groups, CARDS[card], cut, estimate=estimate, **given))
+                rows.append(plan(shape, config, groups, CARDS[card], cut, utilisation, reserve, estimate))
     return rows
 
 

@@ -21,6 +21,7 @@ from npu_upgrade.checkpoint.weights import Tensor
 
 GIB = 1024**3
 BLOCK = 128  # tokens of a cache block on Ascend
+UTILISATION = 0.9  # share of a device that vLLM takes by default
 RESERVE = 3 * GIB  # activations, graphs and communication buffers: an assumption, --reserve-gib changes it
 BASELINE_LEN, BASELINE_SEQS = 128 * 1024, 16
 _WIDE = {"F32": 2, "F64": 4}  # times the 16 bits they are served in
@@ -242,7 +243,7 @@ def plan(
     groups: Groups,
     card: Card,
     parallel: Parallel,
-    utilisation: float = 0.9,
+    utilisation: float = UTILISATION,
     reserve: int = RESERVE,
     estimate: int = 0,
 ) -> Plan:

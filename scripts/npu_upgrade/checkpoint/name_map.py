@@ -1,7 +1,7 @@
 """How a vLLM model renames a checkpoint's tensors while it loads them, read from the model's source.
 
 A class says it by a ``WeightsMapper`` (``hf_to_vllm_mapper``), by a ``stacked_params_mapping`` inside its
-``load_weights``, or by code that only running would tell; then the map is not ``sure``.
+``load_weights``, or by code that has to run; then the map is not ``sure``.
 """
 
 from __future__ import annotations

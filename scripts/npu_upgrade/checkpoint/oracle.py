@@ -9,26 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from npu_upgrade.ground.errors import BadInput
 
 _PROBE = Path(__file__).with_name("oracle_probe.py")
 _SECONDS = 600
-# what the analysis and vLLM both answer, by the same names
-COMPARED = (
-    *("architecture", "model_type", "text_model_type", "hidden_size", "layers", "heads", "kv_heads"),
-    *(
-        "head_size",
-        "vocab_size",
-        "experts",
-        "experts_per_token",
-        "mla",
-        "hybrid",
-        "attention_free",
-        "multimodal",
-    ),
-    *("quantization", "max_len"),
-)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -40,7 +26,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Oracle(msgspec.Struct, frozen=True):
-    """vLLM's ``answer`` about a configuration; ``error`` in it is what vLLM said in place of one."""
+    """vLLM's ``answer`` about a configuration; ``error`` in it is vLLM's error message."""
 
     answer: dict[str, Any]
     differences: list[Difference]
@@ -53,7 +39,7 @@ def consult(python: Path, folder: Path, own: msgspec.Struct) -> Oracle:
 
 
 def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[dict[str, Any]]:
-    """One answer per folder, in order; ``error`` in an answer is what vLLM said.
+    """One answer per folder, in order; ``error`` in an answer is vLLM's error message.
 
     Raises :class:`BadInput` when the interpreter does not run or has no vLLM.
     """
@@ -81,7 +67,7 @@ def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[di
 
 def differences(own: msgspec.Struct, answer: dict[str, Any]) -> list[Difference]:
     """Where the properties of an analysis and vLLM's answer disagree."""
-    pairs = [(name, getattr(own, name), answer[name]) for name in COMPARED if name in answer]
+    pairs = ((name, value, answer[name]) for name, value in asdict(own).items() if name in answer)
     return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
 
 

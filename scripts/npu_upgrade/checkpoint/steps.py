@@ -46,7 +46,7 @@ class Step(msgspec.Struct, frozen=True):
 class Tree(msgspec.Struct, omit_defaults=True):
     """Where a tree is and which commit it has: evidence is bound to it later.
 
-    ``problem``: why git did not tell; ``spec`` and ``version``: what was read in place of the folder;
+    ``problem``: why git gave no commit; ``spec`` and ``version``: what was read in place of the folder;
     ``package``: of a plugin.
     """
 

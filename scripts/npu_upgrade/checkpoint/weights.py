@@ -64,7 +64,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of ``path``; a file that cannot be one is told by findings, never by an exception."""
+    """The header of ``path``; a broken file gives findings, never an exception."""
     name = path.name
     if problem := regular(path):
         kind = "shard-missing" if "not there" in problem else "shard-unreadable"
@@ -86,7 +86,7 @@ def _wrong_length(size: int, start: bytes, length: int) -> tuple[str, str] | Non
     if size == 0:
         return "shard-empty", "has no bytes"
     if len(start) < 8:
-        return "shard-truncated", f"has {size} bytes, less than the 8 that tell the header's length"
+        return "shard-truncated", f"has {size} bytes, less than the 8 of the header's length"
     if start.startswith(b"version "):
         return "shard-pointer", "is a Git LFS pointer, not the weights: git lfs pull"
     if length > MOST_HEADER:

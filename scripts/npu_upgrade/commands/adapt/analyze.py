@@ -17,7 +17,7 @@ from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, text_of
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.checkpoint.memory import GIB
+from npu_upgrade.checkpoint.memory import GIB, RESERVE, UTILISATION
 from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
     model_options,
@@ -38,26 +38,16 @@ _MOST_PATTERNS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument(
-        "--utilisation",
-        type=_share,
-        default=0.9,
-        metavar="X",
-        help="share of a device's memory (default: 0.9)",
-    )
-    parser.add_argument(
-        "--reserve-gib",
-        type=_size,
-        default=None,
-        metavar="N",
-        help="what activations, graphs and communication take of it (default: 3)",
-    )
+    share = "share of a device's memory (default: %(default)s)"
+    parser.add_argument("--utilisation", type=_share, default=UTILISATION, metavar="X", help=share)
+    size = "what activations, graphs and communication take of it (default: %(default)g)"
+    parser.add_argument("--reserve-gib", type=_size, default=RESERVE / GIB, metavar="N", help=size)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS, FAIL or INCONCLUSIVE by the findings; the analysis is kept in the workspace."""
     folder = model_folder(args.model, args.models)
-    reserve = None if args.reserve_gib is None else int(args.reserve_gib * GIB)
+    reserve = int(args.reserve_gib * GIB)
     file = analyse(folder, named_sources(args), args.utilisation, reserve).file
     if args.python:
         file.oracle = oracle.consult(args.python, folder, file.properties)

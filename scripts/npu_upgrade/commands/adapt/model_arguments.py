@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from npu_upgrade.artifacts.state import make_model_folder
 from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.checkpoint.registry import REGISTRY, installed_plugins, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
-from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.job.adaptation import plain_name
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.sources import SourceTree, open_source
@@ -105,8 +105,7 @@ def state_folder(args: argparse.Namespace, name: str) -> Path:
     """``.npu-upgrade/adapt/<model name>`` of the workspace, made when it is missing."""
     if args.workspace and not args.workspace.is_dir():
         raise BadInput(f"no folder {args.workspace}", expected="a workspace", try_="--workspace DIR")
-    root = workspace_root(args.workspace or find_workspace(Path.cwd()))
-    return root / "adapt" / plain_name(name)
+    return make_model_folder(args.workspace or find_workspace(Path.cwd()), plain_name(name))
 
 
 def write_state(args: argparse.Namespace, name: str, file: str, value: msgspec.Struct) -> Path:

@@ -2,8 +2,8 @@
 
 The checkpoint is analysed again. --scaffold OUT writes a model, a processor and a registration that compile
 and name every decision left open: as a plugin of its own, or at their places in vLLM's tree.
-PASS: the plan stands; FAIL: the checkpoint is inconsistent, so that nothing built on it would tell;
-INCONCLUSIVE as in analyze.
+PASS: the plan stands; FAIL: the checkpoint is inconsistent and has to be put right first; INCONCLUSIVE as in
+analyze.
 """
 
 from __future__ import annotations
