@@ -1,7 +1,7 @@
 """Which modules a vLLM model class makes, and whether a tensor's name has a place among them.
 
-Read from ``self.name = Class(...)`` in the constructors. A module that only running the constructor would show
-is open: any name fits there.
+Read from ``self.name = Class(...)`` in the constructors. A module that only running one would show is open:
+any name fits there.
 """
 
 from __future__ import annotations

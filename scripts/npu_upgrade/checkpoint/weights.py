@@ -55,7 +55,6 @@ class Header:
     """What one file holds: ``tensors`` by name (those that are as they should be), and what is wrong."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -92,10 +91,8 @@ def _wrong_length(size: int, start: bytes, length: int) -> tuple[str, str] | Non
     if length > MOST_HEADER:
         return "shard-header", f"says its header has {length} bytes, the format allows {MOST_HEADER}"
     if length > size - 8:
-        return (
-            "shard-truncated",
-            f"says its header has {length} bytes, the file has {size - 8} after the length",
-        )
+        problem = f"says its header has {length} bytes, the file has {size - 8} after the length"
+        return "shard-truncated", problem
     return None
 
 
@@ -106,8 +103,7 @@ def parse_header(text: bytes, data_bytes: int, name: str) -> Header:
         found = [error("shard-header", one.what, name) for one in found]
         return Header(findings=found or [error("shard-header", f"the header of {name} is no object", name)])
     header = Header(findings=[error("shard-header", one.what, name) for one in found])
-    metadata = value.pop("__metadata__", {})
-    header.metadata = metadata if isinstance(metadata, dict) else {}
+    value.pop("__metadata__", None)
     wrong: list[str] = []
     for tensor, entry in value.items():
         one = _entry(entry, name)

@@ -12,6 +12,7 @@ from npu_upgrade.artifacts.state import make_model_folder
 from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.checkpoint.registry import REGISTRY, installed_plugins, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.adaptation import plain_name
@@ -42,47 +43,34 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an interpreter with vLLM: its source and plugins are used, and vLLM itself is asked",
     )
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="where .npu-upgrade keeps the results (default: the nearest above the present folder)",
-    )
+    add_workspace_argument(parser)
 
 
 def named_sources(args: argparse.Namespace) -> Sources:
     """The trees the options name. Raises :class:`BadInput` when one is not what it should be."""
-    found = _installed(args.python) if args.python else {}
-    vllm = _tree(args.vllm, found.get("vllm"), ROOTS["vllm"])
-    if vllm and not vllm.exists(REGISTRY):
-        raise BadInput(
-            f"{vllm.spec} has no {REGISTRY}",
-            expected="a source of vLLM",
-            try_="--vllm pypi:vllm==0.30.0, or a checkout",
-        )
-    ascend = _tree(args.ascend, found.get("vllm-ascend"), ROOTS["ascend"])
-    if ascend and not ascend.exists("vllm_ascend/__init__.py"):
-        raise BadInput(
-            f"{ascend.spec} has no vllm_ascend",
-            expected="a source of vllm-ascend",
-            try_="--ascend with a checkout",
-        )
+    packages = installed(args.python, ("vllm", "vllm-ascend")) if args.python else ()
+    folders = {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
+    vllm = _tree("vllm", args.vllm, folders.get("vllm"), REGISTRY)
+    ascend = _tree("ascend", args.ascend, folders.get("vllm-ascend"), "vllm_ascend/__init__.py")
     plugins = installed_plugins(args.python) if args.python else {}
     return Sources(vllm, read_ascend(ascend) if ascend else None, plugins)
 
 
-def _installed(python: Path) -> dict[str, str]:
-    """What the interpreter has: the folder of each package's source."""
-    packages = installed(python, ("vllm", "vllm-ascend"))
-    return {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
-
-
-def _tree(given: str | None, folder: str | None, root: Path) -> SourceTree | None:
-    if given:
-        return open_source(given if re.match(r"(?:pypi|git|dir):", given) else f"dir:{given}")
-    if folder:
-        return open_source(f"dir:{folder}")
-    return open_source(f"dir:{root}") if root.is_dir() else None
+def _tree(option: str, given: str | None, folder: str | None, file: str) -> SourceTree | None:
+    """The source that was given, else the installed one, else the one at its usual place; it has ``file``."""
+    usual = ROOTS[option]
+    if not given and not folder and not usual.is_dir():
+        return None
+    spec = given or f"dir:{folder or usual}"
+    tree = open_source(spec if re.match(r"(?:pypi|git|dir):", spec) else f"dir:{spec}")
+    if not tree.exists(file):
+        project = "vLLM" if option == "vllm" else "vllm-ascend"
+        raise BadInput(
+            f"{tree.spec} has no {file}",
+            expected=f"a source of {project}",
+            try_=f"--{option} with a checkout, or pypi:{project.lower()}==VERSION",
+        )
+    return tree
 
 
 def options_again(args: argparse.Namespace, *names: str) -> list[str]:
