@@ -26,6 +26,7 @@ import yaml
 from bench.shared import ROOT, Run, begin, options
 from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.analysis_file import Properties
 from npu_upgrade.checkpoint.derive import FACTS, as_text, derive
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
@@ -92,13 +93,13 @@ def _configs(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[st
     for (name, (kind, place)), answer in zip(known.items(), answers, strict=True):
         gc.collect()  # of what the families before left, which a command of its own does not have
         begun = time.process_time()
-        own = analyse(place, sources).properties
+        own = analyse(place, sources).file.properties
         slowest = max(slowest, took := time.process_time() - begun)
         if "error" in answer:
             rows.append((name, kind, "vLLM refuses it: " + _reason(answer["error"]), f"{took:.2f} s"))
             continue
         differs = oracle.differences(own, answer)
-        said = ", ".join(f"{one['property']} {one['analysis']} for {one['vllm']}" for one in differs)
+        said = ", ".join(f"{one.property} {one.analysis} for {one.vllm}" for one in differs)
         rows.append((name, kind, said or "equal", f"{took:.2f} s"))
         judged, equal = judged + 1, equal + (not differs)
         missed += [f"{name}: {said}"] if differs else []
@@ -118,7 +119,10 @@ def _configs(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[st
         "judged": str(judged),
         "equal": str(equal),
     }
-    return missed, figures | {"properties": str(len(oracle.COMPARED)), "slowest_s": f"{slowest:.2f}"}
+    return missed, figures | {
+        "properties": str(len(Properties.__struct_fields__)),
+        "slowest_s": f"{slowest:.2f}",
+    }
 
 
 def _reason(error: str) -> str:
@@ -152,7 +156,7 @@ def _index(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[str]
     missed = (
         [] if took < INDEX_SECONDS else [f"{took:.2f} s for {SHARDS} shards, {INDEX_SECONDS:.0f} s wanted"]
     )
-    errors = [one.what for one in found.findings if one.severity == "error"]
+    errors = [one.what for one in found.file.findings if one.severity == "error"]
     return missed + errors, {"shards": str(SHARDS), "index_s": f"{took:.2f}"}
 
 
@@ -194,7 +198,7 @@ def _start(folder: Path, name: str) -> dict[str, Any]:
     found = json.loads(lines[-1])
     if "error" in found:
         return found
-    planned = analyse(folder / name, Sources()).facts["memory"][0]["cache_bytes_per_token"]
+    planned = analyse(folder / name, Sources()).file.memory[0].cache_bytes_per_token
     return found | {"planned": planned}
 
 

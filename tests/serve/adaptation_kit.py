@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.checkpoint.safetensors import BITS
+from npu_upgrade.checkpoint.weights import BITS
 from npu_upgrade.environments.heavy import find_uv, uv_variables
 from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.vllm_cpu import cpu_python

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.checkpoint.safetensors import BITS
+from npu_upgrade.checkpoint.weights import BITS
 
 LLAMA = {
     **{

@@ -9,7 +9,7 @@ from pathlib import Path
 import artifacts_kit
 import pytest
 
-from npu_upgrade.checkpoint.plugins import installed_plugins
+from npu_upgrade.checkpoint.registry import installed_plugins
 from npu_upgrade.delivery.adaptation import check_plugins
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.runs import Run, trusted_runs_of

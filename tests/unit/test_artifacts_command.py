@@ -10,7 +10,7 @@ import yaml
 from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, mkdocs_tree, run
 from deliver_support import git
 
-from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.job.journal import Journal, Skipped
 
@@ -172,7 +172,7 @@ def test_a_missing_measurement_is_a_gap_that_shows(tree: Path, workspace: Path, 
         add(workspace, gate, **more.get(gate, {}))
     code, result = call()
     assert (code, [gap["id"] for gap in result["gaps"]]) == (0, [lacking])
-    command = gate_command(lacking, HF_ID)
+    command = gate_command(lacking, HF_ID).short
     next_command = f"{command} --workspace {workspace}"
     assert result["next"] == next_command
     page = (tree / PAGE).read_text("utf-8")

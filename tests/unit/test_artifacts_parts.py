@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import shlex
 import string
 
+import model_kit
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.artifacts.analysis_view import AnalysisView
-from npu_upgrade.artifacts.keep import merged
-from npu_upgrade.artifacts.page_text import cell, code, quoted, shell_lines, tidy, without_macros
+from npu_upgrade.artifacts.bundle import merged
 from npu_upgrade.artifacts.registration import in_index, in_nav, in_titles, in_toctree, nav_pages
+from npu_upgrade.artifacts.render import cell, code, tidy, without_macros
+from npu_upgrade.artifacts.view import quoted, shell_lines
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.analysis_file import described
+from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.ground.errors import BadInput
 
 NAMES = st.text(string.ascii_letters + string.digits + "._+-", min_size=1, max_size=20).filter(
@@ -118,36 +123,29 @@ def test_edits_and_news_are_merged_or_refused(tmp_path) -> None:
             merged(page, "a\nb\nc\nd\nmine\n", written, new)
 
 
-def test_an_analysis_is_told_as_far_as_it_goes() -> None:
-    value = {
-        "properties": {
-            "model_type": "qwen3_moe",
-            "experts": 128,
-            "experts_per_token": 8,
-            "heads": 32,
-            "kv_heads": 4,
-        },
-        "attention": {"kind": "gqa", "layers": {"full": 48}},
-        "strategy": {"name": "reuse", "reasons": ["native in vLLM"], "risks": ["watch fp8"]},
-        "findings": [{"severity": "error", "kind": "scale-missing", "what": "no scale"}, "odd"],
-    }
-    view = AnalysisView(value)
-    assert {row["name"]: row["value"] for row in view.rows} == {
+def test_a_checkpoint_is_described_as_far_as_its_analysis_goes(tmp_path) -> None:
+    config = model_kit.LLAMA | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}
+    config |= {"num_experts": 128, "num_experts_per_tok": 8, "head_dim": 4}
+    rows = described(analyse(model_kit.checkpoint(tmp_path / "full", config), Sources()).file)
+    assert rows.pop("Weights").startswith("30 tensors in 1 files")
+    assert rows == {
         "Model type": "qwen3_moe",
-        "Layers": "48 full",
-        "Attention": "gqa, 32 heads, 4 of keys and values",
+        "Layers": "3 full",
+        "Attention": "mqa, 2 heads, 1 of keys and values of size 4",
         "Experts": "128, 8 per token",
+        "MTP": "none",
+        "Served by": "native",
+        "Longest context by configuration": "128",
     }
-    assert view.findings == ["error: scale-missing: no scale"]
-    assert (view.strategy, view.risks) == ("reuse; native in vLLM", ["watch fp8"])
-    for odd in ({}, {"properties": [], "strategy": "reuse", "findings": None, "weights": 3}):
-        assert AnalysisView(odd).rows == []
+    empty = described(analyse(model_kit.checkpoint(tmp_path / "empty", {"x": 1}, {}), Sources()).file)
+    assert set(empty) == {"Attention", "MTP", "Served by", "Longest context by configuration"}
 
 
-def test_the_chinese_words_cover_what_is_said() -> None:
-    from npu_upgrade.artifacts import features, render
+def test_the_chinese_words_cover_what_is_shown() -> None:
+    from npu_upgrade.artifacts import facts, render
 
     words = yaml.safe_load((render._TEMPLATES / "zh.yaml").read_text("utf-8"))
-    assert {*features.STATUSES, ""} == set(words["status"])
-    source = (render._TEMPLATES.parent / "analysis_view.py").read_text("utf-8")
+    assert {*facts.STATUSES, ""} == set(words["status"])
+    source = inspect.getsource(described)
     assert all(f'"{name}"' in source for name in words["description"])
+    assert source.count('": ') == len(words["description"])

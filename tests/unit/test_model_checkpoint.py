@@ -6,21 +6,24 @@ import json
 import os
 
 import model_kit as kit
+import msgspec
 import pytest
 
 from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.analysis_file import load_analysis
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import write_json
 
 
 def findings(folder, severity="error"):
-    return {one.kind for one in analyse(folder, Sources()).findings if one.severity == severity}
+    return {one.kind for one in analyse(folder, Sources()).file.findings if one.severity == severity}
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_a_sound_checkpoint(tmp_path, shards):
     found = analyse(kit.checkpoint(tmp_path, shards=shards), Sources())
-    assert [one for one in found.findings if one.severity != "note"] == []
+    assert [one for one in found.file.findings if one.severity != "note"] == []
     assert len(found.weights.tensors) == len(kit.llama_shapes())
     assert found.weights.bytes == sum(2 * size for size in map(len_of, kit.llama_shapes().values()))
 
@@ -101,7 +104,20 @@ def test_numbers_that_are_none(tmp_path, value):
 )
 @pytest.mark.parametrize("value", [3, "x", [], [1, None], {"a": {}}, None, True, float("inf")])
 def test_any_kind_of_value_is_analysed(tmp_path, key, value):
-    analyse(kit.checkpoint(tmp_path, kit.LLAMA | {key: value}, kit.llama_shapes()), Sources()).as_json()
+    folder = kit.checkpoint(tmp_path, kit.LLAMA | {key: value}, kit.llama_shapes())
+    found = analyse(folder, Sources()).file
+    written = tmp_path / "analysis.json"
+    write_json(written, msgspec.to_builtins(found))
+    assert load_analysis(written) == found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "\xff", '{"schema": "of another version"}'])
+def test_a_damaged_analysis_is_refused(tmp_path, text):
+    written = tmp_path / "analysis.json"
+    assert load_analysis(written) is None
+    written.write_text(text, encoding="latin-1")
+    with pytest.raises(BadInput, match=r"cannot read .*analysis\.json"):
+        load_analysis(written)
 
 
 def without(name):
@@ -192,7 +208,7 @@ def test_code_is_listed_and_never_run(tmp_path):
         os.chdir(here)
     assert not (folder / "ran").exists()
     assert found.side.code == {"broken.py": [], "configuration_x.py": ["transformers.models.new.Thing"]}
-    assert {"code-missing", "code-own", "code-unparsable"} <= {one.kind for one in found.findings}
+    assert {"code-missing", "code-own", "code-unparsable"} <= {one.kind for one in found.file.findings}
 
 
 def test_mtp_by_configuration_and_weights(tmp_path):
@@ -205,7 +221,7 @@ def test_mtp_by_configuration_and_weights(tmp_path):
     ]
     for number, (config, tensors, state) in enumerate([*cases, (kit.LLAMA, None, "none")]):
         folder = kit.checkpoint(tmp_path / str(number), config, tensors)
-        assert analyse(folder, Sources()).facts["mtp"]["state"] == state
+        assert analyse(folder, Sources()).file.mtp.state == state
 
 
 def test_mistral_parameters(tmp_path):
@@ -221,5 +237,5 @@ def test_mistral_parameters(tmp_path):
             }
         )
     )
-    found = analyse(tmp_path, Sources()).properties
-    assert (found["architecture"], found["layers"], found["kv_heads"]) == ("MistralForCausalLM", 32, 8)
+    found = analyse(tmp_path, Sources()).file.properties
+    assert (found.architecture, found.layers, found.kv_heads) == ("MistralForCausalLM", 32, 8)

@@ -15,8 +15,8 @@ from npu_upgrade.checkpoint.memory import (
     possible,
     weight_bytes,
 )
-from npu_upgrade.checkpoint.safetensors import Tensor
 from npu_upgrade.checkpoint.shape import shape_of
+from npu_upgrade.checkpoint.weights import Tensor
 
 BASE = {
     "hidden_size": 64,
@@ -96,5 +96,5 @@ def test_the_plan_uses_the_headers(tmp_path, scale):
     }
     shapes["model.embed_tokens.weight"] = (32, 8)
     found = analyse(kit.checkpoint(tmp_path, kit.LLAMA, shapes), Sources())
-    assert found.facts["memory"][0]["weights_from"] == "headers"
+    assert found.file.memory[0].weights_from == "headers"
     assert weight_bytes(grouped(found.weights.tensors), Parallel(), 1) == found.weights.bytes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.checkpoint.model_classes import ClassReader
 from npu_upgrade.checkpoint.module_tree import ModuleTree
-from npu_upgrade.checkpoint.registry import read_registry, registered_by_calls, traits
+from npu_upgrade.checkpoint.registry import ModelSources, read_registry, registered_by_calls
 from npu_upgrade.sources import open_source
 
 REGISTRY = """
@@ -118,9 +117,9 @@ def tree(tmp_path):
 
 
 def places(tree, module, cls, *names):
-    reader = ClassReader(tree)
-    root = reader.find(f"vllm.model_executor.models.{module}", cls)
-    found = [ModuleTree(reader, root).place(name) for name in names]
+    sources = ModelSources(tree)
+    root = sources.find(f"vllm.model_executor.models.{module}", cls)
+    found = [ModuleTree(sources, root).place(name) for name in names]
     return [(one.state, one.name) for one in found]
 
 
@@ -135,10 +134,9 @@ def test_registry(tree):
 
 
 def test_traits_through_imports_and_bases(tree):
-    reader = ClassReader(tree)
-    one = reader.find("vllm.model_executor.models.tiny", "Renaming")
-    assert traits(reader, one)["is_hybrid"]
-    assert not traits(reader, one)["supports_multimodal"]
+    sources = ModelSources(tree)
+    one = sources.find("vllm.model_executor.models.tiny", "Renaming")
+    assert sources.traits(one) == ["is_hybrid"]
 
 
 def test_names_that_have_a_place(tree):
@@ -189,9 +187,9 @@ def test_a_model_in_a_model(tree):
 
 
 def test_a_registered_model_in_a_model(tree):
-    reader = ClassReader(tree)
-    reader.models, reader.text_architecture = read_registry(tree).models, "TinyForCausalLM"
-    modules = ModuleTree(reader, reader.find("vllm.model_executor.models.tiny_vl", "TinyVL"))
+    sources = ModelSources(tree)
+    sources.models, sources.text_architecture = read_registry(tree).models, "TinyForCausalLM"
+    modules = ModuleTree(sources, sources.find("vllm.model_executor.models.tiny_vl", "TinyVL"))
     names = [f"{start}.{end}" for start in ("named", "inner") for end in ("lm_head.weight", "none.weight")]
     assert [modules.place(name).state for name in names] == ["found", "missing"] * 2
 
@@ -221,3 +219,13 @@ def test_registrations_by_call(tmp_path):
     )
     found = registered_by_calls(open_source(f"dir:{tmp_path}"), "plug")
     assert found == {"A": ("plug.a", "A"), "B": ("plug/__init__".replace("/", "."), "B")}
+
+
+def test_of_branches_for_platforms_the_last_holds(tmp_path):
+    (tmp_path / "vllm").mkdir()
+    for name in ("here", "there"):
+        (tmp_path / "vllm" / f"{name}.py").write_text(f"class Model:\n    is_hybrid = {name == 'there'}\n")
+    text = "if platform.is_rocm():\n    from .here import Model\nelse:\n    from .there import Model\n"
+    (tmp_path / "vllm" / "__init__.py").write_text(text)
+    sources = ModelSources(open_source(f"dir:{tmp_path}"))
+    assert sources.traits(sources.find("vllm", "Model")) == ["is_hybrid"]

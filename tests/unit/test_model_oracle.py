@@ -7,6 +7,7 @@ import os
 import sys
 
 import model_kit as kit
+import msgspec
 import pytest
 
 from npu_upgrade.checkpoint import oracle
@@ -31,12 +32,12 @@ def interpreter(tmp_path):
 
 def test_the_same_and_what_differs(tmp_path, interpreter):
     folder = kit.checkpoint(tmp_path / "m")
-    own = analyse(folder, Sources()).properties
-    same = {name: own[name] for name in oracle.COMPARED}
+    own = analyse(folder, Sources()).file.properties
+    same = msgspec.to_builtins(own)
     answer = oracle.ask(interpreter("noise", json.dumps(same)), [folder])[0]
     assert oracle.differences(own, answer) == []
     other = same | {"kv_heads": 7, "mla": True}
-    assert [one["property"] for one in oracle.differences(own, other)] == ["kv_heads", "mla"]
+    assert [one.property for one in oracle.differences(own, other)] == ["kv_heads", "mla"]
 
 
 @pytest.mark.parametrize("lines", [(), ("{}", "{}")])

@@ -25,13 +25,13 @@ def fp8(folder, drop=(), add=(), quantization=BLOCK, scale="weight_scale_inv", s
 
 
 def errors(found):
-    return {one.kind for one in found.findings if one.severity == "error"}
+    return {one.kind for one in found.file.findings if one.severity == "error"}
 
 
 def test_blocks_with_all_their_scales(tmp_path):
     found = fp8(tmp_path)
     assert errors(found) == set()
-    assert found.quantization.scheme == "fp8 blocks of 4x4"
+    assert found.file.quantization.scheme == "fp8 blocks of 4x4"
 
 
 def test_a_weight_without_its_scale_and_a_scale_without_its_weight(tmp_path):
@@ -61,7 +61,7 @@ def test_one_scale_per_weight_and_scales_of_the_cache(tmp_path):
         add=("model.layers.0.self_attn.k_scale",),
     )
     assert errors(found) == set()
-    assert found.quantization.scheme == "fp8 per tensor"
+    assert found.file.quantization.scheme == "fp8 per tensor"
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq"])
@@ -94,8 +94,12 @@ def described(folder, change=None):
 
 def test_a_description_of_every_tensor(tmp_path):
     found = described(tmp_path)
-    assert (found.quantization.method, found.quantization.scheme, errors(found)) == ("ascend", "W8A8", set())
-    assert found.properties["quantization"] == ""
+    assert (found.file.quantization.method, found.file.quantization.scheme, errors(found)) == (
+        "ascend",
+        "W8A8",
+        set(),
+    )
+    assert found.file.properties.quantization == ""
 
 
 @pytest.mark.parametrize(

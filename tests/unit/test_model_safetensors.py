@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.checkpoint.safetensors import BITS, MOST_HEADER, read_header
+from npu_upgrade.checkpoint.weights import BITS, MOST_HEADER, read_header
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=12)
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.artifacts.analysis_view import longest
-from npu_upgrade.artifacts.features import Feature, feature_matrix
-from npu_upgrade.artifacts.naming import Source, check_name, source_of
-from npu_upgrade.checkpoint.gaps import Gap, gate_command
+from npu_upgrade.artifacts.naming import Source, check_name, hf_id_of
+from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import LABELS, REAL, Code, Run, mapping, standing, trusted_runs_of
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.command import Command, adapt
+
+# the features every adaptation has to try and report, in the order of the report
+EXPECTED = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal")
+STATUSES = ("verified", "unsupported", "checkpoint missing", "not applicable", "not proven")
+_TITLES = {
+    **{"graph": "ACLGraph", "expert_parallel": "EP", "flashcomm1": "FlashComm1"},
+    **{"mtp": "MTP", "lora": "LoRA"},
+}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row. ``run`` is None when nothing was tried; ``where`` the log line that shows it."""
+
+    name: str
+    status: str = ""
+    label: str = ""
+    requested: str = ""
+    resolved: str = ""
+    why: str = ""
+    where: str = ""
+    run: Run | None = None
+
+    @property
+    def title(self) -> str:
+        return _TITLES.get(self.name, self.name)
+
+
+def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
+    """One row for each expected feature and each other one that a run named."""
+    found: dict[str, Feature] = {}
+    for label in LABELS:
+        for gate in ("features", "serve"):
+            run = newest.get((gate, label))
+            for entry in run.many("features") if run else []:
+                name = str(entry.get("feature"))
+                if run and entry.get("status") in STATUSES and _adds(found.get(name), str(entry["status"])):
+                    found[name] = _row(name, entry, run)
+    names = [*EXPECTED, *sorted(set(found) - set(EXPECTED))]
+    return [found.get(name, Feature(name)) for name in names]
+
+
+def _adds(known: Feature | None, status: str) -> bool:
+    """Labels come strongest first: a weaker one adds only what the stronger did not prove."""
+    return known is None or (known.status == "not proven" and status != "not proven")
+
+
+def _row(name: str, entry: dict, run: Run) -> Feature:
+    evidence = str(entry.get("evidence") or "")
+    return Feature(
+        name=name,
+        status=str(entry["status"]),
+        label=run.label,
+        requested=str(entry.get("requested") or ""),
+        resolved=str(entry.get("resolved") or ""),
+        why=str(entry.get("why") or ""),
+        where=run.path(evidence) if evidence else run.path(),
+        run=run,
+    )
+
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name
 _SERIES = (
@@ -25,7 +82,23 @@ _SERIES = (
     ("910B", "Atlas A2 Series"),
     ("310P", "Atlas 300I DUO"),
 )
-BASELINE_LENGTH, BASELINE_SEQUENCES = 131072, 16
+
+
+@dataclass(frozen=True)
+class Gap:
+    """``id`` is stable (``deliver --open`` names it), ``what`` one sentence, ``command`` what fills it."""
+
+    id: str
+    what: str
+    command: Command
+
+    def as_json(self) -> dict[str, str]:
+        return {"id": self.id, "what": self.what, "command": str(self.command)}
+
+    @property
+    def marker(self) -> str:
+        """The gap as it shows in an English document."""
+        return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
 
 
 @dataclass
@@ -38,7 +111,7 @@ class Facts:
     model: str
     runs: list[Run]
     current: list[Run]
-    analysis: dict[str, Any]
+    analysis: AnalysisFile | None
     served: Run | None
     dummy: Run | None
     accuracy: Run | None
@@ -69,9 +142,8 @@ class Facts:
 
     @property
     def multimodal(self) -> bool:
-        return bool(
-            self.resolved.get("is_multimodal") or mapping(self.analysis.get("properties")).get("multimodal")
-        )
+        by_analysis = self.analysis and self.analysis.properties.multimodal
+        return bool(self.resolved.get("is_multimodal") or by_analysis)
 
     @property
     def pooling(self) -> bool:
@@ -88,17 +160,16 @@ class Facts:
     @property
     def theoretical_length(self) -> int | None:
         """What the configuration allows: by the capacity run, else by the analysis."""
-        return self._most("theoretical_max_model_len") or longest(self.analysis)
+        by_analysis = self.analysis.properties.max_len if self.analysis else 0
+        return self._most("theoretical_max_model_len") or (by_analysis if by_analysis > 0 else None)
 
     @property
     def practical_length(self) -> int | None:
         return self._most("practical_max_model_len")
 
     def _most(self, key: str) -> int | None:
-        found = [
-            row[key] for row in (self.capacity.many("capacity") if self.capacity else []) if row.get(key)
-        ]
-        return max(found, default=None)
+        rows = self.capacity.many("capacity") if self.capacity else []
+        return max((row[key] for row in rows if row.get(key)), default=None)
 
     def gap(self, id: str) -> Gap | None:
         return next((gap for gap in self.gaps if gap.id == id), None)
@@ -128,15 +199,14 @@ def gather(
     found = trusted_runs_of(store, model, Code(code) if code else None)
     runs, current = found.of_checkpoint, found.counted
     newest = standing(current)
-    described = _analysis(analysis)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     facts = Facts(
         name=chosen,
-        source=source_of(source, runs, described),
+        source=source if source.name else Source(hf_id_of(runs)),
         model=str(runs[-1].result.get("model") or model),
         runs=runs,
         current=current,
-        analysis=described,
+        analysis=load_analysis(analysis),
         served=_passed(newest, "serve", REAL),
         dummy=_passed(newest, "serve", LABELS[len(REAL) :]),
         accuracy=_measured(newest),
@@ -145,19 +215,6 @@ def gather(
     )
     facts.gaps = _gaps(facts, newest)
     return facts
-
-
-def _analysis(path: Path) -> dict[str, Any]:
-    try:
-        return mapping(json.loads(path.read_text("utf-8")))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read {path}: {error}",
-            expected="the analysis as adapt.py wrote it",
-            try_="move it away and analyse the model again",
-        ) from error
 
 
 def _passed(newest: dict[tuple[str, str], Run], gate: str, labels: tuple[str, ...]) -> Run | None:
@@ -184,10 +241,9 @@ def _has_values(task: dict[str, Any]) -> bool:
 def _gaps(facts: Facts, newest: dict[tuple[str, str], Run]) -> list[Gap]:
     found = []
     if facts.source.name is None:
-        command = shlex.join(["adapt.py", "artifacts", facts.model, "--hf-id", "ORG/NAME"])
-        found.append(
-            Gap("hf-id", "the evidence names a folder, not where the weights are published", command)
-        )
+        command = adapt("artifacts", facts.model, "--hf-id", "ORG/NAME")
+        what = "the evidence names a folder, not where the weights are published"
+        found.append(Gap("hf-id", what, command))
     if facts.served is None:
         found.append(_gap(facts, "serve", "no run of the serve gate with real weights passed"))
     for label, id in (("NPU real", "serve-npu"), ("CPU real", "serve-cpu")):

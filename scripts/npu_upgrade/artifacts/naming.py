@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from npu_upgrade.evidence.manifest import is_plain
 from npu_upgrade.evidence.runs import Run
@@ -39,8 +39,7 @@ def check_id(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Where the weights are: ``hf_id`` on a hub, or ``place`` for those that are published nowhere."""
 
     hf_id: str | None = None
@@ -63,15 +62,9 @@ def check_place(path: str | None) -> str | None:
     )
 
 
-def source_of(given: Source, runs: list[Run], analysis: dict[str, Any]) -> Source:
-    """As given, else the id that the gates were given the model by."""
-    return given if given.name else Source(hf_id_of(runs, analysis))
-
-
-def hf_id_of(runs: list[Run], analysis: dict[str, Any]) -> str | None:
-    """The id of the weights, when the model was given by it."""
+def hf_id_of(runs: list[Run]) -> str | None:
+    """The id of the weights, when a gate was given the model by it."""
     given = [str(run.result.get("model") or "") for run in reversed(runs)]
-    given.append(str(analysis.get("hf_id") or ""))
     return next((text for text in given if _ID.fullmatch(text) and not Path(text).exists()), None)
 
 

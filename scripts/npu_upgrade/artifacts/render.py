@@ -1,36 +1,32 @@
-"""The texts of all deliverables."""
+"""The texts of all deliverables, and what of a run may stand in a page as it is."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from npu_upgrade.artifacts.page_text import cell, code, tidy, without_macros
 from npu_upgrade.artifacts.tree_form import TreeForm
-from npu_upgrade.artifacts.view import ModelView
+from npu_upgrade.artifacts.view import ModelView, cause
 
 _TEMPLATES = Path(__file__).parent / "templates"
 COMMENT = "issue-comment.md"
 REPORT = "report.zh.md"
-REPORTS = {
-    REPORT: "report.zh.md.j2",
-    "runbook.zh.md": "runbook.zh.md.j2",
-    COMMENT: "issue-comment.md.j2",
-}
+_REPORTS = (REPORT, "runbook.zh.md", COMMENT)
 
 
 def tutorial(view: ModelView, form: TreeForm) -> str:
     """The page of a model in the form of the tree."""
-    page = _public(_render(f"tutorial.{form.kind}.md.j2", m=view, t=form), view)
+    page = _public(_render(f"tutorial.{form.kind}.md.j2", m=view, f=view.facts, t=form), view)
     return without_macros(page, form.version) if form.macros else page
 
 
 def reports(view: ModelView) -> dict[str, str]:
     """File name -> text of what goes to people beside the commit."""
-    texts = {name: _render(template, m=view) for name, template in REPORTS.items()}
+    texts = {name: _render(f"{name}.j2", m=view, f=view.facts) for name in _REPORTS}
     return texts | {COMMENT: _public(texts[COMMENT], view)}
 
 
@@ -54,5 +50,48 @@ def _render(template: str, **context: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.globals["zh"] = yaml.safe_load((_TEMPLATES / "zh.yaml").read_text("utf-8"))
-    environment.filters |= {"cell": cell, "code": code}
+    environment.filters |= {"cell": cell, "code": code, "cause": cause}
     return tidy(environment.get_template(template).render(**context))
+
+
+_MACRO = re.compile(r"\{\{|\{%|\{#")
+_FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_LONGEST_CELL = 300
+
+
+def cell(value: Any) -> str:
+    """A value for a table cell: one line, its bars and angle brackets escaped, not too long to read."""
+    text = " ".join(str(value).split())
+    text = text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+    return re.sub(r"([|<*\[\]`\\]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def code(value: Any) -> str:
+    """A value as inline code that no backtick or bar in it can leave."""
+    text = " ".join(str(value).split()).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    marks = "`" * (longest + 1)
+    return f"{marks} {text} {marks}" if longest else f"{marks}{text}{marks}"
+
+
+def without_macros(page: str, verbatim: str) -> str:
+    """``page`` with every double brace that is not ``verbatim`` made one that macros leave alone."""
+    kept = page.split(verbatim) if verbatim else [page]
+    shown = [_MACRO.sub(lambda match: f"{{{{ '{match[0]}' }}}}", part) for part in kept]
+    return verbatim.join(shown)
+
+
+def tidy(page: str) -> str:
+    """No trailing blanks, no two empty lines in a row outside code, one newline at the end."""
+    lines: list[str] = []
+    fence = ""
+    for line in page.splitlines():
+        line = line.rstrip()
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and line.strip() == mark[1]:
+            fence = ""
+        if line or fence or (lines and lines[-1]):
+            lines.append(line)
+    return "\n".join(lines).strip("\n") + "\n"

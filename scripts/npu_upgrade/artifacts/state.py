@@ -1,11 +1,12 @@
-"""What this command wrote for a model, and where: ``artifacts.json`` of the model in the workspace."""
+"""What was written for a model, and where: ``artifacts.json`` of the model in the workspace."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from npu_upgrade.artifacts.naming import Source
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
 from npu_upgrade.ground.paths import workspace_root
@@ -13,26 +14,24 @@ from npu_upgrade.ground.paths import workspace_root
 SCHEMA = "npu-upgrade/artifacts/1"
 
 
-@dataclass
-class Written:
+class Written(msgspec.Struct):
     """The deliverables of one model in one tree. ``files``: path in the tree -> the text as generated last,
     None for a file of the tree's own that only got an entry. ``row`` and ``title`` as they were entered;
     ``kept``: files that were to stay as people wrote them."""
 
-    files: dict[str, str | None] = field(default_factory=dict)
+    files: dict[str, str | None] = {}
     title: str | None = None
     row: str | None = None
-    kept: list[str] = field(default_factory=list)
+    kept: list[str] = []
 
 
-@dataclass
-class State:
-    """``trees``: folder of a tree -> what was written there; ``source``: what the weights were said to be."""
+class State(msgspec.Struct):
+    """``trees``: folder of a tree -> what was written there; ``source``: where the weights are."""
 
-    path: Path
+    schema: str = ""
     model: str = ""
-    trees: dict[str, Written] = field(default_factory=dict)
-    source: dict[str, str | None] = field(default_factory=dict)
+    source: Source = Source()
+    trees: dict[str, Written] = {}
 
     def of(self, tree: Path) -> Written:
         return self.trees.get(str(tree.resolve()), Written())
@@ -40,14 +39,7 @@ class State:
     def text(self, tree: Path, written: Written) -> str:
         """The file with ``written`` entered."""
         trees = self.trees | {str(tree.resolve()): written}
-        return json_text(
-            {
-                "schema": SCHEMA,
-                "model": self.model,
-                "source": self.source,
-                "trees": {name: asdict(one) for name, one in trees.items()},
-            }
-        )
+        return json_text(msgspec.to_builtins(msgspec.structs.replace(self, schema=SCHEMA, trees=trees)))
 
 
 def model_folder(workspace: Path, name: str) -> Path:
@@ -61,20 +53,24 @@ def make_model_folder(workspace: Path, name: str) -> Path:
     return folder
 
 
+def state_path(folder: Path) -> Path:
+    """The file in a model's folder."""
+    return folder / "artifacts.json"
+
+
 def load_state(folder: Path) -> State:
     """What is recorded in a model's folder; an empty state when nothing is."""
-    path = folder / "artifacts.json"
+    path = state_path(folder)
     try:
-        value = json.loads(path.read_text("utf-8"))
-        if value["schema"] != SCHEMA:
-            raise ValueError(f"schema {value['schema']!r}")
-        trees = {name: Written(**one) for name, one in value["trees"].items()}
-        return State(path, value["model"], trees, dict(value["source"]))
+        state = msgspec.json.decode(path.read_bytes(), type=State)
+        if state.schema != SCHEMA:
+            raise msgspec.ValidationError(f"schema {state.schema!r}")
     except FileNotFoundError:
-        return State(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return State()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadInput(
             f"cannot read {path}: {error}",
             expected=f"the file as this tool wrote it ({SCHEMA})",
             try_="move it away; generated files that are there already then need --replace or --keep",
         ) from error
+    return state

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.artifacts.consumer import READER
+from npu_upgrade.artifacts.accuracy_config import READER
 from npu_upgrade.ground.errors import BadInput
 
 MODELS = "docs/source/tutorials/models"

@@ -1,81 +1,60 @@
-"""The model as the templates see it: only texts and rows, every one of them from a run or the analysis."""
+"""What the templates show beside the facts: sentences, commands and rows, each of them from a run."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
-from npu_upgrade.artifacts import rows
-from npu_upgrade.artifacts.analysis_view import AnalysisView
-from npu_upgrade.artifacts.facts import BASELINE_LENGTH, BASELINE_SEQUENCES, Facts
-from npu_upgrade.artifacts.page_text import quoted, shell_lines
+from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.roots import Changed
-from npu_upgrade.checkpoint.gaps import gate_command
-from npu_upgrade.evidence.runs import Run, mapping
+from npu_upgrade.checkpoint.analysis_file import described
+from npu_upgrade.checkpoint.gate_commands import gate_command
+from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
+from npu_upgrade.evidence.runs import LABELS, Run, mapping
 
+Row = dict[str, Any]
 _SERIES = (
     {"name": "A3", "suffix": "-a3", "devices": 16},
     {"name": "A2", "suffix": "", "devices": 8},
 )
 _RESOLVED = (
     *("tensor_parallel_size", "pipeline_parallel_size", "dtype", "max_model_len", "max_num_seqs"),
-    *(
-        "gpu_memory_utilization",
-        "enforce_eager",
-        "quantization",
-        "enable_expert_parallel",
-        "trust_remote_code",
-    ),
+    *("gpu_memory_utilization", "enforce_eager", "quantization", "enable_expert_parallel"),
+    "trust_remote_code",
 )
 _UNREAD = ("block_size", "max_num_seqs", "pipeline_parallel_size")
 _PROMPT = "Give me a short introduction to large language models."
+# how dummy and real weights compare, by the states of a check
+_NOTES = {
+    ("PASS", "PASS"): "both",
+    ("PASS", "FAIL"): "real only",
+    ("FAIL", "PASS"): "dummy only",
+    ("SKIPPED", "PASS"): "real alone",
+    ("", "PASS"): "real alone",
+}
 
 
 class ModelView:
-    """What the templates call ``m``."""
+    """What the templates call ``m``; ``f`` are the facts."""
+
+    series = _SERIES
 
     def __init__(self, facts: Facts, changes: list[Changed] | None, config_options: set[str] | None) -> None:
-        self.facts, self.changes = facts, changes
-        self.name, self.gaps = facts.name, facts.gaps
-        self.hf_id, self.place = facts.source.hf_id, facts.source.place
-        self.served, self.dummy, self.accuracy = facts.served, facts.dummy, facts.accuracy
-        self.capacity, self.features = facts.capacity, rows.features(facts.features)
-        self.label, self.on_npu, self.hardware = facts.label, facts.on_npu, facts.hardware
-        self.multimodal, self.gap = facts.multimodal, facts.gap
+        self.facts, self.changes, self.options = facts, changes, config_options
         self.has_config = config_options is not None
-        self.series = _SERIES
-        analysis = AnalysisView(facts.analysis)
-        self.analysed, self.description = bool(facts.analysis), analysis.rows
-        self.findings, self.strategy, self.risks = analysis.findings, analysis.strategy, analysis.risks
-        self.failures, self.false_ready = rows.failures(facts.runs), rows.false_ready(facts.runs)
-        self.ladder, self.evidence = rows.ladder(facts.runs), rows.evidence(facts.runs)
-        self.capacity_rows = rows.capacity(facts.capacity)
-        self.has_baseline = any(
-            row["length"] == BASELINE_LENGTH and row["sequences"] == BASELINE_SEQUENCES
-            for row in self.capacity_rows
-        )
-        self.comparison = rows.comparison(facts.dummy, facts.served)
-        self.performance, self.throughput = rows.performance(facts.served)
-        self.accuracy_rows = rows.accuracy(facts.accuracy)
-        self.unsupported_keys = self._unsupported(config_options or set())
+        self.best = facts.served or facts.dummy or facts.runs[-1]
+        self.description = described(facts.analysis) if facts.analysis else {}
 
     @property
     def title(self) -> str:
         """The page's heading: experimental until real weights were served on an NPU."""
-        return self.name if self.on_npu else f"{self.name} (Experimental)"
-
-    @property
-    def best(self) -> Run:
-        return self.served or self.dummy or self.facts.runs[-1]
+        return self.facts.name if self.facts.on_npu else f"{self.facts.name} (Experimental)"
 
     @property
     def architectures(self) -> list[str]:
         return [str(one) for one in self.best.result.get("architectures") or ["unknown"]]
-
-    @property
-    def kind(self) -> str:
-        return ", and takes images beside text" if self.multimodal else ""
 
     @property
     def digest(self) -> str:
@@ -92,32 +71,26 @@ class ModelView:
     @property
     def served_with(self) -> str:
         best = self.best.map("device")
-        return f"{best.get('count') or 1} x {best.get('name') or self.hardware}"
+        return f"{best.get('count') or 1} x {best.get('name') or self.facts.hardware}"
 
     @property
     def versions(self) -> str:
-        versions = {k: v for k, v in self.best.map("versions").items() if v}
-        return ", ".join(f"{name} {version}" for name, version in versions.items()) or "not recorded"
+        versions = (f"{name} {version}" for name, version in self.best.map("versions").items() if version)
+        return ", ".join(versions) or "not recorded"
 
     @property
     def standing_sentence(self) -> str:
-        if self.on_npu:
-            return f"Real weights were served and answered on {self.hardware} (evidence label: NPU real)."
-        if self.served:
-            return (
-                f"Real weights were served and answered on {self.hardware} (evidence label: {self.label}). "
-                "**Validation on NPU hardware is pending.**"
-            )
-        seen = (
-            f"only dummy weights were served (evidence label: {self.label})"
-            if self.label
-            else "nothing was served"
-        )
+        facts = self.facts
+        label = f"evidence label: {facts.label}"
+        if facts.served:
+            served = f"Real weights were served and answered on {facts.hardware} ({label})."
+            return served if facts.on_npu else f"{served} **Validation on NPU hardware is pending.**"
+        seen = f"only dummy weights were served ({label})" if facts.label else "nothing was served"
         return f"**Not validated**: {seen}. Dummy weights never sign off a model."
 
     @property
     def ready(self) -> str:
-        seconds = self.served.result.get("ready_seconds") if self.served else None
+        seconds = self.facts.served.result.get("ready_seconds") if self.facts.served else None
         return f"{seconds:g} s" if isinstance(seconds, int | float) else "an unrecorded time"
 
     @property
@@ -130,27 +103,27 @@ class ModelView:
 
     @property
     def environment(self) -> list[tuple[str, str]]:
-        variables = self.served.map("environment") if self.served else {}
+        variables = self.facts.served.map("environment") if self.facts.served else {}
         return [(name, shlex.quote(str(value))) for name, value in sorted(variables.items())]
 
     @property
     def serve_command(self) -> str:
-        assert self.served
-        omni = ["--omni"] if self.served.result.get("mode") == "omni" else []
-        given = [str(one) for one in self.served.result.get("serve_arguments") or []]
-        return "vllm serve <YOUR_MODEL_PATH>" + shell_lines(
-            [*omni, "--served-model-name", self.name, "--host", "0.0.0.0", "--port", "8000", *given]
-        )
+        served = self.facts.served
+        assert served
+        omni = ["--omni"] if served.result.get("mode") == "omni" else []
+        given = [str(one) for one in served.result.get("serve_arguments") or []]
+        named = ["--served-model-name", self.facts.name, "--host", "0.0.0.0", "--port", "8000"]
+        return "vllm serve <YOUR_MODEL_PATH>" + shell_lines([*omni, *named, *given])
 
     @property
-    def resolved(self) -> list[dict[str, Any]]:
-        values = self.served.map("resolved") if self.served else {}
-        return [{"name": key, "value": values[key]} for key in _RESOLVED if values.get(key) is not None]
+    def resolved(self) -> list[tuple[str, Any]]:
+        values = self.facts.served.map("resolved") if self.facts.served else {}
+        return [(key, values[key]) for key in _RESOLVED if values.get(key) is not None]
 
     @property
-    def _asked(self) -> dict[str, Any]:
+    def _asked(self) -> Row:
         """The check of a request whose prompt and answer the page shows."""
-        checks = self.served.many("checks") if self.served else []
+        checks = _many(self.facts.served, "checks")
         asked = [c for c in checks if c.get("state") == "PASS" and c.get("prompt") and c.get("answer")]
         order = ("chat", "completion", "generation")
         return next((c for name in order for c in asked if c.get("name") == name), {})
@@ -164,7 +137,7 @@ class ModelView:
 
     @property
     def image_curl(self) -> str:
-        if not self.multimodal:
+        if not self.facts.multimodal:
             return ""
         parts = [
             {"type": "image_url", "image_url": {"url": "<URL_OF_AN_IMAGE>"}},
@@ -178,26 +151,160 @@ class ModelView:
 
     @property
     def accuracy_tool(self) -> str:
-        return str(self.accuracy.map("accuracy").get("tool") or "an unnamed tool") if self.accuracy else ""
+        run = self.facts.accuracy
+        return str(run.map("accuracy").get("tool") or "an unnamed tool") if run else ""
 
     @property
     def commands(self) -> list[str]:
+        gates = ("serve", "features", "capacity", "accuracy")
+        return [gate_command(gate, self.facts.model).short for gate in gates]
+
+    @property
+    def unsupported_keys(self) -> list[str]:
+        """What the accuracy run was served with and the tree's own test would not read."""
+        run = self.facts.accuracy
+        if run is None:
+            return []
+        resolved, read = run.map("resolved"), {*(self.options or ()), *_UNREAD}
+        return [key for key in _RESOLVED if key not in read and resolved.get(key)] + sorted(
+            run.map("environment")
+        )
+
+    @property
+    def evidence(self) -> list[Run]:
+        """The newest run of every gate and label, strongest label first, then gates by name."""
+        newest = {(run.gate, run.label): run for run in self.facts.runs}
+        order = {label: number for number, label in enumerate(LABELS)}
+        return sorted(newest.values(), key=lambda run: (order.get(run.label, len(LABELS)), run.gate))
+
+    @property
+    def failures(self) -> list[Run]:
+        """The run in which each root cause was met first."""
+        found: dict[tuple[str, str], Run] = {}
+        for run in self.facts.runs:
+            if run.verdict in ("FAIL", "INCONCLUSIVE") and run.root:
+                found.setdefault((str(run.root.get("id")), run.gate), run)
+        return list(found.values())
+
+    @property
+    def false_ready(self) -> list[Row]:
+        """Runs whose server reported that it was ready and then failed."""
+        found = []
+        for run in self.facts.runs:
+            failed = [str(c.get("name")) for c in run.many("checks") if c.get("state") == "FAIL"]
+            ready = run.result.get("ready_seconds")
+            if run.verdict == "FAIL" and ready is not None and failed:
+                found.append({"run": run, "ready": f"{ready:g} s", "checks": ", ".join(failed)})
+        return found
+
+    @property
+    def ladder(self) -> list[Row]:
         return [
-            gate_command(gate, self.facts.model) for gate in ("serve", "features", "capacity", "accuracy")
+            {
+                "step": str(step.get("step")),
+                "state": str(step.get("state")),
+                "why": str(step.get("why") or ""),
+                "cause": cause(mapping(step.get("root"))),
+                "where": run.path(),
+            }
+            for run in self.facts.runs
+            for step in run.many("ladder")
         ]
 
-    def _curl(self, path: str, body: dict[str, Any]) -> str:
-        whole = {"model": self.name} | body | {"max_tokens": 16, "temperature": 0}
+    @property
+    def capacity_rows(self) -> list[Row]:
+        return [
+            {
+                "length": row.get("max_model_len") or "-",
+                "sequences": row.get("max_num_seqs") or "-",
+                "state": str(row.get("state")),
+                "tokens": row.get("kv_cache_tokens") or "-",
+                "cause": cause(mapping(row.get("root"))) or str(row.get("why") or "-"),
+            }
+            for row in _many(self.facts.capacity, "capacity")
+        ]
+
+    @property
+    def has_baseline(self) -> bool:
+        rows = ((row["length"], row["sequences"]) for row in self.capacity_rows)
+        return (BASELINE_LEN, BASELINE_SEQS) in rows
+
+    @property
+    def comparison(self) -> list[Row]:
+        """Every check of dummy and real weights beside each other."""
+        runs = (self.facts.dummy, self.facts.served)
+        left, right = (
+            {str(c.get("name")): str(c.get("state")) for c in _many(run, "checks")} for run in runs
+        )
+        pairs = {name: (left.get(name, ""), right.get(name, "")) for name in [*left, *right]}
+        return [
+            {"name": name, "dummy": dummy, "real": real, "note": _NOTES.get((dummy, real), "apart")}
+            for name, (dummy, real) in pairs.items()
+        ]
+
+    @property
+    def throughput(self) -> list[tuple[str, str]]:
+        """What was measured under load."""
+        measured = _many(self.facts.served, "performance")
+        return [(str(p.get("name")), f"{p.get('value')} {p.get('unit') or ''}".strip()) for p in measured]
+
+    @property
+    def performance(self) -> list[tuple[str, str]]:
+        """What the served run measured."""
+        kv = self.facts.served.map("kv_cache") if self.facts.served else {}
+        found = [
+            (f"Time of phase {p.get('name')}", f"{p['seconds']:g} s")
+            for p in _many(self.facts.served, "phases")
+            if isinstance(p.get("seconds"), int | float)
+        ]
+        found += [("KV cache", f"{kv['tokens']} tokens")] if kv.get("tokens") else []
+        most = kv.get("max_concurrency")
+        return found + ([("Concurrency at the full length", f"{most:g}")] if most else []) + self.throughput
+
+    @property
+    def accuracy_rows(self) -> list[Row]:
+        run = self.facts.accuracy
+        return [
+            {
+                "task": task["name"],
+                "fewshot": "-" if task.get("num_fewshot") is None else task["num_fewshot"],
+                "limit": "" if task.get("limit") is None else task["limit"],
+                "metric": metric["name"],
+                "value": round(float(metric["value"]), 4),
+            }
+            for task in (run.map("accuracy").get("tasks") or [] if run else [])
+            for metric in task["metrics"]
+        ]
+
+    def _curl(self, path: str, body: Row) -> str:
+        whole = {"model": self.facts.name} | body | {"max_tokens": 16, "temperature": 0}
         text = json.dumps(whole, ensure_ascii=False, indent=2)
         return (
             f"curl http://localhost:8000/v1/{path} \\\n"
             f"  -H 'Content-Type: application/json' \\\n  -d {shlex.quote(text)}"
         )
 
-    def _unsupported(self, options: set[str]) -> list[str]:
-        run = self.accuracy
-        if run is None:
-            return []
-        resolved = mapping(run.result.get("resolved"))
-        lost = [key for key in _RESOLVED if key not in options and resolved.get(key) and key not in _UNREAD]
-        return lost + sorted(run.map("environment"))
+
+def cause(root: Row) -> str:
+    """A root cause in words."""
+    return str(root.get("cause") or root.get("id") or "")
+
+
+def _many(run: Run | None, key: str) -> list[Row]:
+    return run.many(key) if run else []
+
+
+def quoted(value: Any) -> str:
+    """A text as a JSON string: control characters and newlines are visible."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def shell_lines(words: Iterable[str]) -> str:
+    """Options as indented continuation lines of a shell command, an option and its value together."""
+    lines: list[list[str]] = []
+    for word in words:
+        if word.startswith("-") or not lines or len(lines[-1]) > 1 or "=" in lines[-1][0]:
+            lines.append([word])
+        else:
+            lines[-1].append(word)
+    return "".join(f" \\\n  {shlex.join(line)}" for line in lines)

@@ -1,20 +1,42 @@
-"""All that can be said about a checkpoint without running it, in one value."""
+"""All that can be said about a checkpoint without running it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from npu_upgrade.checkpoint.analysis_file import (
+    SCHEMA,
+    AnalysisFile,
+    Attention,
+    Mapping,
+    Pattern,
+    Properties,
+    WeightFiles,
+)
 from npu_upgrade.checkpoint.config import Config, load
-from npu_upgrade.checkpoint.finding import Finding, error, note, shortened, unsure
-from npu_upgrade.checkpoint.layers import layer_kinds, sliding_window
-from npu_upgrade.checkpoint.memory import CARDS, Parallel, estimated_weights, grouped, plan, possible
+from npu_upgrade.checkpoint.memory import (
+    CARDS,
+    RESERVE,
+    UTILISATION,
+    Groups,
+    Parallel,
+    Plan,
+    estimated_weights,
+    grouped,
+    plan,
+    possible,
+)
 from npu_upgrade.checkpoint.module_tree import ModuleTree, Place
 from npu_upgrade.checkpoint.parts import (
     Patterns,
+    Tied,
+    Tower,
     by_pattern,
     check_layers,
     check_numbers,
@@ -25,110 +47,129 @@ from npu_upgrade.checkpoint.parts import (
     wrong_values,
 )
 from npu_upgrade.checkpoint.quantization import Quantization, check_quantization, read_quantization
-from npu_upgrade.checkpoint.reading import read_object
-from npu_upgrade.checkpoint.serving import Serving, Sources, serving
-from npu_upgrade.checkpoint.shape import Shape, is_hybrid, shape_of
-from npu_upgrade.checkpoint.side_files import SideFiles, read_side_files
-from npu_upgrade.checkpoint.strategy import choose
+from npu_upgrade.checkpoint.reading import Finding, error, note, read_object, shortened, unsure
+from npu_upgrade.checkpoint.serving import Serving, Sources, choose, serving
+from npu_upgrade.checkpoint.shape import Shape, is_hybrid, layer_kinds, shape_of, sliding_window
+from npu_upgrade.checkpoint.side_files import Files, SideFiles, read_side_files
 from npu_upgrade.checkpoint.weights import Weights, read_weights
 from npu_upgrade.ground.errors import BadInput
 
 # scales of caches and activations: vLLM renames them for every model
 _SCALE = re.compile(r"[._](?:scale|scale_inv|offset|zero_point|quant_bias|deq_scale)$")
-SCHEMA = "npu-upgrade/model-analysis/1"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _QUANTIZED_BYTES = {"fp8": 1.0, "modelopt": 1.0, "ascend": 1.0, "awq": 0.55, "gptq": 0.55, "mxfp4": 0.55}
-SCHEMES = {"A2": (1, 2, 4, 8), "A3": (1, 2, 4, 8, 16), "A2-32G": (1, 2, 4, 8)}
+_CUTS = {"A2": (1, 2, 4, 8), "A3": (1, 2, 4, 8, 16), "A2-32G": (1, 2, 4, 8)}
+_MOST_PATTERNS = 400
 
 
-@dataclass
+@dataclass(frozen=True)
 class Analysis:
-    """The parts of an analysis; :meth:`as_json` is what is written down and printed."""
+    """What was read of a checkpoint, and the ``file`` that is made of it."""
 
     folder: Path
     config: Config
     shape: Shape
     weights: Weights
-    quantization: Quantization
-    served: Serving
     side: SideFiles
-    facts: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The last part of the folder; of a cache's snapshot, the model's."""
-        parts = self.folder.absolute().parts
-        cached = [part for part in parts if part.startswith("models--")]
-        return cached[-1].rpartition("--")[2] if cached else parts[-1]
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """What vLLM's own configuration answers too, by the oracle's names."""
-        has = self.served.traits
-        return self.shape.as_json() | {
-            "architecture": self.served.architecture,
-            "model_type": self.config.model_type,
-            "text_model_type": self.config.text.model_type or None,
-            "hybrid": is_hybrid(self.config, has),
-            "attention_free": "is_attention_free" in (has or []),
-            "multimodal": "supports_multimodal" in has if has is not None else bool(self.facts["modalities"]),
-            "quantization": "" if self.quantization.method == "ascend" else self.quantization.method,
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "model": str(self.folder),
-            "name": self.name,
-            "properties": self.properties,
-            "attention": self.facts["attention"],
-            "serving": self.served.as_json(),
-            "quantization": self.quantization.as_json(),
-            "weights": {
-                "shards": len(self.weights.shards),
-                "tensors": len(self.weights.tensors),
-                "bytes": self.weights.bytes,
-                "dtypes": dict(Counter(one.dtype for one in self.weights.tensors.values()).most_common()),
-                "index": self.weights.index is not None,
-                "other_formats": self.weights.other[:10],
-            },
-            "files": self.side.as_json(),
-            **{
-                key: self.facts[key] for key in ("mtp", "modalities", "tied", "mapping", "memory", "strategy")
-            },
-            "findings": [one.as_json() for one in self.findings],
-        }
+    file: AnalysisFile
 
 
-def analyse(folder: Path, sources: Sources, options: dict[str, Any] | None = None) -> Analysis:
-    """Analyse a folder. ``options``: ``utilisation``, ``reserve`` (bytes) for the memory plan.
+def analyse(
+    folder: Path, sources: Sources, utilisation: float = UTILISATION, reserve: int = RESERVE
+) -> Analysis:
+    """Analyse a folder; ``utilisation`` and ``reserve`` (bytes) are for the memory plan.
 
     Raises :class:`BadInput` when the folder holds neither a configuration nor weights.
     """
     config, findings = read_config(folder)
     weights = read_weights(folder)
-    if not config.raw and not findings and not weights.shards and not weights.other:
+    has_weights = bool(weights.shards or weights.other)
+    if not config.raw and not findings and not has_weights:
         raise BadInput(
             f"{folder} holds no config.json and no weights",
             expected="the folder of a checkpoint",
             try_="name the folder that has config.json in it",
         )
     if not config.raw and not findings:
-        findings.append(unsure("config-missing", "there is no config.json: what serves it cannot be told"))
+        findings.append(unsure("config-missing", "there is no config.json: what serves it is unknown"))
     findings += weights.findings + wrong_values(config)
-    if not weights.shards and not weights.other:
-        findings.append(
-            note("weights-missing", "there are no weights here: the configuration alone was judged")
-        )
+    if not has_weights:
+        what = "there are no weights here: the configuration alone was judged"
+        findings.append(note("weights-missing", what))
     quantization = _quantization(folder, config, weights, findings)
     side = read_side_files(folder, config)
     findings += side.findings
-    served = serving(config, sources)
-    found = Analysis(folder, config, _shape(config, served, side), weights, quantization, served, side)
-    _add_facts(found, sources, findings, options or {})
-    found.findings = _unique(findings)
-    return found
+    served, modules = serving(config, sources)
+    shape = _shape(config, served, side)
+    patterns = by_pattern(weights.names)
+    predicted, tied = mtp(config, patterns), ties(config, patterns)
+    attention = _attention(config, shape, served.traits)
+    if weights.complete and config.raw:
+        findings += check_layers(config, weights.tensors) + check_numbers(config, weights.tensors)
+        findings += check_ties(tied, weights.tensors, _has_head(served))
+    if predicted.state == "checkpoint missing":
+        what = (
+            f"config.json announces {predicted.layers} layers of multi-token prediction, no tensor is of one"
+        )
+        findings.append(note("mtp-missing", what))
+    places = _mapping(config, served, modules, tied, patterns, findings)
+    towers = modalities(config, patterns, side.video)
+    if config.raw and weights.shards and not side.tokenizer:
+        findings.append(note("tokenizer-missing", "there is no tokenizer here"))
+    if towers and weights.shards and not side.processor:
+        what = "a model of several modalities without a preprocessor_config.json"
+        findings.append(note("processor-missing", what))
+    per_weight = _QUANTIZED_BYTES.get(quantization.method)
+    file = AnalysisFile(
+        schema=SCHEMA,
+        model=str(folder),
+        name=_name(folder),
+        properties=_properties(config, shape, served, quantization, towers),
+        attention=attention,
+        serving=served,
+        quantization=quantization,
+        weights=_numbers(weights),
+        files=Files(**{name: getattr(side, name) for name in Files.__struct_fields__}),
+        mtp=predicted,
+        modalities=towers,
+        tied=tied,
+        mapping=places,
+        memory=_memory(config, shape, grouped(weights.tensors), per_weight, utilisation, reserve),
+        strategy=choose(served, quantization.method, sources.ascend, places.missing or 0, attention.kind),
+        findings=_unique(findings),
+    )
+    return Analysis(folder, config, shape, weights, side, file)
+
+
+def _name(folder: Path) -> str:
+    """The last part of the folder; of a cache's snapshot, the model's."""
+    parts = folder.absolute().parts
+    cached = [part for part in parts if part.startswith("models--")]
+    return cached[-1].rpartition("--")[2] if cached else parts[-1]
+
+
+def _properties(
+    config: Config, shape: Shape, served: Serving, quantization: Quantization, towers: dict[str, Tower]
+) -> Properties:
+    has = served.traits
+    return Properties(
+        **msgspec.structs.asdict(shape),
+        architecture=served.architecture,
+        model_type=config.model_type,
+        text_model_type=config.text.model_type or None,
+        hybrid=is_hybrid(config, has),
+        attention_free="is_attention_free" in (has or []),
+        multimodal="supports_multimodal" in has if has is not None else bool(towers),
+        quantization="" if quantization.method == "ascend" else quantization.method,
+    )
+
+
+def _numbers(weights: Weights) -> WeightFiles:
+    dtypes = Counter(one.dtype for one in weights.tensors.values()).most_common()
+    has_index, others = weights.index is not None, weights.other[:10]
+    return WeightFiles(
+        len(weights.shards), len(weights.tensors), weights.bytes, dict(dtypes), has_index, others
+    )
 
 
 def read_config(folder: Path) -> tuple[Config, list[Finding]]:
@@ -182,147 +223,98 @@ def _quantization(folder: Path, config: Config, weights: Weights, findings: list
         if (folder / name).exists():
             described[name], problems = read_object(folder / name)
             findings += problems
-    found = read_quantization(
-        config, described["hf_quant_config.json"], described["quant_model_description.json"]
-    )
+    found, problems = read_quantization(config, *described.values())
+    findings += problems
     if weights.complete:
-        check_quantization(found, weights.tensors, described["quant_model_description.json"])
-    findings += found.findings
+        findings += check_quantization(found, weights.tensors, described["quant_model_description.json"])
     return found
 
 
-def _add_facts(found: Analysis, sources: Sources, findings: list[Finding], options: dict[str, Any]) -> None:
-    tensors, config = found.weights.tensors, found.config
-    patterns = by_pattern(found.weights.names)
-    found.facts["mtp"] = mtp(config, patterns)
-    found.facts["modalities"] = modalities(config, patterns, found.side.video)
-    found.facts["tied"] = ties(config, patterns)
-    found.facts["attention"] = attention(config, found.shape, found.served.traits)
-    if found.weights.complete and config.raw:
-        findings += check_layers(config, tensors) + check_numbers(config, tensors)
-        generates = found.served.kind in ("text_generation", "multimodal") and found.served.by == "native"
-        lists_head = found.served.traits is not None and "is_pooling_model" not in found.served.traits
-        is_causal = found.served.architecture.endswith(("ForCausalLM", "LMHeadModel"))
-        findings += check_ties(found.facts["tied"], tensors, generates and lists_head and is_causal)
-    if found.facts["mtp"]["state"] == "checkpoint missing":
-        count = found.facts["mtp"]["layers"]
-        what = f"config.json announces {count} layers of multi-token prediction, no tensor is of one"
-        findings.append(note("mtp-missing", what))
-    found.facts["mapping"] = mapping(found, patterns, findings)
-    found.facts["memory"] = memory(found, options)
-    found.facts["strategy"] = choose(
-        found.served,
-        found.quantization,
-        sources.ascend,
-        found.facts["mapping"],
-        found.facts["attention"]["kind"],
-    )
-    if config.raw and not found.side.tokenizer and found.weights.shards:
-        findings.append(note("tokenizer-missing", "there is no tokenizer here"))
-    if found.facts["modalities"] and not found.side.processor and found.weights.shards:
-        findings.append(
-            note("processor-missing", "a model of several modalities without a preprocessor_config.json")
-        )
+def _has_head(served: Serving) -> bool:
+    """Whether the class that serves generates text, and so needs an output head."""
+    generates = served.kind in ("text_generation", "multimodal") and served.by == "native"
+    pools = served.traits is None or "is_pooling_model" in served.traits
+    return generates and not pools and served.architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def attention(config: Config, shape: Shape, traits: list[str] | None) -> dict[str, Any]:
-    """``kind``: mha, gqa, mqa, mla, dsa, hybrid, state or none; and how many layers are of which kind."""
+def _attention(config: Config, shape: Shape, traits: list[str] | None) -> Attention:
     kinds = Counter(layer_kinds(config))
-    heads = "mla" if shape.mla else _by_heads(shape)
-    if shape.mla and config.text.number("index_topk"):
-        heads = "dsa"
+    heads = ("dsa" if config.text.number("index_topk") else "mla") if shape.mla else _by_heads(shape)
     kind = heads
     if is_hybrid(config, traits) and kinds["state"]:
         kind = "hybrid"
     elif kinds and set(kinds) <= {"state", "none"}:
         kind = "state"
-    return {"kind": kind, "heads": heads, "layers": dict(kinds), "window": sliding_window(config.text)}
+    return Attention(kind, heads, dict(kinds), sliding_window(config.text))
 
 
 def _by_heads(shape: Shape) -> str:
     if not shape.kv_heads or not shape.heads:
         return "none"
-    return (
-        "mqa"
-        if shape.kv_heads == 1 and shape.heads > 1
-        else ("mha" if shape.kv_heads >= shape.heads else "gqa")
-    )
+    if shape.kv_heads >= shape.heads:
+        return "mha"
+    return "mqa" if shape.kv_heads == 1 else "gqa"
 
 
-def mapping(found: Analysis, patterns: Patterns, findings: list[Finding]) -> dict[str, Any]:
-    """Each pattern of tensor names (numbers as ``*``), its name in vLLM's model, and whether that exists."""
-    served = found.served
-    if not served.model_class or not served.reader:
-        why = "vLLM's source was not given" if served.by in ("native", "ascend", "converted") else served.why
-        return {
-            "judged": False,
-            "why": why,
-            "patterns": [{"checkpoint": key, "tensors": len(names)} for key, names in patterns.items()][:400],
-        }
-    tree = ModuleTree(served.reader, served.model_class)
+def _mapping(
+    config: Config,
+    served: Serving,
+    modules: ModuleTree | None,
+    tied: Tied,
+    patterns: Patterns,
+    findings: list[Finding],
+) -> Mapping:
+    """Each pattern of tensor names in the modules of the class that serves them."""
+    if modules is None:
+        known = served.by in ("native", "ascend", "converted")
+        why = "vLLM's source was not given" if known else served.why
+        rows = [Pattern(pattern, len(names)) for pattern, names in patterns.items()]
+        return Mapping(False, rows[:_MOST_PATTERNS], why=why)
     rows, missing = [], []
     for pattern, names in patterns.items():
-        place = _placed(tree, names[0], found)
-        state = place.state
-        rows.append(
-            {
-                "checkpoint": pattern,
-                "tensors": len(names),
-                "state": state,
-                "model": _NUMBER.sub("*", place.name),
-            }
-        )
-        if state == "missing":
-            missing.append((pattern, _NUMBER.sub("*", place.at)))
+        place = _placed(modules, names[0], config, served, tied)
+        rows.append(Pattern(pattern, len(names), place.state, _NUMBER.sub("*", place.name)))
+        if place.state == "missing":
+            missing.append(f"{pattern} (no {_NUMBER.sub('*', place.at)})")
     if missing:
-        what = f"{len(missing)} patterns of tensors have no place in {served.cls}: " + shortened(
-            [f"{pattern} (no {at})" for pattern, at in missing], 3
-        )
+        what = f"{len(missing)} patterns of tensors have no place in {served.cls}: {shortened(missing, 3)}"
         # a class that pools drops what it has no place for
         severity = note if served.by == "converted" else error
-        findings.append(severity("name-unmapped", what, missing[0][0]))
-    states = Counter(row["state"] for row in rows)
-    return {"judged": True, "missing": len(missing), "states": dict(states), "patterns": rows[:400]}
+        findings.append(severity("name-unmapped", what, missing[0].partition(" ")[0]))
+    states = dict(Counter(row.state or "" for row in rows))
+    return Mapping(True, rows[:_MOST_PATTERNS], missing=len(missing), states=states)
 
 
-def _placed(tree: ModuleTree, name: str, found: Analysis) -> Place:
+def _placed(modules: ModuleTree, name: str, config: Config, served: Serving, tied: Tied) -> Place:
     """Where a tensor goes; a name without a place may be a draft's, a scale or a head that is tied."""
-    place = tree.place(name)
-    pools = found.served.by == "converted" or found.served.architecture != found.served.cls
+    place = modules.place(name)
+    pools = served.by == "converted" or served.architecture != served.cls
     if place.state == "missing" and pools:  # a model that pools may be stored without its head's prefix
-        place = min(place, tree.place(f"model.{name}"), key=lambda one: one.state == "missing")
+        place = min(place, modules.place(f"model.{name}"), key=lambda one: one.state == "missing")
     if place.state != "missing":
         return place
-    if _SCALE.search(name) or _is_mtp(name, found):
-        place.state = "scale" if _SCALE.search(name) else "mtp"
-    elif found.facts["tied"]["tied"] and name == found.facts["tied"]["head"]:
+    if _SCALE.search(name):
+        place.state = "scale"
+    elif mtp(config, by_pattern([name])).tensors:
+        place.state = "mtp"
+    elif tied.tied and name == tied.head:
         place.state = "tied"
     return place
 
 
-def _is_mtp(name: str, found: Analysis) -> bool:
-    return bool(mtp(found.config, by_pattern([name]))["tensors"])
-
-
-def memory(found: Analysis, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The plan for the cards and the cuts that are possible."""
-    shape, tensors = found.shape, found.weights.tensors
+def _memory(
+    config: Config, shape: Shape, groups: Groups, per_weight: float | None, utilisation: float, reserve: int
+) -> list[Plan]:
+    """The plan for the cards and the cuts that are possible; ``per_weight``: bytes, where no file says it."""
     if not shape.layers or shape.layers > 10_000 or not shape.hidden_size:
         return []
-    estimate = (
-        0
-        if tensors
-        else estimated_weights(found.config, shape, _QUANTIZED_BYTES.get(found.quantization.method))
-    )
-    groups = grouped(tensors)
-    extra = {key: options[key] for key in ("utilisation", "reserve") if options.get(key) is not None}
+    estimate = 0 if groups else estimated_weights(config, shape, per_weight)
     rows = []
-    for card, sizes in SCHEMES.items():
+    for card, sizes in _CUTS.items():
         cuts = [Parallel(tp, ep=bool(shape.experts) and tp > 1) for tp in sizes]
-        cuts += [Parallel(CARDS[card].tp, 2, bool(shape.experts))]
-        for cut in cuts:
+        for cut in [*cuts, Parallel(CARDS[card].tp, 2, bool(shape.experts))]:
             if not possible(shape, cut):
-                rows.append(plan(shape, found.config, groups, CARDS[card], cut, estimate=estimate, **extra))
+                rows.append(plan(shape, config, groups, CARDS[card], cut, utilisation, reserve, estimate))
     return rows
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.layers import layer_kinds, sliding_window
 from npu_upgrade.checkpoint.quantization import SCALES
-from npu_upgrade.checkpoint.safetensors import Tensor
-from npu_upgrade.checkpoint.shape import Shape
+from npu_upgrade.checkpoint.shape import Shape, layer_kinds, sliding_window
+from npu_upgrade.checkpoint.weights import Tensor
 
 GIB = 1024**3
 BLOCK = 128  # tokens of a cache block on Ascend
+UTILISATION = 0.9  # share of a device that vLLM takes by default
 RESERVE = 3 * GIB  # activations, graphs and communication buffers: an assumption, --reserve-gib changes it
 BASELINE_LEN, BASELINE_SEQS = 128 * 1024, 16
 _WIDE = {"F32": 2, "F64": 4}  # times the 16 bits they are served in
@@ -121,9 +122,8 @@ def _state_bytes(text: Config, parallel: Parallel, size: int) -> int:
         kernel = linear.get("short_conv_kernel_size") or 1
         return (3 * heads * head * (kernel - 1) * size + heads * head * head * 4) // parallel.tp
     if text.has("conv_L_cache") or text.get("conv_L_cache"):
-        return (
-            text.number("hidden_size") * max(int(text.get("conv_L_cache") or 1) - 1, 0) * size // parallel.tp
-        )
+        kernel = int(text.get("conv_L_cache") or 1)
+        return text.number("hidden_size") * max(kernel - 1, 0) * size // parallel.tp
     return _mamba_bytes(text, size) // parallel.tp
 
 
@@ -138,6 +138,29 @@ def _mamba_bytes(text: Config, size: int) -> int:
     inner = inner if heads else expand * text.number("hidden_size")
     convolution = (inner + 2 * groups * states) * max(kernel - 1, 0)
     return (convolution + inner * states) * size
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a device holds of a model that is cut so, what is left for the cache, and how far that goes.
+
+    ``weights_from`` is headers or an estimate; ``tokens`` fit into the cache; ``max_len`` is the longest
+    sequence, and ``sequences`` of ``at_len`` tokens fit at a time; ``baseline``: whether those are enough.
+    """
+
+    card: str
+    tp: int
+    pp: int
+    ep: bool
+    weights_gib: float
+    weights_from: str
+    cache_gib: float
+    cache_bytes_per_token: int
+    state_bytes_per_sequence: int
+    tokens: int
+    max_len: int
+    at_len: int
+    sequences: int
+    baseline: bool
 
 
 Groups = dict[tuple[str, str, int], float]
@@ -192,21 +215,11 @@ def estimated_weights(config: Config, shape: Shape, quantized: float | None) -> 
     """The size of all weights from the configuration alone, in bytes, when there are no files to read."""
     text, hidden = config.text, shape.hidden_size
     if shape.mla:
-        rank, rope, nope = (
-            text.number(key) for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
-        )
-        q_rank, value = text.number("q_lora_rank"), text.number("v_head_dim")
-        query = (
-            (hidden * q_rank + q_rank * shape.heads * (nope + rope))
-            if q_rank
-            else hidden * shape.heads * (nope + rope)
-        )
-        attention = (
-            query
-            + hidden * (rank + rope)
-            + rank * shape.heads * (nope + value)
-            + shape.heads * value * hidden
-        )
+        keys = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "q_lora_rank", "v_head_dim")
+        rank, rope, nope, q_rank, value = (text.number(key) for key in keys)
+        query = (q_rank or hidden) * shape.heads * (nope + rope) + hidden * q_rank
+        keys_and_values = hidden * (rank + rope) + rank * shape.heads * (nope + value)
+        attention = query + keys_and_values + shape.heads * value * hidden
     else:
         attention = hidden * shape.head_size * (2 * shape.heads + 2 * shape.kv_heads)
     wide = text.number("intermediate_size") or 4 * hidden
@@ -230,32 +243,34 @@ def plan(
     groups: Groups,
     card: Card,
     parallel: Parallel,
-    utilisation: float = 0.9,
+    utilisation: float = UTILISATION,
     reserve: int = RESERVE,
     estimate: int = 0,
-) -> dict[str, Any]:
-    """One line of the plan: what a device holds, what is left for the cache, and how far it goes."""
+) -> Plan:
+    """The plan for one card and one cut; ``estimate``: bytes of the weights, where there are no headers."""
     whole = parallel.tp * parallel.pp
     weights = weight_bytes(groups, parallel, shape.kv_heads) if groups else estimate // whole
     left = int(card.memory * utilisation) - weights - reserve
     kept = cache(config, shape, parallel)
     length = min(BASELINE_LEN, shape.max_len)
     fits = left // max(kept.sequence(length), 1) if left > 0 else 0
-    most = longest(kept, left, shape.max_len)
-    return {
-        "card": card.name,
-        **asdict(parallel),
-        "weights_gib": round(weights / GIB, 2),
-        "weights_from": "headers" if groups else "configuration (estimate)",
-        "cache_gib": round(max(left, 0) / GIB, 2),
-        "cache_bytes_per_token": kept.token + kept.window,
-        "state_bytes_per_sequence": kept.state,
-        "tokens": left // (kept.token + kept.window) if left > 0 and kept.token + kept.window else 0,
-        "max_len": most,
-        "at_len": length,
-        "sequences": int(fits),
-        "baseline": bool(fits >= BASELINE_SEQS),
-    }
+    per_token = kept.token + kept.window
+    return Plan(
+        card=card.name,
+        tp=parallel.tp,
+        pp=parallel.pp,
+        ep=parallel.ep,
+        weights_gib=round(weights / GIB, 2),
+        weights_from="headers" if groups else "configuration (estimate)",
+        cache_gib=round(max(left, 0) / GIB, 2),
+        cache_bytes_per_token=per_token,
+        state_bytes_per_sequence=kept.state,
+        tokens=left // per_token if left > 0 and per_token else 0,
+        max_len=longest(kept, left, shape.max_len),
+        at_len=length,
+        sequences=fits,
+        baseline=fits >= BASELINE_SEQS,
+    )
 
 
 def longest(kept: Cache, left: int, most: int) -> int:

@@ -1,7 +1,7 @@
 """Which modules a vLLM model class makes, and whether a tensor's name has a place among them.
 
-Read from ``self.name = Class(...)`` in the constructors. What a constructor makes in a way only running
-would tell counts as open: any name fits there.
+Read from ``self.name = Class(...)`` in the constructors. A module that only running one would show is open:
+any name fits there.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from npu_upgrade.checkpoint.model_classes import ClassReader, ModelClass
 from npu_upgrade.checkpoint.name_map import NameMap, name_map
+from npu_upgrade.checkpoint.registry import ModelSources, methods
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File
 
 _MODEL_PACKAGES = ("vllm.model_executor.models", "vllm_ascend.models")
 _LISTS = {"ModuleList", "Sequential", "make_layers", "CanonicalModuleList"}
@@ -20,19 +22,8 @@ _INNER = "init_vllm_registered_model"
 _NAMED = {"register_buffer", "register_parameter"}
 _DYNAMIC = {"add_module", "register_module", "setattr"}
 _NO_MODULES = {
-    "getattr",
-    "len",
-    "int",
-    "float",
-    "bool",
-    "max",
-    "min",
-    "dict",
-    "list",
-    "tuple",
-    "set",
-    "str",
-    "range",
+    *("getattr", "len", "int", "float", "bool", "max", "min"),
+    *("dict", "list", "tuple", "set", "str", "range"),
 }
 
 
@@ -42,8 +33,8 @@ class Node:
     ``open``: unknown, anything fits."""
 
     kind: str
-    cls: ModelClass | None = None
-    bound: tuple[tuple[str, ModelClass], ...] = ()
+    cls: ClassSymbol | None = None
+    bound: tuple[tuple[str, ClassSymbol], ...] = ()
     items: tuple[Node, ...] = ()
 
 
@@ -63,10 +54,10 @@ class Place:
 class ModuleTree:
     """The modules below one model class."""
 
-    reader: ClassReader
-    root: ModelClass
+    sources: ModelSources
+    root: ClassSymbol
     _children: dict[Node, dict[str, list[Node]]] = field(default_factory=dict)
-    _maps: dict[ModelClass, NameMap | None] = field(default_factory=dict)
+    _maps: dict[ClassSymbol, NameMap | None] = field(default_factory=dict)
 
     def place(self, name: str) -> Place:
         """Where the tensor ``name`` of a checkpoint goes."""
@@ -108,30 +99,29 @@ class ModuleTree:
             self._children[node] = self._read(node)
         return self._children[node]
 
-    def _map(self, cls: ModelClass) -> NameMap | None:
+    def _map(self, cls: ClassSymbol) -> NameMap | None:
         if cls not in self._maps:
-            self._maps[cls] = name_map(self.reader, cls)
+            self._maps[cls] = name_map(cls)
         return self._maps[cls]
 
     def _read(self, node: Node) -> dict[str, list[Node]]:
         found: dict[str, list[Node]] = {}
         assert node.cls is not None
-        owners = list(self.reader.mro(node.cls))
-        for owner in owners:
-            for base in owner.node.bases:
+        for owner in node.cls.mro:
+            for base, known in zip(owner.node.bases, owner.bases, strict=True):
                 name = getattr(base, "attr", getattr(base, "id", ""))
-                outside = name not in ("Module", "Protocol", "ABC") and not self.reader._base(owner, base)
-                if outside and not isinstance(base, ast.Subscript):
+                plain = name in ("Module", "Protocol", "ABC") or isinstance(base, ast.Subscript)
+                if known is UNKNOWN and not plain:
                     found.setdefault("*", []).append(OPEN)  # a class of another library
             for method in _constructors(owner.node):
-                scope = _Scope(self.reader, owner, method, dict(node.bound), node.cls)
+                scope = _Scope(self.sources, owner.file, method, dict(node.bound), node.cls)
                 for name, nodes in scope.modules():
-                    known = found.setdefault(name, [])
-                    known += [one for one in nodes if one not in known]
+                    there = found.setdefault(name, [])
+                    there += [one for one in nodes if one not in there]
         return found
 
 
-def _constructors(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+def _constructors(node: ast.ClassDef) -> Iterator[Function]:
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and (item.name == "__init__" or item.name.startswith("_init")):
             yield item
@@ -142,32 +132,28 @@ class _Scope:
 
     def __init__(
         self,
-        reader: ClassReader,
-        owner: ModelClass,
-        method: ast.FunctionDef,
-        bound: dict[str, ModelClass],
-        instance: ModelClass,
+        sources: ModelSources,
+        file: File,
+        method: Function,
+        bound: dict[str, ClassSymbol],
+        instance: ClassSymbol,
     ) -> None:
-        self.reader, self.owner, self.method, self.instance = reader, owner, method, instance
+        self.sources, self.file, self.method, self.instance = sources, file, method, instance
         self.classes = self._defaults() | bound
         self.locals: dict[str, list[ast.expr]] = {}
         for node in ast.walk(method):
-            if (
-                isinstance(node, ast.Assign)
-                and len(node.targets) == 1
-                and isinstance(node.targets[0], ast.Name)
-            ):
-                self.locals.setdefault(node.targets[0].id, []).append(node.value)
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self.locals.setdefault(name, []).append(value)
 
-    def _defaults(self) -> dict[str, ModelClass]:
+    def _defaults(self) -> dict[str, ClassSymbol]:
         arguments = self.method.args
         pairs: list[tuple[ast.arg, ast.expr | None]] = list(
             zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)
         )
         pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         named = {argument.arg: value.id for argument, value in pairs if isinstance(value, ast.Name)}
-        found = {name: self.reader.find(self.owner.module, cls) for name, cls in named.items()}
-        return {name: cls for name, cls in found.items() if cls}
+        return {name: cls for name, text in named.items() if (cls := _class_of(self.file, text))}
 
     def modules(self) -> Iterator[tuple[str, list[Node]]]:
         for node in ast.walk(self.method):
@@ -248,53 +234,54 @@ class _Scope:
                 yield from self.nodes(element, depth + 1)
             case ast.Name(id=name):
                 functions = [node for node in ast.walk(self.method) if isinstance(node, ast.FunctionDef)]
-                inner = next(
-                    (node for node in functions if node.name == name and node is not self.method), None
-                )
-                returns = (
-                    [one.value for one in ast.walk(inner) if isinstance(one, ast.Return)] if inner else []
-                )
-                yield from (node for one in returns if one for node in self.nodes(one, depth + 1))
-                if not inner:
+                inner = next((one for one in functions if one.name == name and one is not self.method), None)
+                if inner is None:
                     yield OPEN
+                for node in ast.walk(inner) if inner else ():
+                    if isinstance(node, ast.Return) and node.value:
+                        yield from self.nodes(node.value, depth + 1)
             case ast.Call() | ast.IfExp():
                 yield from self.nodes(argument, depth + 1)
 
     def _returned(self, name: str, depth: int) -> Iterator[Node]:
-        found = next(self.reader.methods(self.instance, name), None)
+        found = next(methods(self.instance, name), None)
         if found is None:
             yield OPEN
             return
-        owner, method = found
-        inner = _Scope(self.reader, owner, method, self.classes, self.instance)
-        for node in ast.walk(method):
+        inner = _Scope(self.sources, found.owner.file, found.node, self.classes, self.instance)
+        for node in ast.walk(found.node):
             if isinstance(node, ast.Return) and node.value is not None:
                 yield from inner.nodes(node.value, depth + 1)
 
-    def _inner(self, call: ast.Call) -> ModelClass | None:
+    def _inner(self, call: ast.Call) -> ClassSymbol | None:
         """The model inside of a model: of the architecture the call names, else of the text configuration."""
         words = {word.arg: word.value for word in call.keywords}
         match words.get("architectures"):
             case ast.List(elts=[ast.Constant(value=str(name))]):
-                return self.reader.registered(name)
+                return self.sources.registered(name)
             case None if "text" in ast.unparse(words.get("hf_config") or ast.Constant(value="")):
-                return self.reader.registered(self.reader.text_architecture)
+                return self.sources.registered(self.sources.text_architecture)
         return None
 
-    def _class(self, name: str) -> ModelClass | None:
-        return self.classes.get(name) or self.reader.find(self.owner.module, name)
+    def _class(self, name: str) -> ClassSymbol | None:
+        return self.classes.get(name) or _class_of(self.file, name)
 
-    def _module(self, cls: ModelClass, call: ast.Call) -> Node:
-        if not cls.module.startswith(_MODEL_PACKAGES):
+    def _module(self, cls: ClassSymbol, call: ast.Call) -> Node:
+        if not cls.file.module.startswith(_MODEL_PACKAGES):
             return LEAF
         named = ((word.arg, word.value) for word in call.keywords if word.arg)
         bound = [(key, self._class(value.id)) for key, value in named if isinstance(value, ast.Name)]
         return Node("module", cls, tuple((key, one) for key, one in bound if one))
 
 
+def _class_of(file: File, name: str) -> ClassSymbol | None:
+    found = file.resolve(name)
+    return found if isinstance(found, ClassSymbol) else None
+
+
 def _called(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
-def _arguments(method: ast.FunctionDef) -> set[str]:
+def _arguments(method: Function) -> set[str]:
     return {argument.arg for argument in (*method.args.args, *method.args.kwonlyargs)}

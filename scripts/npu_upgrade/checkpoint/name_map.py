@@ -1,7 +1,7 @@
 """How a vLLM model renames a checkpoint's tensors while it loads them, read from the model's source.
 
 A class says it by a ``WeightsMapper`` (``hf_to_vllm_mapper``), by a ``stacked_params_mapping`` inside its
-``load_weights``, or by code that only running would tell; then the map is not ``sure``.
+``load_weights``, or by code that has to run; then the map is not ``sure``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_upgrade.checkpoint.model_classes import ClassReader, ModelClass
+from npu_upgrade.checkpoint.registry import methods, values
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.program.program import ClassSymbol
 
 _ORDER = ("regex", "substr", "stacked", "prefix", "suffix")
 # tensors that are no weights, and that vLLM drops or that no model has a parameter for
@@ -64,48 +66,44 @@ def _replaced(kind: str, old: str, new: str, name: str) -> str:
     return name.replace(old, new, 1)
 
 
-def name_map(reader: ClassReader, one: ModelClass) -> NameMap | None:
+def name_map(one: ClassSymbol) -> NameMap | None:
     """The map of the class's own ``load_weights``, None when neither it nor a base has one."""
-    found = next(reader.methods(one, "load_weights"), None)
-    if found is None:
+    found = list(methods(one, "load_weights"))
+    if not found:
         return None
-    owner, method = found
+    method = found[0].node
     calls = [node for node in ast.walk(method) if isinstance(node, ast.Call)]
     words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
     result = NameMap(sure=not _renames(method) and all(_as_given(call) for call in calls))
     if "mapper" in words:
-        result = result.merged(_mapper(reader, one, words["mapper"]))
+        result = result.merged(_mapper(one, words["mapper"]))
     for call in calls:  # self.mapper.apply(weights)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
-            result = result.merged(_mapper(reader, one, call.func.value))
+            result = result.merged(_mapper(one, call.func.value))
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
             result.ignored += [text for node in ast.walk(value) if (text := _constant(node))]
     result.ignored += list(_skipped(method))
     if _calls_super(calls):
-        result = result.merged(_above(reader, one, owner))
+        above = name_map(found[1].owner) if len(found) > 1 else None
+        result = result.merged(above or NameMap())
     return result
 
 
-def _above(reader: ClassReader, one: ModelClass, owner: ModelClass) -> NameMap:
-    rest = [other for other, _ in reader.methods(one, "load_weights") if other is not owner]
-    return (name_map(reader, rest[0]) or NameMap()) if rest else NameMap()
-
-
-def _mapper(reader: ClassReader, one: ModelClass, value: ast.expr, depth: int = 0) -> NameMap:
+def _mapper(one: ClassSymbol, value: ast.expr, depth: int = 0) -> NameMap:
     """A mapper expression: a call, an attribute of a class or of self, or a union of those."""
     if depth > 6:
         return NameMap(sure=False)
     match value:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _mapper(reader, one, left, depth + 1).merged(_mapper(reader, one, right, depth + 1))
+            return _mapper(one, left, depth + 1).merged(_mapper(one, right, depth + 1))
         case ast.Call(func=ast.Name(id="WeightsMapper"), keywords=keywords):
             return _called(keywords)
         case ast.Attribute(value=ast.Name(id=owner), attr=name):
-            base = one if owner in ("self", "cls") else reader.find(one.module, owner)
-            found = reader.expression(base, name) if base else None
-            return _mapper(reader, found[0], found[1], depth + 1) if found else NameMap(sure=False)
+            base = one if owner in ("self", "cls") else one.file.resolve(owner)
+            found = next(values(base, name), None) if isinstance(base, ClassSymbol) else None
+            return _mapper(*found, depth + 1) if found else NameMap(sure=False)
     return NameMap(sure=False)
 
 
@@ -145,7 +143,7 @@ def _constant(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _stacked(method: ast.FunctionDef) -> dict[str, str]:
+def _stacked(method: Function) -> dict[str, str]:
     """``(parameter, weight, shard)`` of a list in the method: weight -> parameter."""
     found: dict[str, str] = {}
     for node in ast.walk(method):
@@ -156,7 +154,7 @@ def _stacked(method: ast.FunctionDef) -> dict[str, str]:
     return found
 
 
-def _renames(method: ast.FunctionDef) -> bool:
+def _renames(method: Function) -> bool:
     """Whether the method changes names in its own code."""
     changing = {"replace", "removeprefix", "removesuffix", "sub", "split", "join", "format"}
     return any(
@@ -165,7 +163,7 @@ def _renames(method: ast.FunctionDef) -> bool:
     ) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(method))
 
 
-def _skipped(method: ast.FunctionDef) -> Iterator[str]:
+def _skipped(method: Function) -> Iterator[str]:
     """Texts of ``if "text" in name: continue`` and of ``name.endswith("text")``: tensors it leaves out."""
     for node in ast.walk(method):
         if isinstance(node, ast.If) and any(isinstance(one, ast.Continue) for one in node.body):

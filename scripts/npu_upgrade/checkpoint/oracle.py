@@ -8,29 +8,38 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
+
 from npu_upgrade.ground.errors import BadInput
 
 _PROBE = Path(__file__).with_name("oracle_probe.py")
 _SECONDS = 600
-# what the analysis and vLLM both answer, by the same names
-COMPARED = (
-    *(
-        "architecture",
-        "model_type",
-        "text_model_type",
-        "hidden_size",
-        "layers",
-        "heads",
-        "kv_heads",
-        "head_size",
-    ),
-    *("vocab_size", "experts", "experts_per_token", "mla", "hybrid", "attention_free", "multimodal"),
-    *("quantization", "max_len"),
-)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A property that vLLM sees otherwise."""
+
+    property: str
+    analysis: Any
+    vllm: Any
+
+
+class Oracle(msgspec.Struct, frozen=True):
+    """vLLM's ``answer`` about a configuration; ``error`` in it is vLLM's error message."""
+
+    answer: dict[str, Any]
+    differences: list[Difference]
+
+
+def consult(python: Path, folder: Path, own: msgspec.Struct) -> Oracle:
+    """The answer about one folder, and where it differs from ``own`` properties."""
+    answer = ask(python, [folder])[0]
+    return Oracle(answer, [] if "error" in answer else differences(own, answer))
 
 
 def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[dict[str, Any]]:
-    """One answer per folder, in order; ``error`` in an answer is what vLLM said.
+    """One answer per folder, in order; ``error`` in an answer is vLLM's error message.
 
     Raises :class:`BadInput` when the interpreter does not run or has no vLLM.
     """
@@ -44,7 +53,7 @@ def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[di
             capture_output=True,
             text=True,
             timeout=seconds,
-            env=_environment(),
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -56,17 +65,10 @@ def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[di
     return answers
 
 
-def differences(own: dict[str, Any], answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where the analysis and vLLM disagree: name, what we say, what vLLM says."""
-    return [
-        {"property": name, "analysis": own.get(name), "vllm": answer[name]}
-        for name in COMPARED
-        if name in answer and own.get(name) != answer[name]
-    ]
-
-
-def _environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+def differences(own: msgspec.Struct, answer: dict[str, Any]) -> list[Difference]:
+    """Where the properties of an analysis and vLLM's answer disagree."""
+    pairs = ((name, value, answer[name]) for name, value in asdict(own).items() if name in answer)
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
 
 
 def _no_oracle(python: Path, why: str) -> BadInput:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+
+import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
-from npu_upgrade.checkpoint.layers import layer_kinds
-from npu_upgrade.checkpoint.safetensors import Tensor
+from npu_upgrade.checkpoint.reading import Finding, error, note, shortened
+from npu_upgrade.checkpoint.shape import layer_kinds
+from npu_upgrade.checkpoint.weights import Tensor
 
 _MTP_KEYS = (
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
-    "num_mtp_layers",
-    "mtp_num_layers",
+    *("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
+    *("num_mtp_layers", "mtp_num_layers"),
 )
 _MTP_NAMES = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:[._]|$)|\.(?:eh_proj|enorm|hnorm)\.")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -37,6 +35,33 @@ _TOWER_NAMES = {
 }
 
 
+class Mtp(msgspec.Struct, frozen=True):
+    """Multi-token prediction: ``layers`` announced, ``tensors`` of it and one as an ``example``.
+
+    ``state``: ``none``; ``ready``; ``checkpoint missing`` (announced, no weights); ``not announced`` (weights
+    only); ``config only`` when no weights were there to look at.
+    """
+
+    state: str
+    layers: int
+    tensors: int
+    example: str
+
+
+class Tower(msgspec.Struct, frozen=True):
+    """What a checkpoint has for one modality: keys of its ``config``, and ``tensors``."""
+
+    config: list[str]
+    tensors: int
+
+
+class Tied(msgspec.Struct, frozen=True):
+    """Whether the output shares the input embedding, and its own ``head`` (a tensor), empty for none."""
+
+    tied: bool
+    head: str
+
+
 def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
     """Tensor names by their pattern: the name with its numbers as ``*``."""
     found: dict[str, list[str]] = {}
@@ -45,12 +70,8 @@ def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def mtp(config: Config, patterns: Patterns) -> dict[str, Any]:
-    """What configuration and weights say of multi-token prediction.
-
-    ``state``: ``none``; ``ready``; ``checkpoint missing`` (announced, no weights); ``not announced`` (weights
-    only); ``config only`` when no weights were there to look at.
-    """
+def mtp(config: Config, patterns: Patterns) -> Mtp:
+    """What configuration and weights say of multi-token prediction."""
     places = (config.text, config)
     announced = max(
         (place.number(key) for place in places for key in _MTP_KEYS if key in place.given), default=0
@@ -64,7 +85,7 @@ def mtp(config: Config, patterns: Patterns) -> dict[str, Any]:
         state = "ready" if found else ("checkpoint missing" if patterns else "config only")
     elif found:
         state = "not announced"
-    return {"state": state, "layers": announced, "tensors": len(found), "example": min(found, default="")}
+    return Mtp(state, announced, len(found), min(found, default=""))
 
 
 def _beyond(name: str, count: int) -> bool:
@@ -72,48 +93,44 @@ def _beyond(name: str, count: int) -> bool:
     return bool(match and count and int(match[1]) >= count)
 
 
-def modalities(
-    config: Config, patterns: Patterns, of_processor: Iterable[str] = ()
-) -> dict[str, dict[str, Any]]:
+def modalities(config: Config, patterns: Patterns, of_processor: Iterable[str] = ()) -> dict[str, Tower]:
     """The towers, by what configuration and weights have of each.
 
     A tower for images takes videos too where the configuration has a key about them, or the processor has,
     whose keys are ``of_processor``.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Tower] = {}
     places = [config, *filter(None, (config.part("thinker_config"),))]
     for kind, keys in _MODALITIES.items():
         has = [f"{place.path}{key}" for place in places for key in keys if place.raw.get(key)]
         tensors = sum(len(names) for key, names in patterns.items() if _TOWER_NAMES[kind].search(key))
         if has or tensors:
-            found[kind] = {"config": has, "tensors": tensors}
+            found[kind] = Tower(has, tensors)
     about = [f"{place.path}{key}" for place in places for key in _about_video(place)]
     about += of_processor
-    return found | ({"video": {"config": about, "tensors": 0}} if about and "image" in found else {})
+    return found | ({"video": Tower(about, 0)} if about and "image" in found else {})
 
 
 def _about_video(place: Config) -> list[str]:
     """The keys that are about videos, also those that the class fills in where the file leaves them out."""
-    filled = [
-        f"{key} (of its class)" for key in _VIDEO_KEYS if key not in place.raw and place.get(key) is not None
-    ]
     given = [
         key for key, value in place.raw.items() if "video" in key and value is not None and value is not False
     ]
-    return given + filled
+    filled = (key for key in _VIDEO_KEYS if key not in place.raw and place.get(key) is not None)
+    return given + [f"{key} (of its class)" for key in filled]
 
 
-def ties(config: Config, names: Iterable[str]) -> dict[str, Any]:
+def ties(config: Config, names: Iterable[str]) -> Tied:
     """Whether the output shares the input embedding, by configuration, and whether a head is stored."""
     value = config.text.get("tie_word_embeddings")
     value = config.get("tie_word_embeddings") if value is None else value
     head = sorted(name for name in names if re.search(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$", name))
-    return {"tied": True if value is None else bool(value), "head": head[0] if head else ""}
+    return Tied(value is None or bool(value), head[0] if head else "")
 
 
-def check_ties(tied: dict[str, Any], tensors: dict[str, Tensor], generates: bool) -> list[Finding]:
+def check_ties(tied: Tied, tensors: dict[str, Tensor], generates: bool) -> list[Finding]:
     """A model that generates text and does not tie needs a head of its own."""
-    if tied["tied"] or tied["head"] or not tensors or not generates:
+    if tied.tied or tied.head or not tensors or not generates:
         return []
     what = "tie_word_embeddings is false and no tensor is an output head (lm_head.weight)"
     return [error("head-missing", what, "lm_head.weight")]
@@ -209,13 +226,8 @@ def _plain_text(name: str) -> bool:
 def wrong_values(config: Config) -> list[Finding]:
     """Keys that have to be sensible whole numbers and are not."""
     found = []
-    for key in (
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "vocab_size",
-        "num_key_value_heads",
-    ):
+    layers = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    for key in ("hidden_size", *layers, "vocab_size"):
         if config.text.has(key):
             value = config.text.get(key)
             per_layer = isinstance(value, list) or value is None

@@ -4,82 +4,55 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.finding import Finding, error, note, shortened, unsure
-from npu_upgrade.checkpoint.safetensors import BITS, Tensor
+from npu_upgrade.checkpoint.reading import Finding, error, note, shortened, unsure
+from npu_upgrade.checkpoint.weights import BITS, Tensor
 
 _FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 _MODELOPT_FP8 = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}
 # suffixes of tensors that only describe another one
 SCALES = (
-    "weight_scale_inv",
-    "weight_scale",
-    "weight_scale_2",
-    "input_scale",
-    "scales",
-    "weight_offset",
-    "scale",
+    *("weight_scale_inv", "weight_scale", "weight_scale_2", "input_scale"),
+    *("scales", "weight_offset", "scale"),
+)
+# what a configuration says of the method, as far as an analysis shows it
+_DETAILS = (
+    *("bits", "group_size", "weight_block_size", "activation_scheme", "fmt", "format", "desc_act"),
+    *("zero_point", "version", "sym", "ignore", "modules_to_not_convert", "quant_algo"),
+    *("kv_cache_scheme", "scale_fmt"),
 )
 _KV_SCALE = re.compile(r"\.(?:k|v|q|kv|prob)_(?:scale|zero_point|proj\.output_scale|cache_scale)$")
 
 
-@dataclass
-class Quantization:
+class Quantization(msgspec.Struct):
     """``method`` as vLLM names it (``ascend`` for ModelSlim), empty for none; ``scheme`` is more exact."""
 
     method: str = ""
     scheme: str = ""
     source: str = ""
-    details: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        value = asdict(self)
-        del value["findings"]
-        return value
+    details: dict[str, Any] = {}
 
 
 def read_quantization(
     config: Config, hf_quant: dict[str, Any] | None, ascend: dict[str, Any] | None
-) -> Quantization:
+) -> tuple[Quantization, list[Finding]]:
     """The method of a configuration, a ``hf_quant_config.json`` or a ``quant_model_description.json``."""
     given, source = _given(config, hf_quant)
     if given is None:
-        if ascend is not None:
-            return _ascend(ascend)
-        return Quantization()
-    found = Quantization(_method(given), source=source)
-    found.scheme = _scheme(found, given)
-    keys = (
-        "bits",
-        "group_size",
-        "weight_block_size",
-        "activation_scheme",
-        "fmt",
-        "format",
-        "desc_act",
-        "zero_point",
-    )
-    keys += (
-        "version",
-        "sym",
-        "ignore",
-        "modules_to_not_convert",
-        "quant_algo",
-        "kv_cache_scheme",
-        "scale_fmt",
-    )
-    found.details = {key: _short(given[key]) for key in keys if given.get(key) is not None}
-    if not found.method:
+        return (Quantization(), []) if ascend is None else _ascend(ascend)
+    method, findings = _method(given), []
+    details = {key: _short(given[key]) for key in _DETAILS if given.get(key) is not None}
+    if not method:
         what = f"{source} names no quant_method: {shortened(sorted(map(str, given)), 6)}"
-        found.findings.append(unsure("quantization-unknown", what, source))
+        findings.append(unsure("quantization-unknown", what, source))
     if ascend is not None:
         what = "both a quantization_config and a quant_model_description.json: vllm-ascend reads the latter"
-        found.findings.append(note("quantization-twice", what, "quant_model_description.json"))
-    return found
+        findings.append(note("quantization-twice", what, "quant_model_description.json"))
+    return Quantization(method, _scheme(method, given), source, details), findings
 
 
 def _given(config: Config, hf_quant: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
@@ -106,55 +79,53 @@ def _method(given: dict[str, Any]) -> str:
     if producer == "modelopt" or "modelopt" in method or (not method and algorithm):
         if algorithm in _MODELOPT_FP8:
             return "modelopt"
-        return {"NVFP4": "modelopt_fp4", "MXFP8": "modelopt_mxfp8", "MIXED_PRECISION": "modelopt_mixed"}.get(
-            algorithm, method or "modelopt"
-        )
+        others = {"NVFP4": "modelopt_fp4", "MXFP8": "modelopt_mxfp8", "MIXED_PRECISION": "modelopt_mixed"}
+        return others.get(algorithm, method or "modelopt")
     return method
 
 
-def _scheme(found: Quantization, given: dict[str, Any]) -> str:
-    match found.method:
+def _scheme(method: str, given: dict[str, Any]) -> str:
+    match method:
         case "fp8":
             block = given.get("weight_block_size")
             return (
                 f"fp8 blocks of {'x'.join(map(str, block))}" if isinstance(block, list) else "fp8 per tensor"
             )
         case "gptq" | "awq" | "awq_marlin" | "gptq_marlin":
-            return f"{found.method} {given.get('bits', given.get('w_bit', '?'))} bit"
+            return f"{method} {given.get('bits', given.get('w_bit', '?'))} bit"
         case "compressed-tensors":
             return f"compressed-tensors {given.get('format') or ''}".strip()
         case "bitsandbytes":
             bits = "4" if given.get("load_in_4bit") or given.get("_load_in_4bit") else "8"
             return f"bitsandbytes {bits} bit"
-    return found.method
+    return method
 
 
-def _ascend(value: dict[str, Any]) -> Quantization:
+def _ascend(value: dict[str, Any]) -> tuple[Quantization, list[Finding]]:
     """ModelSlim's description: tensor name -> kind (``FLOAT``, ``W8A8``, ``W8A8_DYNAMIC`` and so on)."""
     kinds = Counter(kind for key, kind in value.items() if key.endswith(".weight") and isinstance(kind, str))
-    found = Quantization("ascend", source="quant_model_description.json")
-    found.scheme = str(value.get("model_quant_type") or "")
-    found.scheme = found.scheme or next((kind for kind, _ in kinds.most_common() if kind != "FLOAT"), "")
-    found.details = {"kinds": dict(kinds.most_common(8)), "group_size": value.get("group_size")}
-    if not kinds:
-        what = "quant_model_description.json describes no weight"
-        found.findings.append(error("quantization-description", what, found.source))
-    return found
+    source = "quant_model_description.json"
+    scheme = str(value.get("model_quant_type") or "")
+    scheme = scheme or next((kind for kind, _ in kinds.most_common() if kind != "FLOAT"), "")
+    details = {"kinds": dict(kinds.most_common(8)), "group_size": value.get("group_size")}
+    what = f"{source} describes no weight"
+    findings = [] if kinds else [error("quantization-description", what, source)]
+    return Quantization("ascend", scheme, source, details), findings
 
 
 def check_quantization(
     found: Quantization, tensors: dict[str, Tensor], description: dict[str, Any] | None
-) -> None:
-    """Hold the tensors against the method; adds to ``found.findings``."""
+) -> list[Finding]:
+    """Hold the tensors against the method."""
     if not tensors:
-        return
-    found.findings += check_scales(found, tensors)
-    if found.method == "ascend" and description:
-        found.findings += _check_description(tensors, description)
-    found.findings += _packed(found, tensors)
+        return []
+    described = found.method == "ascend" and description
+    findings = _check_scales(found, tensors)
+    findings += _check_description(tensors, description) if described and description else []
+    return findings + _packed(found, tensors)
 
 
-def check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
+def _check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
     """Every fp8 weight has its scale and every scale its weight; block scales fit their weights."""
     weights = {name for name, one in tensors.items() if one.dtype in _FP8 and not name.endswith(SCALES)}
     block = found.details.get("weight_block_size")
@@ -189,13 +160,11 @@ def check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findin
 
 def _scales_of(name: str, tensors: dict[str, Tensor]) -> list[str]:
     stem = name.removesuffix(".weight")
-    options = [
+    options = (
         f"{name}_scale_inv",
         f"{name}_scale",
-        f"{stem}.scale",
-        f"{stem}.weight_scale",
-        f"{stem}.scales",
-    ]
+        *(f"{stem}.{end}" for end in ("scale", "weight_scale", "scales")),
+    )
     return [one for one in options if one in tensors and one != name]
 
 
@@ -206,30 +175,19 @@ def _owner(name: str, tensors: dict[str, Tensor]) -> bool:
 
 def _fits(name: str, tensors: dict[str, Tensor], block: list[Any]) -> bool:
     scale, weight = tensors.get(f"{name}_scale_inv"), tensors[name]
-    if (
-        scale is None
-        or len(weight.shape) < 2
-        or len(block) != 2
-        or not all(type(b) is int and b > 0 for b in block)
-    ):
+    plain = len(block) == 2 and all(type(size) is int and size > 0 for size in block)
+    if scale is None or not plain or len(weight.shape) < 2 or len(scale.shape) != len(weight.shape):
         return True
     rows, columns = weight.shape[-2:]
-    return scale.shape[-2:] == (-(-rows // block[0]), -(-columns // block[1])) or len(scale.shape) != len(
-        weight.shape
-    )
+    return scale.shape[-2:] == (-(-rows // block[0]), -(-columns // block[1]))
 
 
 def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) -> list[Finding]:
     described = {key for key, kind in description.items() if isinstance(kind, str) and key in tensors}
     weights = {name for name in tensors if name.endswith(".weight")}
     unknown = sorted(weights - described)
-    absent = sorted(
-        key
-        for key, kind in description.items()
-        if key.endswith((".weight", "_scale", "_offset", ".deq_scale"))
-        and isinstance(kind, str)
-        and key not in tensors
-    )
+    named = {key for key, kind in description.items() if isinstance(kind, str)} - tensors.keys()
+    absent = sorted(key for key in named if key.endswith((".weight", "_scale", "_offset", ".deq_scale")))
     result = []
     if unknown:
         what = f"{len(unknown)} weights are not in quant_model_description.json: {shortened(unknown, 3)}"
@@ -237,11 +195,8 @@ def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) 
     if absent:
         what = f"quant_model_description.json names tensors no shard has: {shortened(absent, 3)}"
         result.append(error("description-extra", what, absent[0]))
-    plain = sorted(
-        key
-        for key in described
-        if description[key] not in ("FLOAT",) and key.endswith(".weight") and BITS[tensors[key].dtype] > 8
-    )
+    quantized = (key for key in described & weights if description[key] != "FLOAT")
+    plain = sorted(key for key in quantized if BITS[tensors[key].dtype] > 8)
     if plain:
         kind = tensors[plain[0]].dtype
         what = f"{len(plain)} weights described as quantized are {kind}: {shortened(plain, 3)}"
@@ -249,26 +204,19 @@ def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) 
     return result
 
 
-_COMPANIONS = {"gptq": ("qweight", ("qzeros", "scales")), "awq": ("qweight", ("qzeros", "scales"))}
-
-
 def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
     """Packed integer weights have their scales and zero points."""
     method = found.method.removeprefix("auto_").removesuffix("_marlin")
-    if method not in _COMPANIONS:
+    if method not in ("gptq", "awq"):
         if any(name.endswith(".qweight") for name in tensors) and not found.method:
             return [error("quantization-undeclared", "packed weights (qweight) and no quantization_config")]
         return []
-    packed, companions = _COMPANIONS[method]
-    stems = [name.removesuffix(packed) for name in tensors if name.endswith(f".{packed}")]
+    stems = [name.removesuffix("qweight") for name in tensors if name.endswith(".qweight")]
     if not stems:
-        return [
-            error("quantization-absent", f"the configuration says {found.method} and no tensor is packed")
-        ]
-    lacking = sorted(
-        f"{stem}{other}" for stem in stems for other in companions if f"{stem}{other}" not in tensors
-    )
-    if lacking:
+        what = f"the configuration says {found.method} and no tensor is packed"
+        return [error("quantization-absent", what)]
+    wanted = {f"{stem}{other}" for stem in stems for other in ("qzeros", "scales")}
+    if lacking := sorted(wanted - tensors.keys()):
         what = f"packed weights without {len(lacking)} of their tensors: {shortened(lacking, 3)}"
         return [error("scale-missing", what, lacking[0])]
     return []

@@ -1,4 +1,4 @@
-"""Reading files of a checkpoint that may hold anything: size, kind and JSON are checked before use."""
+"""Reading the files of a checkpoint, which may hold anything, and what is found wrong with them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,44 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
+import msgspec
+
+Severity = Literal["error", "unsure", "note"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """``error``: the checkpoint is inconsistent; ``unsure``: it could not be judged; ``note``: worth knowing.
+
+    ``kind`` is a stable name (``shard-truncated``), ``where`` the file, tensor or key it is about.
+    """
+
+    severity: Severity
+    kind: str
+    what: str
+    where: str = ""
+
+
+def error(kind: str, what: str, where: str = "") -> Finding:
+    """The checkpoint is inconsistent."""
+    return Finding("error", kind, what, where)
+
+
+def unsure(kind: str, what: str, where: str = "") -> Finding:
+    """Something could not be judged."""
+    return Finding("unsure", kind, what, where)
+
+
+def note(kind: str, what: str, where: str = "") -> Finding:
+    """Worth knowing."""
+    return Finding("note", kind, what, where)
+
+
+def shortened(names: list[str], most: int = 5) -> str:
+    """The first names of a long list, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 
 MOST_BYTES = 256 * 1024 * 1024
 
@@ -32,9 +67,8 @@ def read_json(path: Path) -> tuple[Any, list[Finding]]:
     if problem := regular(path):
         return None, [error("file-unreadable", f"{name} {problem}", name)]
     if (size := path.stat().st_size) > MOST_BYTES:
-        return None, [
-            error("json-too-large", f"{name} has {size} bytes, at most {MOST_BYTES} are read", name)
-        ]
+        what = f"{name} has {size} bytes, at most {MOST_BYTES} are read"
+        return None, [error("json-too-large", what, name)]
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -43,7 +77,7 @@ def read_json(path: Path) -> tuple[Any, list[Finding]]:
 
 
 def parse_json(data: bytes, name: str) -> tuple[Any, list[Finding]]:
-    """The value of JSON text; duplicate keys and constants that are no JSON are told."""
+    """The value of JSON text; duplicate keys and constants that are no JSON are findings."""
     duplicates: list[str] = []
     constants: list[str] = []
 

@@ -1,19 +1,96 @@
-"""Which architectures a vLLM, a vllm-ascend or a plugin registers, read from the registering source."""
+"""What sources register: the models of vLLM, vllm-ascend and plugins, and what their classes can do.
+
+Everything is read from source: vLLM's registry, calls of ``register_model``, the attributes of model classes.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from npu_upgrade.checkpoint.model_classes import ClassReader, ModelClass, statements
+from npu_upgrade.code.definitions import top_level
+from npu_upgrade.program.program import ClassSymbol, File, Method, Program, ValueSymbol
+from npu_upgrade.sources import open_source
 from npu_upgrade.sources.tree import SourceTree
 
 MODELS = "vllm.model_executor.models"
 REGISTRY = "vllm/model_executor/models/registry.py"
-FLAGS = ("is_hybrid", "is_attention_free", "has_inner_state", "has_noops", "supports_multimodal")
-MORE_FLAGS = ("supports_pp", "supports_lora", "supports_transcription", "is_pooling_model")
+_TRAITS = (
+    *("is_hybrid", "is_attention_free", "has_inner_state", "has_noops", "supports_multimodal"),
+    *("supports_pp", "supports_lora", "supports_transcription", "is_pooling_model"),
+)
+_PACKAGES = ("vllm", "vllm_ascend")
+_PROBE = """
+import importlib.metadata as metadata, importlib.util, json, os, sys
+found = {}
+for point in metadata.entry_points(group="vllm.general_plugins"):
+    module = point.value.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(module)  # of a package installed as one edits it, too
+    except (ImportError, ValueError):
+        spec = None
+    if spec and spec.submodule_search_locations:
+        package = list(spec.submodule_search_locations)[0]
+        found[point.name] = {"module": module, "folder": os.path.dirname(package)}
+json.dump(found, sys.stdout)
+"""
+
+
+class ModelSources(Program):
+    """The sources of vLLM and vllm-ascend with their model classes.
+
+    ``models``: architecture -> (module, class) of a registry; ``text_architecture``: what the configuration
+    at hand names for the text model inside of a multimodal one. Both may be left empty.
+    """
+
+    def __init__(self, *trees: SourceTree) -> None:
+        packages = {name: tree for tree in reversed(trees) for name in _PACKAGES if tree.list(name)}
+        super().__init__(packages)
+        self.models: dict[str, tuple[str, str]] = {}
+        self.text_architecture = ""
+
+    def find(self, module: str, name: str) -> ClassSymbol | None:
+        """The class ``name`` of ``module``, through imports."""
+        file = self.module(module)
+        # of branches for platforms, the last is for those that vLLM does not name, such as the NPU
+        imports = reversed(file.imports.get(name, [])) if file else ()
+        found = [*map(self.imported, imports), self.lookup(module, name)]
+        return next((one for one in found if isinstance(one, ClassSymbol)), None)
+
+    def registered(self, architecture: str) -> ClassSymbol | None:
+        """The class that the registry has for an architecture."""
+        module, name = self.models.get(architecture, ("", ""))
+        return self.find(module, name) if module else None
+
+    def traits(self, cls: ClassSymbol) -> list[str]:
+        """What the class says it can do when vLLM asks: hybrid, multimodal, pooling and so on."""
+        return sorted(name for name in _TRAITS if _literal(next(values(cls, name), (cls, None))[1]))
+
+
+def values(cls: ClassSymbol, name: str) -> Iterator[tuple[ClassSymbol, ast.expr]]:
+    """The expressions that class bodies set an attribute to, each with its class; what holds comes first."""
+    for owner in cls.mro:
+        value = getattr(owner.fields.get(name), "value", None)
+        if value is not None:
+            yield owner, value
+
+
+def methods(cls: ClassSymbol, name: str) -> Iterator[Method]:
+    """The definitions of a method along the bases, the one that runs first."""
+    return (owner.methods[name] for owner in cls.mro if name in owner.methods)
+
+
+def _literal(value: ast.expr | None) -> Any:
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except ValueError:
+        return None
 
 
 @dataclass
@@ -32,32 +109,29 @@ def read_registry(tree: SourceTree) -> Registry:
     found = Registry()
     if not tree.exists(REGISTRY):
         return found
-    for node in statements(ast.parse(tree.read(REGISTRY)).body):
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        value = getattr(node, "value", None)
-        if isinstance(target, ast.Name) and isinstance(value, ast.Dict):
-            _take(found, target.id, value)
+    for node in top_level(ast.parse(tree.read(REGISTRY)).body):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=group)], value=ast.Dict() as value)
+                | ast.AnnAssign(target=ast.Name(id=group), value=ast.Dict() as value)
+            ):
+                _take(found, group, value)
     return found
 
 
 def _take(found: Registry, group: str, value: ast.Dict) -> None:
     for key, item in zip(value.keys, value.values, strict=True):
-        try:
-            name, entry = ast.literal_eval(key) if key else None, ast.literal_eval(item)
-        except ValueError:
+        name, entry = _literal(key), _literal(item)
+        if not isinstance(name, str) or entry is None:
             continue
-        if isinstance(name, str):
-            if re.search(r"PREVIOUS", group):
-                found.removed[name] = str(entry)
-            elif re.search(r"OOT|OUT_OF_TREE", group):
-                found.moved[name] = str(entry)
-            elif group.endswith("_MODELS") and isinstance(entry, tuple) and len(entry) == 2:
-                found.models[name] = (_absolute(entry[0]), entry[1])
-                found.kinds[name] = group.strip("_").removesuffix("_MODELS").lower()
-
-
-def _absolute(module: str) -> str:
-    return module if module.startswith("vllm.") else f"{MODELS}.{module}"
+        if "PREVIOUS" in group:
+            found.removed[name] = str(entry)
+        elif re.search(r"OOT|OUT_OF_TREE", group):
+            found.moved[name] = str(entry)
+        elif group.endswith("_MODELS") and isinstance(entry, tuple) and len(entry) == 2:
+            module = entry[0] if entry[0].startswith("vllm.") else f"{MODELS}.{entry[0]}"
+            found.models[name] = (module, entry[1])
+            found.kinds[name] = group.strip("_").removesuffix("_MODELS").lower()
 
 
 def registered_by_calls(tree: SourceTree, package: str) -> dict[str, tuple[str, str]]:
@@ -86,6 +160,68 @@ def _call(node: ast.Call, path: str) -> dict[str, tuple[str, str]]:
     return {str(given[0].value): (module, name)}
 
 
-def traits(reader: ClassReader, one: ModelClass) -> dict[str, bool]:
-    """What vLLM asks the class: hybrid, without attention, multimodal, pooling and so on."""
-    return {name: bool(reader.attribute(one, name, False)) for name in FLAGS + MORE_FLAGS}
+def installed_plugins(python: Path) -> dict[str, tuple[str, str]]:
+    """Architecture -> (module, class) of the plugins that an interpreter has, by their metadata and source.
+
+    None of them is imported. Empty when the interpreter cannot be asked.
+    """
+    try:
+        done = subprocess.run(
+            [str(python), "-P", "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True
+        )
+        points = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    found: dict[str, tuple[str, str]] = {}
+    for point in points.values():
+        package = Path(point["folder"]) / point["module"]
+        if point["module"] not in _PACKAGES and package.is_dir():
+            found |= registered_by_calls(open_source(f"dir:{point['folder']}"), point["module"])
+    return found
+
+
+@dataclass
+class Ascend:
+    """A vllm-ascend source: ``models`` that it registers, ``quantizations`` that its platform takes."""
+
+    tree: SourceTree
+    models: dict[str, tuple[str, str]] = field(default_factory=dict)
+    quantizations: list[str] = field(default_factory=list)
+
+    def adaptations(self, module: str, cls: str) -> list[str]:
+        """Patches (``FILE:LINE``) whose text imports or names the vLLM module or class."""
+        leaf = module.rpartition(".")[2]
+        if not leaf:
+            return []
+        named = [rf"models\.{re.escape(leaf)}\b", *([rf"\b{re.escape(cls)}\b"] if cls else [])]
+        wanted = re.compile("|".join(named))
+        found = []
+        for path in self.tree.list("vllm_ascend/patch"):
+            if path.endswith(".py"):
+                lines = self.tree.read(path).splitlines()
+                hit = next((number for number, line in enumerate(lines, 1) if wanted.search(line)), 0)
+                if hit and not lines[hit - 1].lstrip().startswith("#"):
+                    found.append(f"{path}:{hit}")
+        return found
+
+
+def read_ascend(tree: SourceTree) -> Ascend:
+    """The facts of a vllm-ascend source."""
+    return Ascend(tree, registered_by_calls(tree, "vllm_ascend/models"), _quantizations(tree))
+
+
+def _quantizations(tree: SourceTree) -> list[str]:
+    file = ModelSources(tree).module("vllm_ascend.platform")
+    for node in file.nodes if file else ():
+        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
+        listed = getattr(node, "value", None)
+        if file and getattr(target, "id", "") == "supported_quantization" and isinstance(listed, ast.List):
+            names = (_literal(_constant(file, one)) for one in listed.elts)
+            return sorted(name for name in names if isinstance(name, str))
+    return []
+
+
+def _constant(file: File, value: ast.expr) -> ast.expr | None:
+    """What a name of ``file`` is set to; any other expression as it is."""
+    symbol = file.resolve(value)
+    return getattr(symbol.node, "value", None) if isinstance(symbol, ValueSymbol) else value

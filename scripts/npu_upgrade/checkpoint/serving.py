@@ -1,14 +1,19 @@
-"""Who serves an architecture: vLLM natively, vllm-ascend, a plugin, Transformers' own model, or nobody."""
+"""Who serves an architecture: vLLM, vllm-ascend, a plugin, Transformers' own model, or nobody.
+
+From that follows how a model is brought to vllm-ascend: reuse, an adapter, or a patch of the backend.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
-from npu_upgrade.checkpoint.ascend import Ascend
+import msgspec
+
 from npu_upgrade.checkpoint.config import Config, facts
-from npu_upgrade.checkpoint.model_classes import ClassReader, ModelClass
-from npu_upgrade.checkpoint.registry import Registry, read_registry, traits
+from npu_upgrade.checkpoint.module_tree import ModuleTree
+from npu_upgrade.checkpoint.registry import Ascend, ModelSources, Registry, read_registry
+from npu_upgrade.checkpoint.shape import experts
 from npu_upgrade.sources.tree import SourceTree
 
 # suffixes whose base model vLLM turns into one that pools
@@ -18,10 +23,18 @@ _CONVERTED = (
     *("ForRewardModeling", "RewardModel", "Model"),
 )
 _BASES = ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel", *_CONVERTED)
+# methods whose kernels are CUDA's: on Ascend the weights are converted first
+_CONVERT = "use an unquantized or a ModelSlim checkpoint"
+_OTHER_WAYS = {
+    "awq": f"{_CONVERT}, or dequantize while loading",
+    "gptq": f"{_CONVERT}, or dequantize while loading",
+    "fp8": "dequantize to bfloat16 while loading, with every weight paired with its scale",
+    "mxfp4": "dequantize to bfloat16 while loading",
+    "bitsandbytes": "use an unquantized checkpoint",
+}
 
 
-@dataclass
-class Serving:
+class Serving(msgspec.Struct):
     """``by``: native, ascend, plugin, transformers, converted, removed, moved or nobody. ``read_from``: the
     source that was asked. ``architecture`` is what vLLM resolves to; ``traits`` None when not known."""
 
@@ -34,12 +47,14 @@ class Serving:
     traits: list[str] | None = None
     read_from: str = ""
     why: str = ""
-    model_class: ModelClass | None = None
-    reader: ClassReader | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        names = ("by", "architecture", "registered", "module", "cls", "kind", "traits", "read_from", "why")
-        return {name: getattr(self, name) for name in names}
+
+class Strategy(msgspec.Struct, frozen=True):
+    """The way to vllm-ascend, the ``reasons`` for it, and what to watch (``risks``)."""
+
+    name: Literal["reuse", "native adapter", "backend patch"]
+    reasons: list[str]
+    risks: list[str]
 
 
 @dataclass
@@ -51,21 +66,19 @@ class Sources:
     plugins: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def serving(config: Config, sources: Sources) -> Serving:
-    """Who serves the first of the configuration's architectures that anyone has."""
+def serving(config: Config, sources: Sources) -> tuple[Serving, ModuleTree | None]:
+    """Who serves the first of the configuration's architectures that anyone has, and its class's modules."""
     registry = read_registry(sources.vllm) if sources.vllm else _shipped()
-    origin = sources.vllm.spec if sources.vllm else f"{facts()['read_from'][1]}, as shipped with the skill"
+    origin = sources.vllm.spec if sources.vllm else f"{facts().read_from[1]}, as shipped with the skill"
     names = architectures(config)
     for name in names:
-        found = _direct(name, registry, sources) or _converted(name, registry)
-        if found:
+        if found := _direct(name, registry, sources) or _converted(name, registry):
             found.read_from = found.read_from or origin
-            _add_class(found, registry, sources, config)
-            return found
-    for name in names[:1]:
-        if name in facts()["transformers"] or name.startswith("Transformers"):
-            return _wrapped(name, config, registry, origin)
-    return _nobody(names, registry, origin)
+            return found, _add_class(found, registry, sources, config)
+    name = names[0] if names else ""
+    if name in facts().transformers or name.startswith("Transformers"):
+        return _wrapped(name, config, registry, origin), None
+    return _nobody(names, registry, origin), None
 
 
 def architectures(config: Config) -> list[str]:
@@ -76,37 +89,27 @@ def architectures(config: Config) -> list[str]:
         return ["MiMoV2OmniForCausalLM"]
     if names == ["DeepseekV4ForCausalLM"] and config.number("vision_n_layers"):
         return ["DeepseekV4ForConditionalGeneration"]
-    base = facts()["base_models"].get(config.model_type)
+    base = facts().base_models.get(config.model_type)
     return names or ([base] if base else [])
 
 
 def _shipped() -> Registry:
-    known = facts()["architectures"]
-    return Registry(
-        {name: (one["module"], one["class"]) for name, one in known.items()},
-        {name: one["kind"] for name, one in known.items()},
-        facts()["removed"],
-        facts()["moved"],
-    )
+    known = facts().architectures
+    models = {name: (one.module, one.cls) for name, one in known.items()}
+    return Registry(models, {name: one.kind for name, one in known.items()}, facts().removed, facts().moved)
 
 
 def _direct(name: str, registry: Registry, sources: Sources) -> Serving | None:
+    kind = registry.kinds.get(name, "")
     if sources.ascend and name in sources.ascend.models:
-        module, cls = sources.ascend.models[name]
-        why = "vllm-ascend registers a model of its own" + (
-            " in place of vLLM's" if name in registry.models else ""
-        )
-        return Serving(
-            "ascend", name, name, module, cls, registry.kinds.get(name, ""), None, sources.ascend.spec, why
-        )
+        why = "vllm-ascend registers a model of its own"
+        why += " in place of vLLM's" if name in registry.models else ""
+        place, origin = sources.ascend.models[name], sources.ascend.tree.spec
+        return Serving("ascend", name, name, *place, kind, read_from=origin, why=why)
     if name in sources.plugins:
-        module, cls = sources.plugins[name]
-        return Serving("plugin", name, name, module, cls, why="an installed plugin registers it")
+        return Serving("plugin", name, name, *sources.plugins[name], why="an installed plugin registers it")
     if name in registry.models:
-        module, cls = registry.models[name]
-        return Serving(
-            "native", name, name, module, cls, registry.kinds.get(name, ""), why="vLLM registers it"
-        )
+        return Serving("native", name, name, *registry.models[name], kind, why="vLLM registers it")
     return None
 
 
@@ -117,84 +120,78 @@ def _converted(name: str, registry: Registry) -> Serving | None:
     for base in _BASES if suffix else ():
         other = name.removesuffix(suffix) + base
         if other in registry.models:
-            module, cls = registry.models[other]
-            why = f"vLLM turns {other} into a model that pools"
-            return Serving("converted", name, other, module, cls, registry.kinds.get(other, ""), why=why)
+            why, kind = f"vLLM turns {other} into a model that pools", registry.kinds.get(other, "")
+            return Serving("converted", name, other, *registry.models[other], kind, why=why)
     return None
 
 
-def _add_class(found: Serving, registry: Registry, sources: Sources, config: Config) -> None:
+def _add_class(found: Serving, registry: Registry, sources: Sources, config: Config) -> ModuleTree | None:
+    """The modules of the class that serves; adds to ``found`` what the class can do."""
     trees = [tree for tree in (sources.vllm, sources.ascend.tree if sources.ascend else None) if tree]
-    if trees and found.module:
-        found.reader = ClassReader(*trees)
-        found.reader.models = registry.models
-        found.reader.text_architecture = (
-            next(iter(architectures(config.text)), "") if config.is_nested else ""
-        )
-        found.model_class = found.reader.find(found.module, found.cls)
-        if found.model_class:
-            has = traits(found.reader, found.model_class)
-            found.traits = sorted(name for name, value in has.items() if value)
-    shipped = facts()["architectures"].get(found.registered, {})
-    if found.traits is None and shipped.get("class") == found.cls:
-        found.traits = shipped["traits"]
-    elif found.by == "ascend" and found.registered in facts()["architectures"]:
-        # its bases stand in a vLLM that was not given
-        found.traits = (
-            sorted({*(found.traits or []), *(shipped.get("traits") or [])})
-            if not sources.vllm
-            else found.traits
-        )
-
-
-def _inner(config: Config) -> str:
-    """The architecture of the text model: as named, or the one that generates for its model type."""
-    given = config.text.raw.get("architectures")
-    base = facts()["base_models"].get(config.text.model_type, "").removesuffix("Model")
-    named = isinstance(given, list) and given and isinstance(given[0], str)
-    return given[0] if named else (f"{base}ForCausalLM" if base else "")
+    models = ModelSources(*trees)
+    models.models = registry.models
+    models.text_architecture = next(iter(architectures(config.text)), "") if config.is_nested else ""
+    cls = models.find(found.module, found.cls)
+    found.traits = models.traits(cls) if cls else None
+    known = facts().architectures.get(found.registered)
+    if found.traits is None and known and known.cls == found.cls:
+        found.traits = known.traits
+    elif found.by == "ascend" and known and not sources.vllm:  # its bases stand in a vLLM that was not given
+        found.traits = sorted({*(found.traits or []), *(known.traits or [])})
+    return ModuleTree(models, cls) if cls else None
 
 
 def _wrapped(name: str, config: Config, registry: Registry, origin: str) -> Serving:
-    from npu_upgrade.checkpoint.shape import experts
-
-    target = (
-        "Transformers" + ("MultiModal" if config.is_nested else "") + ("MoE" if experts(config.text) else "")
-    )
     if name.endswith(("EmbeddingModel", "ForTextEncoding", "Model")):
-        target += "EmbeddingModel"
+        purpose = "EmbeddingModel"
     elif name.endswith(("ForSequenceClassification", "ClassificationModel")):
-        target += "ForSequenceClassification"
+        purpose = "ForSequenceClassification"
     else:
-        target += "ForCausalLM"
-    target = name if name.startswith("Transformers") else target
-    shipped = facts()["architectures"].get(target, {})
+        purpose = "ForCausalLM"
+    form = ("MultiModal" if config.is_nested else "") + ("MoE" if experts(config.text) else "")
+    target = name if name.startswith("Transformers") else f"Transformers{form}{purpose}"
     why = f"no model of vLLM's own; Transformers has {name} and vLLM can run it as {target}"
     if name in registry.removed:
         why += f"; vLLM's own was removed after {registry.removed[name]}"
-    module = registry.models.get(target, ("", ""))[0]
+    module, traits = registry.models.get(target, ("", ""))[0], facts().traits_of(target)
     return Serving(
-        "transformers",
-        target,
-        target,
-        module,
-        target,
-        "transformers_backend",
-        shipped.get("traits"),
-        origin,
-        why,
+        "transformers", target, target, module, target, "transformers_backend", traits, origin, why
     )
 
 
 def _nobody(names: list[str], registry: Registry, origin: str) -> Serving:
-    name = names[0] if names else ""
     for one in names:
         if one in registry.removed:
             why = f"vLLM had it until {registry.removed[one]}"
             return Serving("removed", one, read_from=origin, why=why)
         if one in registry.moved:
-            return Serving(
-                "moved", one, read_from=origin, why=f"vLLM points to a plugin: {registry.moved[one]}"
-            )
-    why = "no registry has it" if name else "config.json names no architecture"
-    return Serving("nobody", name, read_from=origin, why=why)
+            why = f"vLLM points to a plugin: {registry.moved[one]}"
+            return Serving("moved", one, read_from=origin, why=why)
+    why = "no registry has it" if names else "config.json names no architecture"
+    return Serving("nobody", names[0] if names else "", read_from=origin, why=why)
+
+
+def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, attention: str) -> Strategy:
+    """By the quantization ``method`` and how many patterns of tensors are ``missing`` in the model."""
+    reasons, risks = [served.why], []
+    adapter, backend = served.by in ("nobody", "removed", "moved"), False
+    if served.by == "moved":
+        reasons.append("install that plugin, or write an adapter as a plugin of your own")
+    if missing:
+        adapter = True
+        reasons.append(f"{missing} patterns of the checkpoint's tensors have no place in {served.cls}")
+    if method and ascend and ascend.quantizations and method not in ascend.quantizations:
+        backend, way = True, _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
+        takes = ", ".join(ascend.quantizations)
+        reasons.append(f"{ascend.tree.spec} takes {takes}, not {method}: {way}")
+    elif method and ascend is None:
+        risks.append(f"whether vllm-ascend takes {method} was not judged: --ascend SPEC")
+    if ascend and served.by != "nobody":
+        patches = ascend.adaptations(served.module, served.cls)
+        reasons += [f"vllm-ascend adapts it in {place}" for place in patches[:4]]
+    if served.by == "transformers":
+        risks.append("Transformers' own model runs without vllm-ascend's fused operators")
+    if attention in ("dsa", "hybrid", "state"):
+        risks.append(f"{attention} attention needs kernels of its own on NPU: run the dummy gate first")
+    name = "native adapter" if adapter else "backend patch" if backend else "reuse"
+    return Strategy(name, [reason for reason in reasons if reason], risks)

@@ -1,12 +1,13 @@
 """The numbers of a model as vLLM derives them from its configuration: heads, experts, lengths, layers.
 
-Each rule is what vLLM 0.30 does with the loaded configuration; ``make bench-analyze`` holds them against it.
+Each rule is what vLLM 0.30 does with the loaded configuration; ``make bench-analyze`` compares both.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.checkpoint.config import Config, facts
 
@@ -15,19 +16,13 @@ _LENGTHS = (
     *("max_target_positions", "max_sequence_length", "max_seq_length", "seq_len"),
 )
 _KV_HEADS = (
-    "n_head_kv",
-    "num_kv_heads",
-    "num_key_value_heads",
-    "multi_query_group_num",
-    "num_attention_groups",
+    *("n_head_kv", "num_kv_heads", "num_key_value_heads"),
+    *("multi_query_group_num", "num_attention_groups"),
 )
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 _EXPERTS_PER_TOKEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "top_k_experts",
-    "moe_topk",
-    "moe_top_k",
+    *("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
+    *("moe_topk", "moe_top_k"),
 )
 # rope types whose max_position_embeddings is the scaled length already
 _SCALED = {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "telechat3-yarn"}
@@ -36,8 +31,7 @@ _NO_LENGTH = 2048
 _PLAIN_LAYERS = {"attention", "full_attention"}
 
 
-@dataclass
-class Shape:
+class Shape(msgspec.Struct):
     """``head_size`` is that of the cache (rank and rope for latent attention); ``max_len`` in tokens."""
 
     hidden_size: int
@@ -50,9 +44,6 @@ class Shape:
     experts_per_token: int
     mla: bool
     max_len: int
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def shape_of(config: Config, tokenizer_length: int | None = None, encoder_length: int | None = None) -> Shape:
@@ -76,7 +67,7 @@ def shape_of(config: Config, tokenizer_length: int | None = None, encoder_length
 def is_latent(config: Config) -> bool:
     """Whether the cache holds latents (MLA): a model type vLLM lists, and its rank is set."""
     text = config.text
-    if text.model_type not in facts()["latent_types"]:
+    if text.model_type not in facts().latent_types:
         return False
     return text.get("head_dim" if text.has("compress_ratios") else "kv_lora_rank") is not None
 
@@ -99,11 +90,8 @@ def kv_heads(config: Config) -> int:
     text = config.text
     if config.model_type in _STATE_ONLY:
         return 0
-    if (
-        config.model_type in ("falcon", "RefinedWeb", "RefinedWebModel")
-        and not text.get("new_decoder_architecture")
-        and text.get("multi_query")
-    ):
+    is_falcon = config.model_type in ("falcon", "RefinedWeb", "RefinedWebModel")
+    if is_falcon and text.get("multi_query") and not text.get("new_decoder_architecture"):
         return 1
     if config.model_type == "dbrx":
         return _whole(_nested(text, "attn_config").get("kv_n_heads")) or heads(config)
@@ -119,10 +107,8 @@ def kv_heads(config: Config) -> int:
 def _from_blocks(text: Config) -> int:
     blocks = text.get("block_configs")
     for block in blocks if isinstance(blocks, list) else []:
-        group = (
-            _whole((block.get("attention") or {}).get("n_heads_in_group")) if isinstance(block, dict) else 0
-        )
-        if group:
+        attention = (block.get("attention") if isinstance(block, dict) else None) or {}
+        if group := _whole(attention.get("n_heads_in_group")):
             return text.number("num_attention_heads") // group
     return text.number("num_attention_heads")
 
@@ -136,7 +122,7 @@ def head_size(config: Config, mla: bool) -> int:
         return text.number("kv_lora_rank") + text.number("qk_rope_head_dim")
     if config.model_type == "zamba2":
         return text.number("attention_head_dim")
-    copied = text.known.get("copies", {}).get("head_dim", "")
+    copied = text.known.copies.get("head_dim", "")
     size = text.number(copied) or max(text.number("head_dim"), text.number("global_head_dim"))
     if size > 0:
         return size
@@ -218,8 +204,6 @@ def is_hybrid(config: Config, traits: list[str] | None) -> bool:
     layers = config.get("layer_types")
     if traits is not None:
         return not isinstance(layers, list) or not all(kind in _PLAIN_LAYERS for kind in layers)
-    from npu_upgrade.checkpoint.layers import layer_kinds
-
     kinds = set(layer_kinds(config))
     return "state" in kinds and len(kinds) > 1
 
@@ -233,3 +217,116 @@ def _nested(config: Config, *names: str) -> dict[str, Any]:
 
 def _whole(value: Any) -> int:
     return value if type(value) is int and value > 0 else 0
+
+
+MOST_LAYERS = 100_000
+_KINDS = {
+    "full": """full_attention attention full global_attention global hybrid dense full_attn
+        deepseek_sparse_attention compressed_sparse_attention""",
+    "sliding": """sliding_attention sliding local_attention local chunked_attention swa window_attention
+        sliding_window_attention hybrid_sliding reference_sliding_attention""",
+    "state": """linear_attention mamba mamba2 recurrent conv linear kda gdn lightning_attention
+        gated_delta_net short_conv""",
+    "none": "mlp moe none noop",
+}
+_NAMES = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+# every n-th layer is full where a configuration with a window says nothing (classes of Transformers 5.23)
+_EVERY = {
+    **dict.fromkeys(("gemma2", "gpt_oss", "vaultgemma"), 2),
+    **dict.fromkeys(("cohere2", "olmo3", "exaone4", "exaone_moe"), 4),
+    **dict.fromkeys(("gemma3n_text",), 5),
+    **dict.fromkeys(("gemma3_text", "gemma4_text", "gemma4_unified_text"), 6),
+}
+_PATTERN = {"*": "full", "M": "state", "-": "none", "E": "none"}
+
+
+def layer_kinds(config: Config) -> list[str]:
+    """What every layer of the text model keeps, in order; empty when the number of layers is unknown.
+
+    ``full``: keys and values of every token; ``sliding``: of a window; ``state``: one state per sequence
+    (Mamba, linear attention); ``none``: no attention (a layer of experts or of an MLP alone).
+    """
+    text = config.text
+    count = min(text.number("num_hidden_layers"), MOST_LAYERS)
+    for rule in (_listed, _by_pattern, _by_blocks, _by_attn_type, _by_linear_config, _by_period):
+        kinds = rule(config if rule is _by_attn_type else text)
+        if kinds:
+            return (kinds + [kinds[-1]] * count)[:count] if count else kinds
+    if not sliding_window(text):
+        return ["full"] * count
+    first = text.number("max_window_layers") if text.get("use_sliding_window") is True else 0
+    return ["sliding" if layer >= first else "full" for layer in range(count)]
+
+
+def sliding_window(text: Config) -> int:
+    """Tokens of the window, 0 where there is none or it is switched off."""
+    if text.get("use_sliding_window") is False:
+        return 0
+    return text.number("sliding_window") or text.number("attention_chunk_size")
+
+
+def _listed(text: Config) -> list[str]:
+    names = text.get("layer_types") or text.get("layers_block_type") or text.get("block_types")
+    if not isinstance(names, list) or not names or len(names) > MOST_LAYERS:
+        return []
+    if text.model_type == "zamba2":
+        return ["full" if name == "hybrid" else "state" for name in names]
+    return [_NAMES.get(name, "full") if isinstance(name, str) else "full" for name in names]
+
+
+def _by_pattern(text: Config) -> list[str]:
+    pattern = text.get("hybrid_override_pattern")
+    return [_PATTERN.get(sign, "full") for sign in pattern[:MOST_LAYERS]] if isinstance(pattern, str) else []
+
+
+def _by_blocks(text: Config) -> list[str]:
+    blocks = text.get("block_configs")
+    return [_block(block) for block in blocks[:MOST_LAYERS]] if isinstance(blocks, list) else []
+
+
+def _block(block: Any) -> str:
+    attention = block.get("attention") if isinstance(block, dict) else None
+    if isinstance(attention, dict):
+        return "none" if attention.get("no_op") or attention.get("replace_with_linear") else "full"
+    return _NAMES.get(block.get("block_type", ""), "full") if isinstance(block, dict) else "full"
+
+
+def _by_attn_type(config: Config) -> list[str]:
+    kinds = config.get("attn_type_list")
+    return ["full" if kind == 1 else "state" for kind in kinds] if isinstance(kinds, list) else []
+
+
+def _by_linear_config(text: Config) -> list[str]:
+    linear = text.get("linear_attn_config")
+    if not isinstance(linear, dict) or not isinstance(linear.get("kda_layers"), list):
+        return []
+    state = set(map(str, linear["kda_layers"]))  # counted from one
+    count = min(text.number("num_hidden_layers"), MOST_LAYERS)
+    return ["state" if str(layer + 1) in state else "full" for layer in range(count)]
+
+
+def _by_period(text: Config) -> list[str]:
+    """Every n-th layer is attention (or full attention) and the others are not."""
+    count = min(text.number("num_hidden_layers"), MOST_LAYERS)
+    interval = text.number("full_attention_interval")
+    if interval or "linear_num_value_heads" in text.given:
+        interval = interval or 4
+        return ["state" if (layer + 1) % interval else "full" for layer in range(count)]
+    if (period := text.number("attn_layer_period")) and text.has("mamba_d_state"):
+        offset = text.number("attn_layer_offset")
+        return ["full" if layer % period == offset else "state" for layer in range(count)]
+    if text.number("state_size") and not text.number("num_attention_heads"):
+        return ["state"] * count
+    return _windows(text, count)
+
+
+def _windows(text: Config, count: int) -> list[str]:
+    """Windows with a full layer in between, by a pattern of letters or every n-th."""
+    letters = text.get("sliding_window_pattern")
+    if isinstance(letters, str) and letters and sliding_window(text):
+        return ["sliding" if letters[layer % len(letters)] == "L" else "full" for layer in range(count)]
+    pattern = text.number("sliding_window_pattern") or text.number("_sliding_window_pattern")
+    pattern = pattern or _EVERY.get(text.model_type, 0)
+    if pattern > 1 and sliding_window(text):
+        return ["sliding" if (layer + 1) % pattern else "full" for layer in range(count)]
+    return []

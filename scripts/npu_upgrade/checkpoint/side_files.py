@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.finding import Finding, error, note, shortened
-from npu_upgrade.checkpoint.reading import read_object, regular
+from npu_upgrade.checkpoint.reading import Finding, error, note, read_object, regular, shortened
 
 _TOKENIZERS = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tiktoken.model", "tekken.json"),
@@ -19,26 +19,23 @@ _PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_prepr
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
-@dataclass
-class SideFiles:
-    """``code``: each Python file with the names it takes from transformers; ``auto_map``: what names it.
+class Files(msgspec.Struct):
+    """``code``: each Python file with the names it takes from transformers; ``auto_map``: what names it."""
 
-    ``video``: what of the processor is about videos, as ``FILE: KEY``.
-    """
+    tokenizer: list[str] = []
+    processor: list[str] = []
+    chat_template: bool = False
+    code: dict[str, list[str]] = {}
+    auto_map: dict[str, Any] = {}
 
-    tokenizer: list[str] = field(default_factory=list)
+
+class SideFiles(Files):
+    """With what only the analysis needs. ``video``: keys of the processor about videos, as ``FILE: KEY``."""
+
     tokenizer_length: int | None = None
     encoder_length: int | None = None
-    processor: list[str] = field(default_factory=list)
-    video: list[str] = field(default_factory=list)
-    chat_template: bool = False
-    code: dict[str, list[str]] = field(default_factory=dict)
-    auto_map: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        names = ("tokenizer", "processor", "chat_template", "code", "auto_map")
-        return {name: getattr(self, name) for name in names}
+    video: list[str] = []
+    findings: list[Finding] = []
 
 
 def read_side_files(folder: Path, config: Config) -> SideFiles:

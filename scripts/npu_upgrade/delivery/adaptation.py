@@ -14,7 +14,7 @@ from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.artifacts.state import Written, load_state
 from npu_upgrade.artifacts.tree_form import form_of
-from npu_upgrade.checkpoint.gaps import gate_command
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
 from npu_upgrade.delivery.commit import PENDING, Delivery, Done
@@ -180,7 +180,7 @@ def _check_runs(facts: Facts, *, pending_npu: bool) -> tuple[list[Run], Run]:
     Raises :class:`BadInput` for evidence that is missing, failed, of other code, of dummy weights only, or
     of a CPU only when that was not agreed to.
     """
-    again = gate_command("serve", facts.model)
+    again = gate_command("serve", facts.model).short
     if not facts.current:
         named = ", ".join(sorted({f"{run.gate} ({run.label})" for run in facts.runs}))
         raise BadInput(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.checkpoint.gaps import ASKED
+from npu_upgrade.checkpoint.gate_commands import ASKED
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import MARK
 from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of

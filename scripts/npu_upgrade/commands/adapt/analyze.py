@@ -9,20 +9,22 @@ model that serves it); INCONCLUSIVE: something could not be judged.
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint import oracle
-from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.analysis_file import AnalysisFile, text_of
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.checkpoint.memory import GIB
-from npu_upgrade.checkpoint.report import text_of
+from npu_upgrade.checkpoint.memory import GIB, RESERVE, UTILISATION
 from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
+    model_options,
     named_sources,
-    next_options,
     write_state,
 )
+from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.verdict import Result, Verdict
 
 EXAMPLES = """  adapt.py analyze /models/Qwen3-8B
@@ -36,91 +38,48 @@ _MOST_PATTERNS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument(
-        "--utilisation",
-        type=_share,
-        default=0.9,
-        metavar="X",
-        help="share of a device's memory (default: 0.9)",
-    )
-    parser.add_argument(
-        "--reserve-gib",
-        type=_size,
-        default=None,
-        metavar="N",
-        help="what activations, graphs and communication take of it (default: 3)",
-    )
+    share = "share of a device's memory (default: %(default)s)"
+    parser.add_argument("--utilisation", type=_share, default=UTILISATION, metavar="X", help=share)
+    size = "what activations, graphs and communication take of it (default: %(default)g)"
+    parser.add_argument("--reserve-gib", type=_size, default=RESERVE / GIB, metavar="N", help=size)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS, FAIL or INCONCLUSIVE by the findings; the analysis is kept in the workspace."""
     folder = model_folder(args.model, args.models)
-    reserve = None if args.reserve_gib is None else int(args.reserve_gib * GIB)
-    found = analyse(folder, named_sources(args), {"utilisation": args.utilisation, "reserve": reserve})
-    value = found.as_json()
+    reserve = int(args.reserve_gib * GIB)
+    file = analyse(folder, named_sources(args), args.utilisation, reserve).file
     if args.python:
-        value["oracle"] = _ask(found, args)
-    verdict = verdict_of(value)
-    value["verdict"] = verdict.value
-    place = write_state(args, found.name, "analysis.json", value)
-    value["state"] = str(place)
-    options = next_options(args)
-    command = shlex.join(["adapt.py", "plan", args.model, *options])
-    if verdict_of(value, ignored=("name-unmapped",)) is Verdict.FAIL:
-        command = shlex.join(["adapt.py", "analyze", args.model, *options])
-    text = text_of(value) + _oracle_text(value)
-    return Result(verdict, _summary(value), _shown(value), text, command)
+        file.oracle = oracle.consult(args.python, folder, file.properties)
+    verdict = file.judge()
+    file.verdict = verdict.value
+    place = write_state(args, file.name, "analysis.json", file)
+    command = "analyze" if file.judge(ignored=("name-unmapped",)) is Verdict.FAIL else "plan"
+    following = adapt(command, args.model, *model_options(args))
+    return Result(verdict, _summary(file), _shown(file) | {"state": str(place)}, text_of(file), following)
 
 
-def _shown(value: dict[str, Any]) -> dict[str, Any]:
+def _shown(file: AnalysisFile) -> dict[str, Any]:
     """What is printed: of the names only those that need a look; the file in the workspace has all."""
-    mapping = value["mapping"]
-    wanted = [row for row in mapping["patterns"] if row.get("state") in ("missing", "open", "mtp", None)]
-    shown = {key: one for key, one in value.items() if key != "verdict"}
-    return shown | {"mapping": mapping | {"patterns": wanted[:_MOST_PATTERNS]}}
+    wanted = [one for one in file.mapping.patterns if one.state in ("missing", "open", "mtp", None)]
+    mapping = msgspec.structs.replace(file.mapping, patterns=wanted[:_MOST_PATTERNS])
+    shown = msgspec.to_builtins(msgspec.structs.replace(file, mapping=mapping))
+    del shown["verdict"]
+    return shown
 
 
-def verdict_of(value: dict[str, Any], ignored: tuple[str, ...] = ()) -> Verdict:
-    """By the worst finding (but those ``ignored``), and by what vLLM itself says where it was asked."""
-    severities = {one["severity"] for one in value["findings"] if one["kind"] not in ignored}
-    if "error" in severities:
-        return Verdict.FAIL
-    differs = value.get("oracle", {}).get("differences")
-    return Verdict.INCONCLUSIVE if "unsure" in severities or differs else Verdict.PASS
-
-
-def _ask(found: Analysis, args: argparse.Namespace) -> dict[str, Any]:
-    answer = oracle.ask(args.python, [found.folder])[0]
-    differences = [] if "error" in answer else oracle.differences(found.properties, answer)
-    return {"answer": answer, "differences": differences}
-
-
-def _oracle_text(value: dict[str, Any]) -> str:
-    asked = value.get("oracle")
-    if not asked:
-        return ""
-    version = asked["answer"]["vllm"]
-    if "error" in asked["answer"]:
-        return f"\n\nvLLM {version} itself cannot load the configuration: {asked['answer']['error'][:400]}"
-    lines = [f"{one['property']}: here {one['analysis']}, vLLM {one['vllm']}" for one in asked["differences"]]
-    return f"\n\nvLLM {version} itself: " + (
-        "\n  ".join(["it says otherwise", *lines]) if lines else "the same"
-    )
-
-
-def _summary(value: dict[str, Any]) -> str:
-    errors = [one for one in value["findings"] if one["severity"] == "error"]
-    unsure = [one for one in value["findings"] if one["severity"] == "unsure"]
-    name = value["properties"]["architecture"] or "an unnamed architecture"
-    if errors:
+def _summary(file: AnalysisFile) -> str:
+    name = file.properties.architecture or "an unnamed architecture"
+    found = {kind: [one for one in file.findings if one.severity == kind] for kind in ("error", "unsure")}
+    if errors := found["error"]:
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
-        return f"{name}: {errors[0]['kind']}: {errors[0]['what']}{more}"
-    if unsure:
-        return f"{name}: {unsure[0]['what']}"
-    differs = value.get("oracle", {}).get("differences")
-    if differs:
-        return f"{name}: vLLM itself says otherwise about {', '.join(one['property'] for one in differs)}"
-    return f"{name}: {value['serving']['by']}; {value['strategy']['name']}; consistent"
+        return f"{name}: {errors[0].kind}: {errors[0].what}{more}"
+    if found["unsure"]:
+        return f"{name}: {found['unsure'][0].what}"
+    if file.oracle and file.oracle.differences:
+        names = ", ".join(one.property for one in file.oracle.differences)
+        return f"{name}: vLLM itself disagrees about {names}"
+    return f"{name}: {file.serving.by}; {file.strategy.name}; consistent"
 
 
 def _share(text: str) -> float:

@@ -10,23 +10,22 @@ edits of people are merged, or the run is refused.
 from __future__ import annotations
 
 import argparse
-import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
-from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder
+from npu_upgrade.artifacts.facts import Facts, Gap
+from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
 from npu_upgrade.artifacts.tree_form import form_of
-from npu_upgrade.checkpoint.gaps import Gap
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
     gathered,
     roots_of,
 )
+from npu_upgrade.commands.adapt.model_arguments import options_again
 from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.journal import Journal
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> Result:
     facts = gathered(args, workspace, roots)
     folder = model_folder(workspace, facts.name)
     state = load_state(folder)
-    state.model, state.source = facts.model, asdict(facts.source)
+    state.model, state.source = facts.model, facts.source
     choices = Choices(tuple(args.keep), tuple(args.replace))
     changes = [one for root in roots for one in root.changed()] if roots else None
     bundle = make_bundle(facts, form, state.of(args.tree), choices, changes)
@@ -85,17 +84,17 @@ def run(args: argparse.Namespace) -> Result:
     data = _data(bundle, facts, out)
     if args.check:
         return _checked(args, bundle, facts, data, folder)
+    files = f"{len(bundle.changed)} of {len(bundle.files)} files in the tree"
+    gaps = f"; {len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}" if facts.gaps else ""
     if args.dry_run:
         text = bundle.diff() + "".join(f"\n--- {name} ---\n{text}" for name, text in bundle.reports.items())
-        return Result(Verdict.PASS, f"would change {_files(bundle)}{_gaps(facts)}", data, text, _again(args))
+        return Result(Verdict.PASS, f"would change {files}{gaps}", data, text, _again(args))
     make_model_folder(workspace, facts.name)
-    files = {args.tree / path: text for path, text in bundle.changed.items()}
-    files |= {out / name: text for name, text in bundle.reports.items()}
-    write_together(files | {state.path: state.text(args.tree, bundle.written)})
+    texts = {args.tree / path: text for path, text in bundle.changed.items()}
+    texts |= {out / name: text for name, text in bundle.reports.items()}
+    write_together(texts | {state_path(folder): state.text(args.tree, bundle.written)})
     step = _filling(args, facts.gaps, folder) if facts.gaps else _again(args, "--check")
-    return Result(
-        Verdict.PASS, f"{_files(bundle)} changed{_gaps(facts)}", data, _listing(bundle, facts), step
-    )
+    return Result(Verdict.PASS, f"{files} changed{gaps}", data, _listing(bundle, facts), step)
 
 
 def _checked(
@@ -104,27 +103,22 @@ def _checked(
     stale = sorted(bundle.changed)
     text = _listing(bundle, facts)
     if facts.gaps:
-        return Result(
-            Verdict.FAIL,
-            f"{len(facts.gaps)} gaps: {', '.join(g.id for g in facts.gaps)}",
-            data,
-            text,
-            _filling(args, facts.gaps, folder),
-        )
+        summary = f"{len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}"
+        return Result(Verdict.FAIL, summary, data, text, _filling(args, facts.gaps, folder))
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
         return Result(Verdict.FAIL, summary, data, text, _again(args))
     return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
 
 
-def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> str:
+def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:
     """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
     left_out = Journal(folder).skipped()
     gap = next((gap for gap in gaps if gap.id not in left_out), None)
     if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")
-    command = gap.command if gap else shlex.join(["adapt.py", "next", folder.name])
-    return command + (f" --workspace {shlex.quote(str(args.workspace))}" if args.workspace else "")
+    command = gap.command if gap else adapt("next", folder.name)
+    return command.adding(*options_again(args, "workspace"))
 
 
 def _data(bundle: Bundle, facts: Facts, out: Path) -> dict[str, Any]:
@@ -141,36 +135,13 @@ def _data(bundle: Bundle, facts: Facts, out: Path) -> dict[str, Any]:
 
 
 def _listing(bundle: Bundle, facts: Facts) -> str:
-    lines = [
-        f"  {'changed' if path in bundle.changed else 'same   '}  {path}" for path in sorted(bundle.files)
-    ]
+    changed = dict.fromkeys(bundle.changed, "changed")
+    lines = [f"  {changed.get(path, 'same   ')}  {path}" for path in sorted(bundle.files)]
     lines += [f"  gap      {gap.id}: {gap.what}\n           {gap.command}" for gap in facts.gaps]
     return "\n".join(lines)
 
 
-def _files(bundle: Bundle) -> str:
-    return f"{len(bundle.changed)} of {len(bundle.files)} files in the tree"
-
-
-def _gaps(facts: Facts) -> str:
-    return f"; {len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}" if facts.gaps else ""
-
-
-def _again(args: argparse.Namespace, *more: str) -> str:
-    words = ["adapt.py", "artifacts", args.model, "--tree", str(args.tree)]
-    for option in (
-        "name",
-        "hf_id",
-        "unpublished",
-        "out",
-        "vllm",
-        "vllm_base",
-        "ascend",
-        "ascend_base",
-        "workspace",
-    ):
-        value = getattr(args, option)
-        words += [f"--{option.replace('_', '-')}", str(value)] if value else []
-    for option in ("keep", "replace"):
-        words += [word for value in getattr(args, option) for word in (f"--{option}", value)]
-    return shlex.join([*words, *more])
+def _again(args: argparse.Namespace, *more: str) -> Command:
+    names = ("tree", "name", "hf_id", "unpublished", "out", "vllm", "vllm_base", "ascend", "ascend_base")
+    options = options_again(args, *names, "workspace", "keep", "replace")
+    return adapt("artifacts", args.model, *options, *more)

@@ -50,9 +50,8 @@ def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Fa
     # under the checkpoint's own name, whatever its files are to be called
     own = plain_name(args.model.rstrip("/").rpartition("/")[2])
     analysis = model_folder(workspace, own) / "analysis.json"
-    if source.name is None:  # as it was said the last time
-        known = load_state(model_folder(workspace, name or own)).source
-        source = Source(known.get("hf_id"), known.get("place"))
+    if source.name is None:  # as it was given the last time
+        source = load_state(model_folder(workspace, name or own)).source
     code = judged({root.package.name: root.package for root in roots})[0].files if roots else None
     return gather(workspace_store(workspace), args.model, analysis, name, source, code)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
 
-from npu_upgrade.checkpoint.ascend import read_ascend
+import msgspec
+
+from npu_upgrade.artifacts.state import make_model_folder
 from npu_upgrade.checkpoint.locate import MODELS
-from npu_upgrade.checkpoint.plugins import installed_plugins
-from npu_upgrade.checkpoint.registry import REGISTRY
+from npu_upgrade.checkpoint.registry import REGISTRY, installed_plugins, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
-from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.job.adaptation import plain_name
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.sources import SourceTree, open_source
@@ -43,67 +43,61 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an interpreter with vLLM: its source and plugins are used, and vLLM itself is asked",
     )
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        metavar="DIR",
-        help="where .npu-upgrade keeps the results (default: the nearest above the present folder)",
-    )
+    add_workspace_argument(parser)
 
 
 def named_sources(args: argparse.Namespace) -> Sources:
     """The trees the options name. Raises :class:`BadInput` when one is not what it should be."""
-    found = _installed(args.python) if args.python else {}
-    vllm = _tree(args.vllm, found.get("vllm"), ROOTS["vllm"])
-    if vllm and not vllm.exists(REGISTRY):
-        raise BadInput(
-            f"{vllm.spec} has no {REGISTRY}",
-            expected="a source of vLLM",
-            try_="--vllm pypi:vllm==0.30.0, or a checkout",
-        )
-    ascend = _tree(args.ascend, found.get("vllm-ascend"), ROOTS["ascend"])
-    if ascend and not ascend.exists("vllm_ascend/__init__.py"):
-        raise BadInput(
-            f"{ascend.spec} has no vllm_ascend",
-            expected="a source of vllm-ascend",
-            try_="--ascend with a checkout",
-        )
+    packages = installed(args.python, ("vllm", "vllm-ascend")) if args.python else ()
+    folders = {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
+    vllm = _tree("vllm", args.vllm, folders.get("vllm"), REGISTRY)
+    ascend = _tree("ascend", args.ascend, folders.get("vllm-ascend"), "vllm_ascend/__init__.py")
     plugins = installed_plugins(args.python) if args.python else {}
     return Sources(vllm, read_ascend(ascend) if ascend else None, plugins)
 
 
-def _installed(python: Path) -> dict[str, str]:
-    """What the interpreter has: the folder of each package's source."""
-    packages = installed(python, ("vllm", "vllm-ascend"))
-    return {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
+def _tree(option: str, given: str | None, folder: str | None, file: str) -> SourceTree | None:
+    """The source that was given, else the installed one, else the one at its usual place; it has ``file``."""
+    usual = ROOTS[option]
+    if not given and not folder and not usual.is_dir():
+        return None
+    spec = given or f"dir:{folder or usual}"
+    tree = open_source(spec if re.match(r"(?:pypi|git|dir):", spec) else f"dir:{spec}")
+    if not tree.exists(file):
+        project = "vLLM" if option == "vllm" else "vllm-ascend"
+        raise BadInput(
+            f"{tree.spec} has no {file}",
+            expected=f"a source of {project}",
+            try_=f"--{option} with a checkout, or pypi:{project.lower()}==VERSION",
+        )
+    return tree
 
 
-def _tree(given: str | None, folder: str | None, root: Path) -> SourceTree | None:
-    if given:
-        return open_source(given if re.match(r"(?:pypi|git|dir):", given) else f"dir:{given}")
-    if folder:
-        return open_source(f"dir:{folder}")
-    return open_source(f"dir:{root}") if root.is_dir() else None
+def options_again(args: argparse.Namespace, *names: str) -> list[str]:
+    """Options as they were given, for a command to be run next; those that were not given are left out."""
+    found = []
+    for name in names:
+        value = getattr(args, name)
+        for one in value if isinstance(value, list) else [value]:
+            found += [f"--{name.replace('_', '-')}", str(one)] if one else []
+    return found
 
 
-def next_options(args: argparse.Namespace) -> list[str]:
-    """The options again, for the command that is to be run next."""
-    names = ("vllm", "ascend", "python", "workspace")
-    pairs = [(f"--{name}", getattr(args, name, None)) for name in names]
-    models = [] if args.models == MODELS else ["--models", str(args.models)]
-    return [*models, *(text for name, value in pairs if value for text in (name, str(value)))]
+def model_options(args: argparse.Namespace) -> list[str]:
+    """The options of :func:`add_model_arguments` again."""
+    models = [] if args.models == MODELS else ["models"]
+    return options_again(args, *models, "vllm", "ascend", "python", "workspace")
 
 
 def state_folder(args: argparse.Namespace, name: str) -> Path:
     """``.npu-upgrade/adapt/<model name>`` of the workspace, made when it is missing."""
     if args.workspace and not args.workspace.is_dir():
         raise BadInput(f"no folder {args.workspace}", expected="a workspace", try_="--workspace DIR")
-    root = workspace_root(args.workspace or find_workspace(Path.cwd()))
-    return root / "adapt" / plain_name(name)
+    return make_model_folder(args.workspace or find_workspace(Path.cwd()), plain_name(name))
 
 
-def write_state(args: argparse.Namespace, name: str, file: str, value: dict[str, Any]) -> Path:
+def write_state(args: argparse.Namespace, name: str, file: str, value: msgspec.Struct) -> Path:
     """Keep a result of this model's job; returns where."""
     path = state_folder(args, name) / file
-    write_json(path, value)
+    write_json(path, msgspec.to_builtins(value))
     return path

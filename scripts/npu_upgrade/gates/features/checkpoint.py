@@ -39,23 +39,21 @@ class Checkpoint:
 
     def draft_layers(self) -> Fact:
         """The number of MTP layers that the configuration names."""
-        return self._said(
-            self.analysis.facts["mtp"]["layers"], "mtp nextn", "number of MTP layers above zero"
-        )
+        return self._said(self.analysis.file.mtp.layers, "mtp nextn", "number of MTP layers above zero")
 
     def draft_weights(self) -> Fact:
         """A weight that belongs to an MTP layer; empty when there is none."""
-        if name := self.analysis.facts["mtp"]["example"]:
+        if name := self.analysis.file.mtp.example:
             return Fact(name, f"weights: {name}")
         count = len(self.weights())
         return Fact("", f"weights: none of {count} names is of an MTP layer" if count else "no weights here")
 
     def modalities(self) -> Fact:
         """What it takes beside text, such as ``("image", "video")``."""
-        towers = {kind: one for kind, one in self.analysis.facts["modalities"].items() if kind in _INPUTS}
+        towers = {kind: one for kind, one in self.analysis.file.modalities.items() if kind in _INPUTS}
         if not towers:
             return Fact((), f"config.json ({self.architecture}): no configuration of an encoder")
-        keys = [key for one in towers.values() for key in one["config"]]
+        keys = [key for one in towers.values() for key in one.config]
         own, of_files = [key for key in keys if ".json" not in key], [key for key in keys if ".json" in key]
         said = [f"config.json: {', '.join(own)}"] if own else []
         where = "; ".join([*said, *of_files]) or f"weights of {', '.join(towers)} towers"
@@ -68,7 +66,7 @@ class Checkpoint:
 
     def quantization(self) -> Fact:
         """The method of quantization the checkpoint was made with, as vLLM names it; empty for none."""
-        found = self.analysis.quantization
+        found = self.analysis.file.quantization
         if not found.method and not found.source:
             return Fact("", "config.json: no quantization_config")
         place = found.source if found.source.endswith(".json") else f"config.json: {found.source}"
@@ -80,7 +78,7 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str:
-        return self.analysis.served.architecture or "no architecture"
+        return self.analysis.file.serving.architecture or "no architecture"
 
     def weights(self) -> set[str]:
         """The names of the weights: of the files and of their index."""
@@ -101,7 +99,7 @@ def read(folder: Path) -> Checkpoint:
     """The checkpoint in ``folder``; raises :class:`BadInput` when it has no readable config.json."""
     found = analyse(folder, Sources()) if folder.is_dir() else None
     if found is None or not found.config.raw:
-        wrong = f": {found.findings[0].what}" if found and found.findings else ""
+        wrong = f": {found.file.findings[0].what}" if found and found.file.findings else ""
         raise BadInput(
             f"there is no configuration to read in {folder}{wrong}",
             expected="a folder with the files of a Hugging Face checkpoint",

@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from npu_upgrade.artifacts.consumer import Consumer
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.evidence.runs import mapping
 
-FOLDER = "tests/e2e/models/configs"
-_CHAT = ("apply_chat_template", "fewshot_as_multiturn")
+READER = "tests/e2e/models/test_lm_eval_correctness.py"
 _RESOLVED_ALWAYS = (
-    "tensor_parallel_size",
-    "dtype",
-    "max_model_len",
-    "gpu_memory_utilization",
+    *("tensor_parallel_size", "dtype", "max_model_len", "gpu_memory_utilization"),
     "trust_remote_code",
 )
 _RESOLVED_WHEN_SET = ("enforce_eager", "enable_expert_parallel", "quantization")
+_OPTIONS = frozenset((*_RESOLVED_ALWAYS, *_RESOLVED_WHEN_SET))
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Which keys the tree's own test reads: vllm-ascend moved its serve options into a section, renamed a key
+    between releases, and drops what it does not know without a word, so that its source is asked.
+
+    ``section`` holds the serve options, None: the top level does; ``type_key`` names the model type."""
+
+    section: str | None = "serve"
+    type_key: str = "model_type"
+    options: frozenset[str] = _OPTIONS
+
+
+def consumer_of(tree: Path) -> Consumer:
+    """What ``tree`` reads; the present form of vllm-ascend where the tree has no reader of its own."""
+    try:
+        module = ast.parse((tree / READER).read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return Consumer()
+    functions = (one for one in ast.walk(module) if isinstance(one, ast.FunctionDef))
+    builder = next((one for one in functions if one.name == "build_model_args"), module)
+    texts, forwarded = _texts(module), _texts(builder)
+    section, type_key = (
+        "serve" if "serve" in texts else None,
+        "model_type" if "model_type" in texts else "model",
+    )
+    return Consumer(section, type_key, _OPTIONS & forwarded)
+
+
+def _texts(node: ast.AST) -> set[object]:
+    return {
+        one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    }
+
+
+FOLDER = "tests/e2e/models/configs"
+_CHAT = ("apply_chat_template", "fewshot_as_multiturn")
 
 
 def config_path(name: str) -> str:
@@ -62,7 +99,7 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
 def _run_options(accuracy: dict[str, Any], multimodal: bool) -> dict[str, Any]:
     """How the evaluation asked. What it did not do is written too: the reader takes what is missing for done.
 
-    A multimodal model is asked in chats in any case; older runs do not tell of its template.
+    A multimodal model is asked in chats in any case; older runs do not record its template.
     """
     first = mapping(accuracy["tasks"][0])
     found = {key: first.get(key, accuracy.get(key)) for key in (*_CHAT, "batch_size", "limit")}

@@ -1,0 +1,13 @@
+"""The command that runs a gate on a model."""
+
+from __future__ import annotations
+
+from npu_upgrade.ground.command import Command, adapt
+
+# the arguments that a gate needs, where nobody chose others
+ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5")}
+
+
+def gate_command(gate: str, model: str) -> Command:
+    """The gate on ``model``, with the arguments it cannot do without."""
+    return adapt(gate, model, *ASKED.get(gate, ()))
