@@ -8,7 +8,7 @@ import pytest
 
 from npu_upgrade.audit.runner_hooks import reference
 from npu_upgrade.audit.runner_hooks.catalogue import HOOKS, V1, V2, VLLM, Hook
-from npu_upgrade.audit.runner_hooks.inspect import Sources
+from npu_upgrade.audit.runner_hooks.reference import Sources
 
 RUNNER = """
 class Runner:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.ground.files import sha256
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """One side of a difference: a place in a source tree and what stands there, in a few words.
 
     ``project`` is vllm-omni, vllm-ascend or vllm; ``line`` is 1-based, 0 when the whole file is meant.
@@ -25,8 +25,7 @@ class Side:
         return f"{place}: {self.text}" if self.text else place
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One drift.
 
     ``check`` names the check, ``kind`` what it saw (``moved``, ``missing-override``, ...).
@@ -57,19 +56,4 @@ class Finding:
         return f"{self.check}-{sha256(chr(0).join((self.kind, place, self.owner, self.subject)))[:10]}"
 
     def as_json(self) -> dict[str, Any]:
-        names = ("check", "kind", "owner", "subject", "what", "incident", "like", "why", "todo")
-        sides = {
-            name: side and _side_data(side) for name, side in (("here", self.here), ("there", self.there))
-        }
-        return {"key": self.key} | {name: getattr(self, name) for name in names} | sides
-
-
-def from_json(data: dict[str, Any]) -> Finding:
-    """The finding that :meth:`Finding.as_json` gave."""
-    there = data["there"]
-    fields = {name: value for name, value in data.items() if name not in ("key", "here", "there")}
-    return Finding(here=Side(**data["here"]), there=Side(**there) if there else None, **fields)
-
-
-def _side_data(side: Side) -> dict[str, Any]:
-    return {"project": side.project, "path": side.path, "line": side.line, "text": side.text}
+        return {"key": self.key} | msgspec.to_builtins(self)

@@ -5,7 +5,7 @@ With vllm-omni the audit is about its NPU platform and workers; without, about v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,6 +82,11 @@ class World:
         """The classes of the worker files that no other one of them derives from."""
         parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
         return [cls for cls in self.classes if id(cls) not in parents]
+
+    def nearest_common(self, runners: Sequence[ClassSymbol]) -> ClassSymbol:
+        """The nearest class of the worker files that all these derive from, itself included."""
+        shared = (base for base in runners[0].mro if base in self.classes)
+        return next((base for base in shared if all(base in cls.mro for cls in runners)), runners[0])
 
     @cached_property
     def copies(self) -> list[Copy]:

@@ -16,12 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.beside import look_at_both
-from npu_upgrade.audit.judge import NEW, WAIVED, Judged, judge
+from npu_upgrade.audit.judge import (
+    FILE,
+    NEW,
+    NO_WAIVERS,
+    WAIVED,
+    Judged,
+    Waivers,
+    judge,
+    read_waivers,
+    read_waivers_file,
+)
 from npu_upgrade.audit.report import as_data, as_text, counts
-from npu_upgrade.audit.run import check_names
+from npu_upgrade.audit.run import check_names, look_at_both
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
-from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device.counterpart import counterpart
-from npu_upgrade.audit.device.cuda import Use, cuda_uses, redirected
+from npu_upgrade.audit.cuda import Use, cuda_uses, redirected
+from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
 from npu_upgrade.code.walk import walk
+from npu_upgrade.program.absent import exports
 from npu_upgrade.program.effective import Effective
-from npu_upgrade.program.moved import exports
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
 NAME = "cuda-names"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.gap_text import class_place
-from npu_upgrade.audit.parity.mixins import missing_bases
+from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.facts import facts_of

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT, fact_text, lacking, place

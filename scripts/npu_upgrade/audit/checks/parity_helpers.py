@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device.words import is_device_bound
+from npu_upgrade.audit.device_words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.parity.bodies import statements_of
-from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
+from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT
 from npu_upgrade.audit.parity.gaps import gaps
 from npu_upgrade.audit.world import World

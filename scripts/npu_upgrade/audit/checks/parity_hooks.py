@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
 from npu_upgrade.audit.parity.gap_text import fact_text, facts_text, lacking, place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,

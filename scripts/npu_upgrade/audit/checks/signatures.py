@@ -6,11 +6,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from npu_upgrade.audit.calls.outside_calls import outside_calls
-from npu_upgrade.audit.calls.override_calls import BadCall, bad_calls
-from npu_upgrade.audit.calls.overrides import audited_classes, is_stub, overriding
-from npu_upgrade.audit.calls.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.override_calls import BadCall, bad_calls, outside_calls
+from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding
+from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name, not_taken, signature
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of

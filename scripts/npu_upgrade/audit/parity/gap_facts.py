@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.audit.device.words import is_device_bound, speaks_of_kernels
+from npu_upgrade.audit.device_words import is_device_bound, speaks_of_kernels
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import class_names

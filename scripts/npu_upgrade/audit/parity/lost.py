@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of

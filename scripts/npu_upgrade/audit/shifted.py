@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from npu_upgrade.audit.calls.type_hints import lost_parameters
+from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.code.walk import walk
