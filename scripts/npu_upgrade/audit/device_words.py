@@ -6,7 +6,7 @@ import functools
 import re
 
 from npu_upgrade.audit.world import ASCEND
-from npu_upgrade.program.absent import exports
+from npu_upgrade.program.places import definitions
 from npu_upgrade.program.program import File, Program
 
 _CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
@@ -39,7 +39,7 @@ def counterpart(program: Program, name: str) -> str:
     """vllm-ascend's class in place of a CUDA or GPU class, as ``module.Class``; empty when there is none."""
     for word in _NPU_WORDS:
         wanted = re.sub(r"CUDA|Cuda|GPU", word, name)
-        places = exports(program, ASCEND).definitions(wanted) if wanted != name else []
+        places = definitions(program, ASCEND, wanted) if wanted != name else []
         if places:
             return f"{places[0]}.{wanted}"
     return ""

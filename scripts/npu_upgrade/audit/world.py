@@ -20,6 +20,10 @@ ASCEND = "vllm_ascend"
 _MIRRORED = {("vllm_ascend/worker/worker.py", "NPUWorker"): ("vllm/v1/worker/gpu_worker.py", "Worker")}
 
 
+NO_TREE = SourceTree("none", "none")
+"""In the place of a vllm that is not looked at: nothing is known of it."""
+
+
 @dataclass(frozen=True)
 class Triple:
     """The three trees of one audit; ``omni`` is None when vllm-ascend itself is audited."""
@@ -30,8 +34,8 @@ class Triple:
 
     def trees(self) -> dict[str, SourceTree]:
         """The trees by the package at their top."""
-        found = {"vllm_ascend": self.ascend, "vllm": self.vllm}
-        return found | ({"vllm_omni": self.omni} if self.omni else {})
+        found = {"vllm_ascend": self.ascend, "vllm": self.vllm, "vllm_omni": self.omni}
+        return {package: tree for package, tree in found.items() if tree and tree is not NO_TREE}
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from npu_upgrade.code.definitions import top_level
-from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.definitions import absolute, top_level
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound, last_name
 from npu_upgrade.code.walk import walk

@@ -185,7 +185,7 @@ def _constructed_by_name(
     world: World, resolver: Resolver, named: dict[str, list[ClassSymbol]]
 ) -> Iterator[BadConstructor]:
     """Upstream's calls of what a platform's method names."""
-    tree = world.program.trees["vllm"]
+    tree = world.triple.vllm
     for path in tree.list("vllm"):
         text = tree.read(path) if named and path.endswith(".py") else ""
         methods = [name for name in named if f".{name}(" in text] if _BY_NAME in text else []

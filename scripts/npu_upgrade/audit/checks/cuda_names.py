@@ -17,8 +17,8 @@ from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
 from npu_upgrade.code.walk import walk
-from npu_upgrade.program.absent import exports
 from npu_upgrade.program.effective import Effective
+from npu_upgrade.program.places import imports_binding
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
 NAME = "cuda-names"
@@ -159,7 +159,7 @@ def _is_cudas(program: Program, name: str) -> bool:
         return True
     if not any(character.isupper() for character in name):
         return False
-    return not exports(program, ASCEND).imports_binding(name)
+    return not imports_binding(program, ASCEND, name)
 
 
 def _name_finding(program: Program, file: File, bound: str, name: str) -> Finding:

@@ -10,10 +10,11 @@ from typing import TypeGuard
 
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.program.absent import advice, lacks, missing_import, missing_path, never_had
+from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
+from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
 from npu_upgrade.program.version_guards import version_of
 
