@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import msgspec
 
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -57,3 +59,25 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def as_json(self) -> dict[str, Any]:
         return {"key": self.key} | msgspec.to_builtins(self)
+
+
+_LONGEST = 160
+
+
+def side(of: File | ClassSymbol | FunctionSymbol | Method, at: ast.AST | int = 0, text: str = "") -> Side:
+    """A file, class or function as one side; ``at`` is a line or node in it, ``text`` what stands there.
+
+    Without them it is where the class or function begins, and its name.
+    """
+    name = ""
+    if isinstance(of, ClassSymbol):
+        file, at, name = of.file, at or of.node, f"class {of.name}"
+    elif isinstance(of, File):
+        file = of
+    else:
+        file = of.owner.file if isinstance(of, Method) else of.file
+        at, name = at or of.node, of.qualname if isinstance(of, Method) else of.node.name
+    line = at if isinstance(at, int) else getattr(at, "lineno", 0)
+    text = text or name
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return Side(file.project, file.path, line, short)

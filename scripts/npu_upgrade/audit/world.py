@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from packaging.version import Version
+
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.layout import GPU_WORKER, RUNNERS
 from npu_upgrade.program.program import ClassSymbol, File, Program
+from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.tree import SourceTree
 
 NPU_PLATFORM = "vllm_omni/platforms/npu"
@@ -65,6 +68,11 @@ class World:
     @property
     def of_omni(self) -> bool:
         return self.triple.omni is not None
+
+    @cached_property
+    def vllm_version(self) -> Version | None:
+        """The version of vLLM, by which branches on it are decided."""
+        return version_of(self.triple.vllm.version)
 
     @cached_property
     def files(self) -> list[File]:

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
 def _run(args: argparse.Namespace) -> Result:
     names = _names(args.check)
     asked = _asked(args)
-    problems = belonging(asked.triple)
+    problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace) -> Result:
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
     judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
-    result = _result(asked, judged, [str(problem) for problem in problems], faults, whole=bool(args.output))
+    result = _result(asked, judged, problems, faults, whole=bool(args.output))
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.overrides import overriding, running_methods, scope_of
 from npu_upgrade.audit.tuples import Arities, ArityReader, Unpacking, method_arities, wrong_unpackings
 from npu_upgrade.audit.world import World
@@ -17,7 +17,6 @@ from npu_upgrade.program.scope import Scope
 
 NAME = "arity"
 ABOUT = "tuples and states with another number of elements than where they are unpacked"
-_LONG = 120
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -38,7 +37,7 @@ def _unpacked(wrong: Unpacking) -> Finding:
     scope, source = wrong.scope, wrong.source
     text = ast.unparse(wrong.value)
     gives = f"{source.name if source else text} gives {_numbers(wrong.arities)}"
-    here = _side(scope, wrong.line, f"takes {wrong.count} from {text}")
+    here = side(scope.file, wrong.line, f"takes {wrong.count} from {text}")
     there = Side(source.file.project, source.file.path, source.node.lineno, gives) if source else None
     if wrong.inherited and there:
         here, there = there, here
@@ -71,8 +70,8 @@ def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> I
         owner=method.owner.name,
         subject=f"{method.name}: {given} for {expected}",
         what=f"{method.qualname} returns {given} elements, {parent.qualname} returns {expected}",
-        here=_method_side(method, f"returns {given} elements"),
-        there=_method_side(parent, f"returns {expected} elements"),
+        here=side(method, text=f"returns {given} elements"),
+        there=side(parent, text=f"returns {expected} elements"),
         incident="S",
         why="A caller that takes the parent's result apart fails on the override's.",
         todo="Return what the parent returns now, in its order.",
@@ -98,14 +97,6 @@ def _state(problem: StateProblem) -> Finding:
 
 def _numbers(arities: Arities) -> str:
     return " or ".join(map(str, sorted(arities)))
-
-
-def _side(scope: Scope, line: int, text: str) -> Side:
-    return Side(scope.file.project, scope.file.path, line, text[:_LONG])
-
-
-def _method_side(method: Method, text: str) -> Side:
-    return Side(method.owner.file.project, method.owner.file.path, method.node.lineno, text)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from npu_upgrade.audit.alive import may_run
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.bindings import dotted
@@ -20,14 +20,13 @@ from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
-from npu_upgrade.program.version_guards import version_of
 
 NAME = "attributes"
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     reads = [read for cls in world.concrete for read in undefined_reads(cls, vllm)]
     types = Types(vllm)
     typed = list(all_typed_reads(world, types))
@@ -77,14 +76,14 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
 def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
     owner = world.nearest_common(runners)
     kind = "no-parent" if read.by_super else "never-initialised" if read.hidden else "undefined"
-    place = _side(
+    place = side(
         read.method, read.node.lineno, f"super().{read.name}" if read.by_super else f"self.{read.name}"
     )
     audited = any(read.method.owner is cls for cls in world.classes)
     there = None if audited else place
     if read.hidden:
         line = self_use(read.hidden.node).writes[read.name][0].node.lineno
-        there = _side(read.hidden, line, f"{read.hidden.qualname} sets it, and does not run")
+        there = side(read.hidden, line, f"{read.hidden.qualname} sets it, and does not run")
     return Finding(
         check=NAME,
         kind=kind,
@@ -157,10 +156,6 @@ def _misused(read: TypedRead) -> Finding:
 def _text(read: TypedRead) -> str:
     text = ast.unparse(read.node)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _side(method: Method, line: int, text: str) -> Side:
-    return Side(method.owner.project, method.owner.file.path, line, text)
 
 
 _SETTERS = {"__init__", "__post_init__", "__new__"}

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import audited_classes, audited_scopes, is_stub, running_methods, scope_of
 from npu_upgrade.audit.shifted import Shift, Shifts
 from npu_upgrade.audit.world import World
@@ -20,7 +20,6 @@ from npu_upgrade.program.scope import Callee, Scope, dotted
 
 NAME = "calls"
 ABOUT = "calls that do not fit the signature of what they reach"
-_LONG = 120
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,8 @@ def _finding(judged: _Judged) -> Finding:
         owner=scope.name,
         subject=f"{text}: {reason}",
         what=f"{scope.name or 'the module'} calls {text}(), which {reason}",
-        here=_side(scope.file, call.lineno, unparse(call)),
-        there=_side(callee.file, callee.node.lineno, signature(callee.node)),
+        here=side(scope.file, call.lineno, unparse(call)),
+        there=side(callee.file, callee.node.lineno, signature(callee.node)),
         incident="S",
         why="The call raises TypeError as soon as it runs.",
         todo=f"Give {callee.name} what its signature takes now, and see what the change upstream was for.",
@@ -100,8 +99,8 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
         owner=scope.name,
         subject=f"{func}: {change}",
         what=f"{scope.name or 'a module'} gives {func}() {argument} as {shift.has.arg}, once {shift.had.arg}",
-        here=_side(scope.file, call.lineno, unparse(call)),
-        there=_side(callee.file, callee.node.lineno, signature_change(shift.before, callee.node)),
+        here=side(scope.file, call.lineno, unparse(call)),
+        there=side(callee.file, callee.node.lineno, signature_change(shift.before, callee.node)),
         incident="S",
         why="The count still fits, so that the call runs with its arguments in the wrong places.",
         todo=f"Give {callee.name} its arguments in their new order, or by name.",
@@ -118,17 +117,13 @@ def _handed_over(bad: BadConstructor) -> Finding:
         owner=cls.name,
         subject=f"__init__: {bad.reason}",
         what=f"{file.path} makes objects of {cls.name}, whose constructor {bad.reason}",
-        here=_side(cls.file, bad.own.lineno, signature(bad.own)),
-        there=_side(file, bad.line, text),
+        here=side(cls.file, bad.own.lineno, signature(bad.own)),
+        there=side(file, bad.line, text),
         incident="S",
         why="Upstream makes the object as it would its own class's, and the call raises TypeError.",
         todo=f"Let the constructor of {cls.name} take what upstream gives.",
         like="vllm-omni #6204",
     )
-
-
-def _side(file: File, line: int, text: str) -> Side:
-    return Side(file.project, file.path, line, text if len(text) <= _LONG else text[: _LONG - 3] + "...")
 
 
 _BY_NAME = "resolve_obj_by_qualname"

@@ -16,7 +16,6 @@ from npu_upgrade.code.signatures import plain_text
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.program import ClassSymbol, File, Program
-from npu_upgrade.program.version_guards import version_of
 
 NAME = "config-defaults"
 ABOUT = "defaults of settings that NPU code reads, changed, renamed or removed since the old pair"
@@ -58,7 +57,7 @@ def check(world: World) -> Iterator[Finding]:
 def _reads(world: World) -> dict[str, list[_Read]]:
     """What the audited files and the classes they build on read, by attribute."""
     found: dict[str, list[_Read]] = {}
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     for file in _files(world):
         for live in live_statements(file.tree, vllm, lambda node: True):
             for node in live.expressions():

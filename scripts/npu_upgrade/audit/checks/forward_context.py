@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.device_words import replaced_in
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
 from npu_upgrade.code.walk import walk
@@ -104,8 +104,8 @@ def _outside(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[Fi
                 method.owner.name,
                 f"{method.name}: {one.name}",
                 f"{method.qualname} calls self.{one.name} outside a forward context",
-                _side(method, one.node, f"self.{one.name}(...)"),
-                _side(reference, there.node, "inside a forward context"),
+                side(method, one.node, f"self.{one.name}(...)"),
+                side(reference, there.node, "inside a forward context"),
                 _NO_CONTEXT,
                 "put the call inside the same with statement as vllm-ascend does",
             )
@@ -126,8 +126,8 @@ def _keywords(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[F
                     method.owner.name,
                     f"{method.name}: {keyword.arg}",
                     f"{method.qualname} gives {name} no {keyword.arg}, as {reference.qualname} does",
-                    _side(method, ours[0], f"{name}(...)"),
-                    _side(reference, keyword.value, f"{keyword.arg}={ast.unparse(keyword.value)}"),
+                    side(method, ours[0], f"{name}(...)"),
+                    side(reference, keyword.value, f"{keyword.arg}={ast.unparse(keyword.value)}"),
                     _KEYWORD,
                     f"give {keyword.arg} as well",
                 )
@@ -146,8 +146,8 @@ def _buffers(cls: ClassSymbol) -> Iterator[Finding]:
                     cls.name,
                     name,
                     f"self.{name} is made with {_form(call)}, by {maker.owner.name} with {_form(other)}",
-                    _side(method, call, f"self.{name}"),
-                    _side(maker, other, f"self.{name}"),
+                    side(method, call, f"self.{name}"),
+                    side(maker, other, f"self.{name}"),
                     _BUFFERS,
                     f"make it as {maker.owner.name} does",
                 )
@@ -180,15 +180,11 @@ def _through_platform(world: World) -> Iterator[Finding]:
             call.method.owner.name,
             f"{call.method.name}: {target.qualname}",
             f"{name} calls {target.qualname}, which {call.reason}",
-            _side(call.method, call.node, ast.unparse(call.node.func)),
-            _side(target, target.node, signature(target.node)),
+            side(call.method, call.node, ast.unparse(call.node.func)),
+            side(target, target.node, signature(target.node)),
             _ARGUMENTS,
             "make the call fit on every platform, or take the argument in the NPU platform",
         )
-
-
-def _side(method: Method, node: ast.expr | ast.stmt, text: str) -> Side:
-    return Side(method.owner.project, method.owner.file.path, node.lineno, text)
 
 
 def _scope(file: File, node: ast.Name) -> str:

@@ -16,7 +16,6 @@ from npu_upgrade.program.absent import lacks, missing_import, missing_path, neve
 from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
-from npu_upgrade.program.version_guards import version_of
 
 NAME = "imports"
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
@@ -67,7 +66,7 @@ class _File:
 
     def __init__(self, file: File, world: World) -> None:
         self.file, self.program, self.world = file, world.program, world
-        vllm = version_of(world.triple.vllm.version)
+        vllm = world.vllm_version
         self.live = list(live_statements(file.tree, vllm, self._works))
 
     @cached_property

@@ -10,7 +10,7 @@ from npu_upgrade.audit.device_words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
 from npu_upgrade.audit.parity.gap_text import PORT
-from npu_upgrade.audit.parity.gaps import gaps
+from npu_upgrade.audit.parity.gaps import told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
@@ -51,9 +51,7 @@ def check(world: World) -> Iterator[Finding]:
 
 def _helpers(world: World) -> Iterator[_Helper]:
     """Methods, module functions and nested functions that are omni's own, not copies of upstream's."""
-    told: dict[int, set[str]] = {}
-    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
-        told.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    told = told_lacking(world)
     files: set[tuple[str, str]] = set()
     for both in both_sides(world):
         absent = {name for name in both.gpu_side.own if name not in both.npu_side.methods}

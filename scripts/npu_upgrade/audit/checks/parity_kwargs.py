@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from npu_upgrade.audit.device_words import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,
     calls_in,
@@ -16,7 +16,7 @@ from npu_upgrade.audit.parity.call_keywords import (
     renamed,
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT, place
+from npu_upgrade.audit.parity.gap_text import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.code.signatures import Function
@@ -75,10 +75,10 @@ def _of_upstream(both: Both, name: str) -> set[str]:
     made = both.gpu.owner.file.resolve(name) if not name.startswith("self.") else None
     names = {name} | ({cls.name for cls in made.mro} if isinstance(made, ClassSymbol) else set())
     passed = {project: set[str]() for project in ("vllm", "vllm-ascend")}
-    for project, side in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
+    for project, effective in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
         # A helper split off from upstream's method is compared with that one.
         for method in {both.gpu.name, both.npu.name}:
-            above = upstream_of(side, method, project)
+            above = upstream_of(effective, method, project)
             for calls in (calls_in(above.node).get(n) for n in names) if above else ():
                 passed[project] |= set(calls.keywords) if calls else set()
     same_method = name.startswith("self.")
@@ -200,8 +200,8 @@ def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) 
         owner=both.npu.owner.name,
         subject=f"{name.removeprefix('self.')}({names}) in {both.gpu.name}",
         what=f"{both.npu.qualname} calls {name} without {names}{instead}",
-        here=place(both.npu, npu.calls[0].lineno),
-        there=place(both.gpu, lines[0] if lines else gpu.calls[0].lineno),
+        here=side(both.npu, npu.calls[0].lineno),
+        there=side(both.gpu, lines[0] if lines else gpu.calls[0].lineno),
         incident="P",
         why="the callee falls back to its default, or gets the value where it no longer looks",
         todo=PORT,

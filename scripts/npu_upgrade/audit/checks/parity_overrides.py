@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.gap_text import PORT, class_place, facts_text, place
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.parity.gap_text import PORT, facts_text
 from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.world import World
 
@@ -42,8 +42,8 @@ def _finding(gap: Gap) -> Finding:
         owner=gap.pair.npu.name,
         subject=gap.gpu.name,
         what=what,
-        here=place(own) if own else class_place(gap.pair.npu),
-        there=place(gap.gpu),
+        here=side(own) if own else side(gap.pair.npu),
+        there=side(gap.gpu),
         incident="P",
         why=_WHY,
         todo=PORT,

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfit, plain_text, signature
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import SelfUse, self_use
-from npu_upgrade.program.version_guards import version_of
 
 NAME = "shadowing"
 ABOUT = "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO"
@@ -23,7 +22,7 @@ _SHOWN = 4
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     found: dict[tuple[Method, Method], list[Shadow]] = {}
     for cls in world.concrete if world.of_omni else ():
         for shadow in shadows(cls, world, vllm):
@@ -41,8 +40,8 @@ def _finding(found: list[Shadow], world: World) -> Finding:
         owner=world.nearest_common([one.cls for one in found]).name,
         subject=under.name,
         what=_what(shadow),
-        here=_side(shadow.by),
-        there=_side(under),
+        here=side(shadow.by, text=signature(shadow.by.node)),
+        there=side(under, text=signature(under.node)),
         incident="S",
         why="what vllm-ascend does there for NPUs is silently left out"
         if not shadow.misfit
@@ -62,10 +61,6 @@ def _what(shadow: Shadow) -> str:
         f"{way}{over.qualname} hides {under.qualname} and does not pass on to it; "
         f"lost: {', '.join(shadow.lost[:_SHOWN])}{more}"
     )
-
-
-def _side(method: Method) -> Side:
-    return Side(method.owner.project, method.owner.file.path, method.node.lineno, signature(method.node))
 
 
 # A shorter line is ``return None`` or ``else:``.

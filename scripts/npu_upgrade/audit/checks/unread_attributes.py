@@ -15,14 +15,13 @@ from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
-from npu_upgrade.program.version_guards import version_of
 
 NAME = "unread-attributes"
 ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads"
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:

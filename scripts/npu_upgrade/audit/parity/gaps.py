@@ -53,6 +53,14 @@ def gaps(world: World, *kinds: str) -> Iterator[Gap]:
     return (gap for gap in _found[world.program] if gap.kind in kinds)
 
 
+def told_lacking(world: World) -> dict[int, set[str]]:
+    """The names that other checks tell to be lacking in a GPU method, by its node."""
+    found: dict[int, set[str]] = {}
+    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
+        found.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    return found
+
+
 def _gaps(world: World) -> Iterator[Gap]:
     told: set[tuple[int, int]] = set()
     absent: list[tuple[str, ClassSymbol]] = []
