@@ -14,7 +14,16 @@ from npu_upgrade.ground.errors import BadInput
 
 HERE = Side("vllm-omni", "vllm_omni/worker.py", 7, "def run(self)")
 FOUND = Finding(
-    "signatures", "not-taken", "Runner", "run", "takes no limit", HERE, None, "S", "calls fail", "add it"
+    "not-taken",
+    "Runner",
+    "run",
+    "takes no limit",
+    HERE,
+    None,
+    "S",
+    "calls fail",
+    "add it",
+    check="signatures",
 )
 
 

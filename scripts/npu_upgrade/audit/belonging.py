@@ -19,7 +19,6 @@ _OMNI_VERSION = "vllm_omni/version.py"
 _ASCEND_INIT = "vllm_ascend/__init__.py"
 
 
-NAME = "versions"
 _APART = "names, signatures and defaults differ between the two: imports and calls fail, or run wrongly"
 _WHY = {
     "other-vllm": _APART,
@@ -112,7 +111,7 @@ def _contradiction(one: Pin, other: Pin, subject: str) -> Finding:
 
 def _finding(kind: str, subject: str, what: str, here: Side, there: Side | None, todo: str) -> Finding:
     why = _WHY[kind]
-    return Finding(NAME, kind, "", subject, what, here, there, "V", why, todo, "vllm-omni #6134")
+    return Finding(kind, "", subject, what, here, there, "V", why, todo, "vllm-omni #6134")
 
 
 def _agree(one: str, other: str) -> bool:

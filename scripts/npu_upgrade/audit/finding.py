@@ -30,16 +30,16 @@ class Side(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One drift.
 
-    ``check`` names the check, ``kind`` what it saw (``moved``, ``missing-override``, ...).
+    ``kind`` names what was seen (``moved``, ``missing-override``, ...).
     ``owner`` is the class (or function, or empty) it is about and ``subject`` the thing itself:
     a method, attribute, import, parameter. ``here`` is where to look first, in the audited
     tree; ``there`` is the other side, None where there is none.
     ``incident`` is the class of incident: A (import or attribute existence), S (signature,
     arity, call site), P (GPU and NPU differ), V (version pins), or empty. ``like`` names a
-    public incident of this kind. ``why`` and ``todo`` are one sentence each.
+    public incident of this kind. ``why`` and ``todo`` are one sentence each. ``check`` is the name of the
+    check that yields it, which is filled in when the check runs.
     """
 
-    check: str
     kind: str
     owner: str
     subject: str
@@ -50,6 +50,7 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     todo: str
     like: str = ""
+    check: str = ""
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.callees import Resolver
-from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope
 
 
@@ -94,3 +94,10 @@ def _passes_on(call: ast.Call, name: str) -> bool:
     if isinstance(receiver, ast.Call):
         return isinstance(receiver.func, ast.Name) and receiver.func.id == "super"
     return bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "self"
+
+
+def functions_of(file: File) -> Iterator[Scope]:
+    """The functions of a file and the methods of its classes."""
+    yield from (Scope(file, function.node) for function in file.functions.values())
+    for cls in file.classes.values():
+        yield from (Scope(file, method.node, cls) for method in cls.methods.values())

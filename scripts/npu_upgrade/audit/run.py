@@ -61,7 +61,8 @@ def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding
     with no_collector():
         for name in check_names() if names is None else names:
             module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
-            for finding in module.check(world):
+            for nameless in module.check(world):
+                finding = msgspec.structs.replace(nameless, check=name)
                 found.setdefault(finding.key, finding)
     return in_order(found.values())
 

@@ -9,7 +9,6 @@ merged runners are audited; without --omni it is vllm-ascend itself against vllm
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -202,14 +202,14 @@ def _against(asked: _Asked) -> str:
     return f"compared with: {named(asked.old)}"
 
 
-def _next(result: Result, args: argparse.Namespace) -> str | None:
+def _next(result: Result, args: argparse.Namespace) -> Command | None:
     """Where new findings are: what the GPU side has that could be ported."""
     if result.verdict is Verdict.PASS or not args.omni:
         return None
     parity = any(f["state"] == NEW and f["incident"] == "P" for f in result.data["findings"])
     if not parity:
         return None
-    return shlex.join(["upgrade.py", "port", "--omni", args.omni, "--ascend", args.ascend])
+    return upgrade("port", "--omni", args.omni, "--ascend", args.ascend)
 
 
 def _version(triple: Triple) -> str | None:

@@ -15,7 +15,6 @@ from npu_upgrade.program.constructors import is_named_tuple, record_fields
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Scope
 
-NAME = "arity"
 ABOUT = "tuples and states with another number of elements than where they are unpacked"
 
 
@@ -42,7 +41,6 @@ def _unpacked(wrong: Unpacking) -> Finding:
     if wrong.inherited and there:
         here, there = there, here
     return Finding(
-        check=NAME,
         kind="index" if wrong.index else "unpack",
         owner=scope.name,
         subject=f"{wrong.count} of {_numbers(wrong.arities)}: {text.partition('(')[0]}",
@@ -65,7 +63,6 @@ def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> I
     given, expected = _numbers(own), _numbers(frozenset().union(*filter(None, theirs)))
     parent = parents[0]
     yield Finding(
-        check=NAME,
         kind="override",
         owner=method.owner.name,
         subject=f"{method.name}: {given} for {expected}",
@@ -81,7 +78,6 @@ def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> I
 
 def _state(problem: StateProblem) -> Finding:
     return Finding(
-        check=NAME,
         kind=problem.kind,
         owner=problem.owner,
         subject=problem.subject,

@@ -21,7 +21,6 @@ from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
 
-NAME = "attributes"
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
@@ -85,7 +84,6 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
         line = self_use(read.hidden.node).writes[read.name][0].node.lineno
         there = side(read.hidden, line, f"{read.hidden.qualname} sets it, and does not run")
     return Finding(
-        check=NAME,
         kind=kind,
         owner=owner.name,
         subject=f"{read.method.owner.name}.{read.name}",
@@ -125,7 +123,6 @@ def _lacking(read: TypedRead) -> Finding:
     line = read.owner.node.lineno if isinstance(read.owner, ClassSymbol) else 0
     has = "is not indexed" if read.name == "[...]" else f"has no {read.name}"
     return Finding(
-        check=NAME,
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.qualname,
         subject=f"{read.held or read.owner.name}.{read.name}",

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import audited_classes, audited_scopes, is_stub, running_methods, scope_of
+from npu_upgrade.audit.overrides import (
+    audited_classes,
+    audited_scopes,
+    functions_of,
+    is_stub,
+    running_methods,
+    scope_of,
+)
 from npu_upgrade.audit.shifted import Shift, Shifts
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -18,7 +25,6 @@ from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import Callee, Scope, dotted
 
-NAME = "calls"
 ABOUT = "calls that do not fit the signature of what they reach"
 
 
@@ -75,7 +81,6 @@ def _finding(judged: _Judged) -> Finding:
     call, scope, callee, reason = judged.call, judged.scope, judged.callee, judged.reason
     text = unparse(call.func)
     return Finding(
-        check=NAME,
         kind="constructor" if callee.makes else "call",
         owner=scope.name,
         subject=f"{text}: {reason}",
@@ -94,7 +99,6 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
     func, argument = unparse(call.func), unparse(shift.argument)
     change = f"{shift.had.arg} -> {shift.has.arg}"
     return Finding(
-        check=NAME,
         kind="shifted",
         owner=scope.name,
         subject=f"{func}: {change}",
@@ -112,7 +116,6 @@ def _handed_over(bad: BadConstructor) -> Finding:
     cls, file = bad.cls, bad.file
     text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else unparse(bad.text)
     return Finding(
-        check=NAME,
         kind="handed-over",
         owner=cls.name,
         subject=f"__init__: {bad.reason}",
@@ -185,7 +188,7 @@ def _constructed_by_name(
         text = tree.read(path) if named and path.endswith(".py") else ""
         methods = [name for name in named if f".{name}(" in text] if _BY_NAME in text else []
         file = world.program.file(path) if methods else None
-        for scope in _functions(file) if file else []:
+        for scope in functions_of(file) if file else []:
             for call in resolver.body(scope.node).calls:
                 source = _source(call.func, scope, resolver)
                 for cls in named.get(source, []) if source else []:
@@ -227,7 +230,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
     for file in world.files:
         if _REGISTER not in file.source:
             continue
-        for scope in _functions(file):
+        for scope in functions_of(file):
             body = resolver.body(scope.node)
             if any((dotted(call.func) or "").endswith(_REGISTER) for call in body.calls):
                 tables = [node for node in walk(scope.node) if isinstance(node, ast.Dict)]
@@ -252,9 +255,3 @@ def _against_parent(cls: ClassSymbol) -> Iterator[BadConstructor]:
     if names:
         reason = f"does not take {', '.join(names)}"
         yield BadConstructor(cls, own, reason, parent.file, upper.lineno, upper)
-
-
-def _functions(file: File) -> Iterator[Scope]:
-    yield from (Scope(file, function.node) for function in file.functions.values())
-    for cls in file.classes.values():
-        yield from (Scope(file, method.node, cls) for method in cls.methods.values())

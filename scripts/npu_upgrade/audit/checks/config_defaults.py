@@ -17,7 +17,6 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
-NAME = "config-defaults"
 ABOUT = "defaults of settings that NPU code reads, changed, renamed or removed since the old pair"
 
 _LONG = 60
@@ -140,7 +139,6 @@ def _finding(
     kind: str, setting: Setting, what: str, read: _Read, there: Side, why: str, todo: str
 ) -> Finding:
     return Finding(
-        check=NAME,
         kind=kind,
         owner=setting.owner,
         subject=setting.name,

@@ -21,7 +21,6 @@ from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.places import imports_binding
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
-NAME = "cuda-names"
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
 
 _ASCEND = "vllm-ascend"
@@ -129,7 +128,6 @@ def _finding(place: _Place, use: Use, kind: str) -> Finding:
     text = f"torch.cuda.{use.name}" if use.kind == "call" else ast.unparse(use.node)
     where = f"NPU classes run this through {place.through}" if place.through else "in NPU code"
     return Finding(
-        check=NAME,
         kind=f"inherited-{kind}" if place.through else kind,
         owner=place.owner,
         subject=f"torch.cuda.{use.name}" if use.kind == "call" else use.name,
@@ -172,7 +170,6 @@ def _name_finding(program: Program, file: File, bound: str, name: str) -> Findin
         else next((i for i, t in enumerate(file.source.split("\n"), 1) if last in t), 0)
     )
     return Finding(
-        check=NAME,
         kind="name",
         owner=_owner(file, used[0]) if used else "",
         subject=name,

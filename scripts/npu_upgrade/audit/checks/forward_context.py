@@ -14,7 +14,6 @@ from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
-NAME = "forward-context"
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
 
 _ASCEND = "vllm-ascend"
@@ -198,7 +197,7 @@ def _finding(
     kind: str, owner: str, subject: str, what: str, here: Side, there: Side, why: str, todo: str
 ) -> Finding:
     incident, like = _INCIDENTS[kind]
-    return Finding(NAME, kind, owner, subject, what, here, there, incident, why, todo, like)
+    return Finding(kind, owner, subject, what, here, there, incident, why, todo, like)
 
 
 _SETS = re.compile(r"set_(\w+_)?forward_context")

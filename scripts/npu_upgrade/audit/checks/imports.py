@@ -17,7 +17,6 @@ from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
 
-NAME = "imports"
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
 _WHEN = {
@@ -194,7 +193,6 @@ class _File:
         there = self.program.module(module)
         todo = advice(self.program, module, name)
         return Finding(
-            check=NAME,
             kind=kind,
             owner=live.scope,
             subject=f"{module}.{name}" if name else module,

@@ -22,7 +22,6 @@ from npu_upgrade.lineage.marker_places import is_fence, is_marker, is_rule, omni
 from npu_upgrade.program.program import File
 from npu_upgrade.threeway.align import align, weight
 
-NAME = "markers"
 ABOUT = "omni code outside markers, upstream's code inside, markers that do not pair"
 
 FEWEST = 3
@@ -116,9 +115,7 @@ def _unpaired(file: File, scope: str, fences: Sequence[Fence]) -> Iterator[Findi
     owner, _, name = scope.rpartition(".")
     why = "pairs after it turn over, and tools take upstream's code for omni's"
     here = Side("vllm-omni", file.path, line, "marker without its pair")
-    yield Finding(
-        NAME, kind, owner, name, what, here, None, "", why, "close each marker with the same marker"
-    )
+    yield Finding(kind, owner, name, what, here, None, "", why, "close each marker with the same marker")
 
 
 def _inside(copy: Copy) -> Iterator[Finding]:
@@ -169,7 +166,7 @@ def _ranges(spans: Sequence[tuple[int, int]]) -> list[str]:
 def _finding(copy: Copy, kind: str, line: int, what: str, why: str, todo: str) -> Finding:
     here = Side("vllm-omni", copy.path, line, f"copied from vllm-ascend {copy.version}")
     there = Side("vllm-ascend", copy.upstream_path, 0, copy.upstream_name)
-    return Finding(NAME, kind, copy.unit.owner, copy.unit.name, what, here, there, "", why, todo)
+    return Finding(kind, copy.unit.owner, copy.unit.name, what, here, there, "", why, todo)
 
 
 @dataclass(frozen=True)

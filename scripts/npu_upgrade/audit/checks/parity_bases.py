@@ -12,7 +12,6 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.program.facts import facts_of
 from npu_upgrade.program.program import ClassSymbol, Method
 
-NAME = "parity-bases"
 ABOUT = "mixins that a GPU class has and its NPU counterpart has nowhere among its ancestors"
 
 
@@ -64,7 +63,6 @@ def _finding(pair: Pair, base: ClassSymbol) -> Finding:
     names = _lacking(pair, base)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Finding(
-        check=NAME,
         kind="missing base",
         owner=pair.npu.name,
         subject=base.name,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT, fact_text, lacking
+from npu_upgrade.audit.parity.findings import PORT, fact_text, lacking
 from npu_upgrade.audit.parity.gaps import gaps, told_lacking
 from npu_upgrade.audit.parity.lost import OPERAND, before, lost, lost_in
 from npu_upgrade.audit.parity.senses import Decision, decisions_of, sense_of
@@ -18,7 +18,6 @@ from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import Method
 
-NAME = "parity-conditions"
 ABOUT = "conditions of the GPU side that its NPU counterpart has only in part, or not at all"
 
 _WORD = re.compile(r"\w+")
@@ -29,7 +28,7 @@ def check(world: World) -> Iterator[Finding]:
         name = gap.lacking[0].name
         what = f"{gap.gpu.qualname} has a branch for model.{name}, {(gap.npu or gap.gpu).qualname} has not"
         why = "such a model takes the branch of the others"
-        yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
+        yield lacking(gap, "missing branch", what, why, "vllm-omni #6654")
     found = list(_of_methods(world))
     yield from found
     told = {(finding.owner, finding.subject.rpartition(" in ")[2], finding.subject) for finding in found}
@@ -42,7 +41,7 @@ def check(world: World) -> Iterator[Finding]:
         if not any(known[:2] == place and item.name in known[2] for known in told):
             told.add((*place, item.name))
             beside = f" beside {_short(item.among)}" if item.among else ""
-            yield lost_in(NAME, item, f"tests {item.name}{beside}", item.name)
+            yield lost_in(item, f"tests {item.name}{beside}", item.name)
 
 
 def _of_methods(world: World) -> Iterator[Finding]:
@@ -191,7 +190,6 @@ class _Sides:
         if npu is not None and not what:
             told += f": it tests only {_short(ast.unparse(npu))}"
         return Finding(
-            check=NAME,
             kind=kind,
             owner=both.npu.owner.name,
             subject=f"{names} in {both.gpu.name}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npu_upgrade.audit.device_words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT
+from npu_upgrade.audit.parity.findings import PORT
 from npu_upgrade.audit.parity.gaps import told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
@@ -19,7 +19,6 @@ from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File
 from npu_upgrade.threeway.align import fine_changes, weight
 
-NAME = "parity-helpers"
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
 
 _WORD = re.compile(r"\w+")
@@ -126,7 +125,6 @@ def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
     shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
     more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
     return Finding(
-        check=NAME,
         kind="diverged",
         owner=helper.owner,
         subject=helper.name,

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from npu_upgrade.audit.device_words import is_device_bound, is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.gap_facts import does
-from npu_upgrade.audit.parity.gap_text import fact_text, facts_text, lacking
+from npu_upgrade.audit.parity.findings import fact_text, facts_text, lacking
 from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
+from npu_upgrade.audit.parity.sides import does
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.program.program import Method
 
-NAME = "parity-hooks"
 ABOUT = "hooks and helpers that a GPU method calls and its NPU counterpart does not"
 
 
@@ -29,7 +28,7 @@ def check(world: World) -> Iterator[Finding]:
         yield _finding(gap)
     for item in lost(world, STEP):
         if item.name.removeprefix("self.") not in told:
-            yield lost_in(NAME, item, f"calls {item.name}()", item.name.removeprefix("self."))
+            yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
     for both in [] if world.of_omni else both_sides(world):
         yield from _of_vllm(both)
 
@@ -42,7 +41,6 @@ def _of_vllm(both: Both) -> Iterator[Finding]:
         bound = is_device_bound(fact.name) or is_replaced(fact.name)
         if fact.effect and not bound and _is_known(both, fact) and not _is_taken(both, fact):
             yield Finding(
-                check=NAME,
                 kind="not called",
                 owner=both.npu.owner.name,
                 subject=f"{fact.name} in {both.gpu.name}",
@@ -81,7 +79,6 @@ def _of_ascend(both: Both) -> list[Method]:
 def _finding(gap: Gap) -> Finding:
     method = gap.npu or gap.gpu
     return lacking(
-        NAME,
         gap,
         kind="not called",
         what=f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not",

@@ -16,14 +16,13 @@ from npu_upgrade.audit.parity.call_keywords import (
     renamed,
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT
+from npu_upgrade.audit.parity.findings import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol
 
-NAME = "parity-kwargs"
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"
 
 _LOCAL = ("logger.", "np.", "torch.", "dict", "super", "record_function_or_nullcontext")
@@ -41,7 +40,7 @@ def check(world: World) -> Iterator[Finding]:
         )
         if not known and not item.among.startswith(_LOCAL):
             what = f"passes {item.name}= to {item.among}"
-            yield lost_in(NAME, item, what, f"{callee}({item.name}=)")
+            yield lost_in(item, what, f"{callee}({item.name}=)")
 
 
 def _missing_now(world: World) -> Iterator[Finding]:
@@ -195,7 +194,6 @@ def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) 
     instead = f", but {', '.join(f'{keyword}=' for keyword in extra[:3])}" if extra else ""
     lines = [c.lineno for c in gpu.calls if any(k.arg in missing for k in c.keywords)]
     return Finding(
-        check=NAME,
         kind="not passed",
         owner=both.npu.owner.name,
         subject=f"{name.removeprefix('self.')}({names}) in {both.gpu.name}",

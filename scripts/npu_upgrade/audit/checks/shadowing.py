@@ -16,7 +16,6 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import SelfUse, self_use
 
-NAME = "shadowing"
 ABOUT = "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO"
 _SHOWN = 4
 
@@ -35,7 +34,6 @@ def _finding(found: list[Shadow], world: World) -> Finding:
     shadow = found[0]
     under = shadow.under
     return Finding(
-        check=NAME,
         kind="shadow-misfit" if shadow.misfit else "shadowed",
         owner=world.nearest_common([one.cls for one in found]).name,
         subject=under.name,

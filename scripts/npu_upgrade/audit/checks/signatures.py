@@ -15,7 +15,6 @@ from npu_upgrade.code.signatures import Function, last_name, not_taken, signatur
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import Method
 
-NAME = "signatures"
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"
 
 
@@ -38,7 +37,6 @@ def _called(bad: BadCall) -> Finding:
     callee = bad.callee
     what = f"{bad.scope.name or bad.scope.file.path} calls {bad.text}(), and {callee.name} {bad.reason}"
     return Finding(
-        check=NAME,
         kind="call-site",
         owner=callee.owner.name if callee.owner else "",
         subject=f"{callee.node.name}: {bad.reason}",
@@ -116,7 +114,6 @@ def _hints(method: Method, parents: list[Method]) -> Iterator[Finding]:
 
 def _finding(kind: str, method: Method, parent: Method, subject: str, what: str) -> Finding:
     return Finding(
-        check=NAME,
         kind=kind,
         owner=method.owner.name,
         subject=f"{method.name}{subject}",

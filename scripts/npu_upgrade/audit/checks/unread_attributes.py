@@ -16,7 +16,6 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
 
-NAME = "unread-attributes"
 ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads"
 
 
@@ -38,7 +37,6 @@ def _finding(found: list[Unread], world: World) -> Finding:
     owner = world.nearest_common([other.cls for other in found])
     writer, reader = one.writer, one.reader
     return Finding(
-        check=NAME,
         kind="unread",
         owner=owner.name,
         subject=one.name,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from npu_upgrade.audit.belonging import NAME, belonging, contradictions
+from npu_upgrade.audit.belonging import belonging, contradictions
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.program.program import File
@@ -36,7 +36,6 @@ def _unknown_guards(world: World, vllm: Version) -> Iterator[Finding]:
         file, guard = places[0]
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         yield Finding(
-            check=NAME,
             kind="guard",
             owner="",
             subject=f"vllm {version}",

@@ -14,7 +14,7 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
-from npu_upgrade.audit.parity.gap_facts import Sides, does
+from npu_upgrade.audit.parity.sides import Sides, does
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Key

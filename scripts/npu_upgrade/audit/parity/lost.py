@@ -197,11 +197,10 @@ def _is_spread(call: ast.Call) -> bool:
     return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
-def lost_in(check: str, item: Lost, what: str, subject: str) -> Finding:
+def lost_in(item: Lost, what: str, subject: str) -> Finding:
     """The finding for something lost; ``what`` it is in words."""
     npu, model = item.npu, item.model
     return Finding(
-        check=check,
         kind="lost",
         owner=npu.owner.name,
         subject=f"{subject} in {npu.name}",

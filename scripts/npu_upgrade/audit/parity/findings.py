@@ -25,13 +25,12 @@ def facts_text(facts: tuple[Fact, ...]) -> str:
     return ", ".join(texts[:_SHOWN]) + more
 
 
-def lacking(check: str, gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
+def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
     """The finding for a fact of a GPU method that the NPU counterpart lacks."""
     npu, fact = gap.npu or gap.where, gap.lacking[0]
     owner = npu.owner if npu and npu.owner.project == gap.pair.npu.project else gap.pair.npu
     here = side(npu) if npu and npu.owner is owner else side(owner)
     return Finding(
-        check=check,
         kind=kind,
         owner=owner.name,
         subject=f"{fact.name} in {gap.gpu.name}",
