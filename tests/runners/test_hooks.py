@@ -8,7 +8,7 @@ import pytest
 
 from npu_upgrade.audit.runner_hooks import reference
 from npu_upgrade.audit.runner_hooks.catalogue import HOOKS, V1, V2, VLLM, Hook
-from npu_upgrade.audit.runner_hooks.inspect import Sources
+from npu_upgrade.audit.runner_hooks.reference import Sources
 
 RUNNER = """
 class Runner:
@@ -32,11 +32,11 @@ class Tree:
 
 
 def hook(name, *needs, kind="method", inherited=False, owner="Runner"):
-    return Hook(VLLM, "runner", "a/b.py", owner, name, needs, kind, inherited)
+    return Hook(VLLM, "runner", "vllm/b.py", owner, name, needs, kind, inherited)
 
 
 def test_what_a_source_says():
-    sources = Sources(Tree(a__b=RUNNER))
+    sources = Sources(Tree(vllm__b=RUNNER))
     assert sources.says(hook("_sample")) == "(logits, spec_decode_metadata, *, more=…, **rest)"
     assert sources.says(hook("gone")) == "absent"
     assert sources.says(hook("gone", inherited=True)) == "inherited"
@@ -45,12 +45,12 @@ def test_what_a_source_says():
 
 
 def test_a_broken_contract_is_named():
-    sources = Sources(Tree(a__b=RUNNER))
+    sources = Sources(Tree(vllm__b=RUNNER))
     assert sources.problem(hook("_sample", "logits")) == ""
     assert "lacks metadata" in sources.problem(hook("_sample", "logits", "metadata"))
-    assert sources.problem(hook("gone")) == "a/b.py: Runner has no gone"
-    assert sources.problem(hook("x", owner="Gone")) == "a/b.py: Gone has no x"
-    assert Sources(Tree()).problem(hook("x")) == "a/b.py: Runner has no x"
+    assert sources.problem(hook("gone")) == "vllm/b.py: Runner has no gone"
+    assert sources.problem(hook("x", owner="Gone")) == "vllm/b.py: Gone has no x"
+    assert Sources(Tree()).problem(hook("x")) == "vllm/b.py: Runner has no x"
 
 
 def test_the_hooks_are_those_that_the_mixins_override():

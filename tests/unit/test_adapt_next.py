@@ -125,19 +125,12 @@ def _forge(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", [_change, _rename_its_model, _add, _remove, _forge])
-@pytest.mark.parametrize("command", ["next", "status"])
-def test_an_edited_run_never_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, edit: Callable[[Path], None]
-) -> None:
+def test_an_edited_run_never_counts(ask, tmp_path: Path, edit: Callable[[Path], None]) -> None:
     planned(tmp_path)
     ran(tmp_path, "serve", "dummy")
     (folder,) = (tmp_path / ".npu-upgrade/evidence/runs").iterdir()
     edit(folder)
-    capsys.readouterr()
-    argv = [command, "--workspace", str(tmp_path), "--format", "json"]
-    code = cli.main("adapt.py", "", [f"adapt.{command}"], argv)
-    said = json.loads(capsys.readouterr().out)
-    assert (code, f"evidence check {folder.name}" in said["try"]) == (2, True)
+    assert ask()[1]["stage"] == "serve dummy"
 
 
 def test_a_run_whose_folder_is_gone_does_not_count(ask, tmp_path: Path) -> None:
@@ -158,7 +151,7 @@ def test_runs_of_an_older_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
     ran(tmp_path, "serve", "real", more={"model_digest": "b" * 64})
     code, data = ask()
     assert (code, data["stage"]) == (0, "features")
-    assert "another checkpoint than the newest run" in data["why"]
+    assert "another checkpoint" in data["why"]
     for gate in ("features", "capacity"):
         ran(tmp_path, gate, "real", more={"model_digest": "b" * 64})
     assert ask()[1]["stage"] == "accuracy"

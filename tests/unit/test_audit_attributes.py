@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from npu_upgrade.program.dead_code import reached
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.self_use import self_use
+from npu_upgrade.program.version_guards import reached
 
 HEAD = f"from {BASE[:-3].replace('/', '.')} import OmniNPUModelRunner\n"
 SHAPES = """

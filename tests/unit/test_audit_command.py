@@ -10,8 +10,8 @@ import pytest
 from audit_kit import AR, make_triple
 from merge_kit import upgrade
 
-from npu_upgrade.audit import cache, outcome
-from npu_upgrade.audit.waivers import FILE
+from npu_upgrade.audit import run as audit_run
+from npu_upgrade.audit.judge import FILE
 from npu_upgrade.audit.world import World
 
 GONE = "from vllm.gone import thing\n"
@@ -88,7 +88,7 @@ def test_findings_are_kept_until_something_changes(
     def unexpected(*args: object) -> list:
         raise AssertionError("looked again")
 
-    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", unexpected)
+    monkeypatch.setattr("npu_upgrade.audit.run.run_checks", unexpected)
     assert audit(new, old)[1]["counts"]["NEW"] == 1
     place = new / "vllm_omni" / AR
     place.write_text("# another text\n" + place.read_text())
@@ -100,13 +100,13 @@ def test_a_check_that_breaks_is_neither_fail_nor_pass(
     sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, on_old: bool
 ) -> None:
     new, old = sides
-    whole = outcome.run_checks
+    whole = audit_run.run_checks
 
     def broken(world: World, names: list[str]) -> list:
         assert (world.old is None) is not on_old, "cannot read this"
         return whole(world, names)
 
-    monkeypatch.setattr("npu_upgrade.audit.outcome.run_checks", broken)
+    monkeypatch.setattr("npu_upgrade.audit.run.run_checks", broken)
     code, data, err = audit(new, old)
     assert (code, data["counts"]["NEW"]) == (4, 0)
     assert "cannot read this" in data["broken_checks"]["imports"]
@@ -119,7 +119,7 @@ def test_a_check_that_breaks_is_neither_fail_nor_pass(
 def test_a_process_that_dies_is_made_up_for(
     sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_upgrade.audit.beside._send", lambda *arguments: os._exit(9))
+    monkeypatch.setattr("npu_upgrade.audit.run._send", lambda *arguments: os._exit(9))
     code, data, _ = audit(*sides)
     assert (code, data["counts"]["NEW"]) == (1, 1)
     assert audit(sides[0], sides[0], "--check", "markers")[0] == 0
@@ -127,7 +127,7 @@ def test_a_process_that_dies_is_made_up_for(
 
 def test_a_cache_that_cannot_be_read_is_made_again(sides: tuple[Path, Path]) -> None:
     audit(*sides)
-    places = list((cache.cache_root() / "audit").glob("*/imports.json"))
+    places = list((audit_run.cache_root() / "audit").glob("*/imports.json"))
     assert places
     for place in places:
         place.write_text('[{"key": 1}]')

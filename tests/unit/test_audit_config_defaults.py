@@ -10,8 +10,8 @@ from audit_kit import AR, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_upgrade.audit.checks.config_defaults import snake
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.settings import snake
 
 CONFIG, ENVS, OWN = "vllm/config/cache.py", "vllm/envs.py", "vllm_ascend/ascend_config.py"
 OLD = """

@@ -12,7 +12,7 @@ from audit_kit import ASCEND, BASE, GPU_BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.audit.device.contexts import calls_on_self
+from npu_upgrade.audit.checks.forward_context import calls_on_self
 
 RUNNER = """
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner

@@ -18,4 +18,3 @@ def test_the_reference_lists_every_check_in_its_own_words() -> None:
         name: importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}") for name in check_names()
     }
     assert rows == {name: module.ABOUT for name, module in modules.items()}
-    assert all(name == module.NAME for name, module in modules.items())

@@ -10,7 +10,7 @@ from audit_kit import ASCEND, BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.audit.calls.type_hints import lost_parameters, lost_returns
+from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.program.program import File
 
 HEAD = """

@@ -8,8 +8,14 @@ import pytest
 from audit_kit import PLAIN
 from sources_kit import clean_machine, html, link, sdist, server
 
-from npu_upgrade.audit.matching import ascend_of, release_before, vllm_of
-from npu_upgrade.audit.triples import named_triple, old_triple, open_triple
+from npu_upgrade.audit.triples import (
+    ascend_of,
+    named_triple,
+    old_triple,
+    open_triple,
+    release_before,
+    vllm_of,
+)
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import open_source

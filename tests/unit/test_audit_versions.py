@@ -45,7 +45,7 @@ def test_what_vllm_ascend_pins_decides(tmp_path: Path) -> None:
     assert kinds(tmp_path / "a", "1.2.0", "1.2.0rc1", "1.2.2", pin) == []
     assert kinds(tmp_path / "b", "1.2.0", "1.2.0rc1", "1.2.2+empty", pin) == []
     (problem,) = belonging(triple(tmp_path / "c", "1.2.0", "1.2.0rc1", "1.2.0", pin))
-    assert str(problem) == (
+    assert problem.what == (
         "vllm-ascend 1.2.0rc1 is built for vllm 1.2.2 (VLLM_TAG=v1.2.2 in Dockerfile:1), "
         "and vllm 1.2.0 is given"
     )

@@ -15,7 +15,7 @@ from npu_upgrade.audit.finding import Finding, Side
 
 def finding(check: str = "imports", owner: str = "Worker.lift", subject: str = "harbour.Crane") -> Finding:
     here = Side("vllm-omni", "vllm_omni/platforms/npu/worker/crane.py", 3, "")
-    return Finding(check, "gone", owner, subject, "", here, None, "A", "", "")
+    return Finding("gone", owner, subject, "", here, None, "A", "", "", check=check)
 
 
 def case(**data: Any) -> Case:

@@ -9,8 +9,7 @@ from code_gen import three_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_upgrade.code.positions import line_numbers
-from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.code.statements import END, line_numbers, split_statements
 from npu_upgrade.lineage.catalogue.block import Block
 from npu_upgrade.lineage.catalogue.derive import derive, places
 from npu_upgrade.lineage.marker_places import body_start

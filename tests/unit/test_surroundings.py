@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from lineage_kit import omni_files, write_tree
 
-from npu_upgrade.code.module import parse_module
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.layout import NPU_WORKER, RUNNERS
-from npu_upgrade.merge.override_changes import DIFF_LINES
-from npu_upgrade.merge.surroundings import method_items, worker_items
+from npu_upgrade.merge.surroundings import DIFF_LINES, surrounding_items
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 WORKER = f"{NPU_WORKER}/base.py"
+RUNNER = "vllm_ascend/worker/model_runner_v1.py"
 HEAD = "from vllm_ascend.worker.worker import NPUWorker\n\n\n"
 
 
@@ -29,16 +28,17 @@ def world(tmp_path: Path):
         omni: Mapping[str, str],
         target: Mapping[str, str],
         base: Mapping[str, str] | None = None,
+        copied: set[tuple[str, str]] | None = None,
         **runners: str,
     ) -> list[Item]:
         def tree(name: str, files: Mapping[str, str]) -> SourceTree:
             return open_source(f"dir:{write_tree(tmp_path / name, files)}")
 
-        empty = {"vllm_ascend/__init__.py": ""}
+        empty = {"vllm_ascend/__init__.py": "", RUNNER: "class NPUModelRunner:\n    pass\n"}
         old = None if base is None else tree("base", empty | dict(base))
-        return worker_items(
-            tree("omni", omni_files(**runners) | dict(omni)), old, tree("target", empty | dict(target))
-        )
+        ours = tree("omni", omni_files(**runners) | dict(omni))
+        merged = {runner.path: ours.read(runner.path) for runner in RUNNERS}
+        return surrounding_items(ours, merged, old, tree("target", empty | dict(target)), copied or set())
 
     return build
 
@@ -68,22 +68,19 @@ def test_nothing_changed_is_no_item(world) -> None:
 def test_a_name_that_is_gone_blocks_and_is_followed(world) -> None:
     (item,) = world(omni(), upstream(path="v1/worker") | {"vllm_ascend/worker/worker.py": ""})
     assert (item.kind, item.blocking, item.path) == ("missing-name", True, WORKER)
-    assert "NPUWorker is now in vllm_ascend.v1.worker" in item.detail
+    assert item.detail == "take NPUWorker from vllm_ascend.v1.worker"
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "advice"),
     [
-        ({}, "vllm_ascend.worker.worker is gone; nothing defines NPUWorker"),
-        (
-            upstream(path="a") | upstream(path="b"),
-            "is gone; NPUWorker is defined in vllm_ascend.a, vllm_ascend.b",
-        ),
+        ({}, "nothing is called NPUWorker any more"),
+        (upstream(path="a") | upstream(path="b"), "take NPUWorker from vllm_ascend.a or vllm_ascend.b"),
     ],
 )
-def test_a_name_without_one_new_place(world, files: dict[str, str], said: str) -> None:
+def test_a_name_without_one_new_place(world, files: dict[str, str], advice: str) -> None:
     (item,) = world(omni(), files)
-    assert said in item.detail
+    assert advice in item.detail
 
 
 def test_imports_inside_functions_and_of_modules_count(world) -> None:
@@ -106,13 +103,12 @@ def test_a_reexport_and_other_packages_are_no_matter(world) -> None:
     assert world(omni(head=head), target, target) == []
 
 
-def test_of_the_runner_files_only_other_imports_count(world) -> None:
-    own = "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner, GONE\n"
-    own += "from vllm_ascend.utils import gone\n"
-    target = {"vllm_ascend/worker/model_runner_v1.py": "class NPUModelRunner:\n    pass\n"}
-    (item,) = world({}, target, own_import=own)
-    assert item.path == RUNNERS[0].path
-    assert not item.blocking
+def test_imports_of_the_merged_runners_do_not_block(world) -> None:
+    own = (
+        "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\nfrom vllm_ascend.utils import gone\n"
+    )
+    (item,) = world({}, {}, own_import=own)
+    assert (item.path, item.blocking) == (RUNNERS[0].path, False)
     assert "`from vllm_ascend.utils import gone`" in item.title
 
 
@@ -123,33 +119,35 @@ def test_a_file_that_is_not_python_is_told(world) -> None:
 # -- classes that omni derives from --
 
 
-def test_a_changed_base_names_what_omni_overrides(world) -> None:
+def test_overrides_of_workers_are_told_one_by_one(world) -> None:
     before = upstream("def run(self, a):\n    go(a)", "def stop(self):\n    end()", "def old(self):\n    x()")
     after = upstream(
         "def run(self, a, b=1):\n    go(a, b)", "def stop(self):\n    end()", "def new(self):\n    x()"
     )
-    (item,) = world(omni("def run(self, *args, **kw):\n    mine()"), after, before)
-    assert (item.kind, item.blocking) == ("upstream-changed", False)
-    assert "methods 1 added, 1 removed, 1 changed; omni overrides or calls 1 of them" in item.title
-    lines = item.detail.split("\n")
-    assert lines[0] == (
-        "run (overridden by OmniWorker): signature changed: run(self, a) -> run(self, a, b=1)"
-    )
-    assert lines[-3:] == ["added: new", "removed: old", "changed: run"]
+    mine = "def run(self, *args, **kw):\n    mine()", "def old(self):\n    y()", "def new(self):\n    z()"
+    items = world(omni(*mine), after, before)
+    assert kinds(items) == [("overridden-changed", False), ("upstream-gone", False), ("upstream-new", False)]
+    assert items[0].title == ("OmniWorker.run: the signature of NPUWorker.run, which it overrides, changed")
+    assert items[0].detail.startswith("signature changed: run(self, a) -> run(self, a, b=1)")
 
 
 def test_an_override_that_does_not_take_a_new_parameter_blocks(world) -> None:
     before, after = upstream("def run(self, a):\n    go(a)"), upstream("def run(self, a, b=1):\n    go(a, b)")
-    (item,) = world(omni("def run(self, a):\n    mine()"), after, before)
-    assert item.blocking
-    assert "OmniWorker.run: does not take b" in item.detail
+    items = world(omni("def run(self, a):\n    mine()"), after, before)
+    assert kinds(items) == [("misfit", True), ("overridden-changed", False)]
+    assert "OmniWorker.run does not fit NPUWorker.run: b" in items[0].title
+
+
+def test_what_did_not_fit_before_is_no_news(world) -> None:
+    wrong = upstream("def run(self, a, b=1):\n    go(a, b)")
+    assert world(omni("def run(self, a):\n    mine()"), wrong, wrong) == []
 
 
 def test_without_super_the_lines_that_changed_are_shown(world) -> None:
     before, after = upstream("def run(self):\n    go()"), upstream("def run(self):\n    go()\n    report()")
     shown = world(omni("def run(self):\n    mine()"), after, before)[0].detail
     assert "body changed (+1 -0 lines)" in shown
-    assert "+     report()" in shown
+    assert "+    report()" in shown
     assert "report()" not in world(omni("def run(self):\n    super().run()"), after, before)[0].detail
 
 
@@ -158,33 +156,30 @@ def test_calls_of_heirs_in_other_files_count(world) -> None:
         "from vllm_omni.platforms.npu.worker.base import OmniWorker\n\n\n"
         "class Heir(Mixin, OmniWorker):\n    def start(self):\n        self._init(1)\n"
     )
+    files = omni() | {f"{NPU_WORKER}/heir.py": heir}
     before, after = upstream("def _init(self, a):\n    go()"), upstream("def _init(self):\n    go()")
-    (item,) = world(omni() | {f"{NPU_WORKER}/heir.py": heir}, after, before)
-    assert item.blocking
-    assert "_init (called by Heir.start): signature changed" in item.detail
-    assert "self._init(1): takes 0 positional arguments, gets 1" in item.detail
-    (gone,) = world({}, upstream("def other(self):\n    go()"), before)
-    assert gone.blocking
-    assert "_init (called by Heir.start): removed upstream" in gone.detail
+    items = world(files, after, before)
+    assert kinds(items) == [("misfit", True), ("signature-changed", False)]
+    assert "Heir.start calls self._init(), which takes 0 positional arguments, gets 1" in items[0].title
+    (gone,) = world(files, upstream("def other(self):\n    go()"), before)
+    assert (gone.kind, gone.blocking) == ("upstream-gone", True)
+    assert gone.title == "Heir.start calls NPUWorker._init, which upstream removed"
 
 
-def test_a_changed_parent_class_and_comments(world) -> None:
+def test_comments_and_docstrings_change_nothing(world) -> None:
     before = upstream("def run(self):\n    # why\n    go( 1 )")
     after = {
         path: text.replace("# why", '"""Doc."""').replace("( 1 )", "(1)") for path, text in before.items()
     }
-    assert world(omni(), after, before) == []
-    after = {path: text.replace("(WorkerBase)", "(Other)") for path, text in before.items()}
-    (item,) = world(omni(), after, before)
-    assert "bases: WorkerBase -> Other" in item.detail
+    assert world(omni("def run(self):\n    mine()"), after, before) == []
 
 
 def test_a_reexported_base_is_found_where_it_is_defined(world) -> None:
     head = "from vllm_ascend.api import NPUWorker\n\n\n"
     api = {"vllm_ascend/api.py": "from .worker.worker import NPUWorker\n"}
     before, after = upstream("def run(self):\n    go()"), upstream("def run(self):\n    went()")
-    (item,) = world(omni(head=head), after | api, before | api)
-    assert "omni overrides or calls none of them" in item.title
+    (item,) = world(omni("def run(self):\n    mine()", head=head), after | api, before | api)
+    assert item.title == "OmniWorker.run: the body of NPUWorker.run, which it overrides, changed"
 
 
 # -- functions that omni calls --
@@ -207,14 +202,19 @@ def called(call: str, before: str, after: str, world) -> list[Item]:
         ("h(1, b=2)", "def helper(a, **rest):", False),
         ("h(*args)", "def helper():", False),
         ("h(1)", "def helper(a, *, mode):", True),
-        ("h(1)", "class helper:\n    def __init__(self, a, b=2):", False),
-        ("h(1)", "class helper:\n    def __init__(self, a, b):", True),
     ],
 )
 def test_signatures_of_called_functions(world, call: str, after: str, blocking: bool) -> None:
-    (item,) = called(call, "def helper(a, b=1):", after, world)
-    assert (item.kind, item.blocking) == ("signature-changed", blocking)
-    assert "called in base.py: OmniWorker.use" in item.detail
+    items = called(call, "def helper(a, b=1):", after, world)
+    assert kinds(items) == [("misfit", True)] * blocking + [("signature-changed", False)]
+    assert "called in base.py: OmniWorker.use" in items[-1].detail
+
+
+@pytest.mark.parametrize(("after", "blocking"), [("a, b=2", False), ("a, b", True)])
+def test_signatures_of_constructors(world, after: str, blocking: bool) -> None:
+    head = "class helper:\n    def __init__(self, "
+    items = called("h(1)", f"{head}a):", f"{head}{after}):", world)
+    assert kinds(items) == [("misfit", True)] * blocking + [("signature-changed", False)]
 
 
 def test_a_function_that_is_not_called_or_only_annotated_is_no_item(world) -> None:
@@ -225,28 +225,33 @@ def test_a_function_that_is_not_called_or_only_annotated_is_no_item(world) -> No
 # -- methods that a runner overrides --
 
 
-def overridden(mine: str, before: str, after: str, copied: set[str] | None = None) -> list[Item]:
-    def module(owner: str, text: str):
-        body = "\n".join("    " + line for line in (text or "pass").split("\n"))
-        return parse_module(f"class {owner}:\n    def other(self):\n        pass\n\n{body}\n")
+@pytest.fixture
+def overridden(world):
+    """The items of a method of the base runner over one of vllm-ascend's."""
 
-    sides = module("Runner", mine), "Runner", module("Up", before), module("Up", after), "Up"
-    return method_items(*sides, copied or set(), "a.py")
+    def build(mine: str, before: str, after: str, copied: set[tuple[str, str]] | None = None) -> list[Item]:
+        def indented(text: str) -> str:
+            return "\n".join("    " + line for line in (text or "pass").split("\n"))
+
+        sides = [{RUNNER: f"class NPUModelRunner:\n{indented(text)}\n"} for text in (after, before)]
+        runner = {"base": indented(mine)}
+        return world(omni_files(**runner), *sides, copied=copied)
+
+    return build
 
 
-def test_an_own_method_whose_upstream_changed() -> None:
+def test_an_own_method_whose_upstream_changed(overridden) -> None:
     (item,) = overridden(
         "def run(self):\n    mine()", "def run(self):\n    go()", "def run(self):\n    went()"
     )
-    assert (item.kind, item.blocking, item.path) == ("overridden-changed", False, "a.py")
+    assert (item.kind, item.blocking, item.path) == ("overridden-changed", False, RUNNERS[0].path)
     assert "-    go()\n+    went()" in item.detail
     assert json.loads(json.dumps(item.as_json())) == dataclasses.asdict(item)
 
 
-def test_copies_and_unchanged_methods_are_left_out() -> None:
+def test_copies_and_unchanged_methods_are_left_out(overridden) -> None:
     texts = ("def run(self):\n    mine()", "def run(self):\n    go()", "def run(self):\n    went()")
-    assert overridden(*texts, copied={"run"}) == []
-    assert overridden(*texts, copied={"Runner.run"}) == []
+    assert overridden(*texts, {(RUNNERS[0].path, f"{RUNNERS[0].class_name}.run")}) == []
     assert overridden(texts[0], texts[1], texts[1] + "  # why") == []
 
 
@@ -260,41 +265,40 @@ def test_copies_and_unchanged_methods_are_left_out() -> None:
         ("def run(self, a, mode=None):", False),
     ],
 )
-def test_a_new_parameter_blocks_when_it_is_not_taken(mine: str, blocking: bool) -> None:
-    (item,) = overridden(
+def test_a_new_parameter_blocks_when_it_is_not_taken(overridden, mine: str, blocking: bool) -> None:
+    items = overridden(
         f"{mine}\n    mine()", "def run(self, a):\n    go()", "def run(self, a, *, mode=None):\n    go()"
     )
-    assert item.blocking is blocking
-    assert ("the override does not take mode" in item.detail) is blocking
-    assert "the signature of Up.run" in item.title
+    assert kinds(items) == [("misfit", True)] * blocking + [("overridden-changed", False)]
+    assert "the signature of NPUModelRunner.run" in items[-1].title
 
 
-def test_a_super_call_with_a_parameter_that_is_gone_blocks() -> None:
+def test_a_super_call_with_a_parameter_that_is_gone_blocks(overridden) -> None:
     before, after = "def run(self, a, b=1):\n    go()", "def run(self, a):\n    go()"
-    for call in ("super().run(a, b=2)", "Up.run(self, a, 2)"):
-        (item,) = overridden(f"def run(self, a, b=1):\n    {call}", before, after)
-        assert item.blocking
+    for call in ("super().run(a, b=2)", "NPUModelRunner.run(self, a, 2)"):
+        item = overridden(f"def run(self, a, b=1):\n    {call}", before, after)[-1]
+        assert (item.kind, item.blocking) == ("overridden-changed", True)
         assert call in item.detail
     (item,) = overridden("def run(self, a, b=1):\n    super().run(a)", before, after)
     assert not item.blocking
     assert "--- base" not in item.detail
 
 
-def test_gone_and_new_upstream_methods() -> None:
+def test_gone_and_new_upstream_methods(overridden) -> None:
     mine = "def run(self):\n    mine()"
     assert kinds(overridden(mine, "def run(self):\n    go()", "")) == [("upstream-gone", False)]
     assert kinds(overridden(mine, "", "def run(self):\n    go()")) == [("upstream-new", False)]
     assert overridden(mine, "", "") == []
 
 
-def test_a_long_diff_is_cut() -> None:
+def test_a_long_diff_is_cut(overridden) -> None:
     long = "\n".join(f"    step_{number}()" for number in range(200))
     (item,) = overridden("def run(self):\n    mine()", "def run(self):\n    go()", f"def run(self):\n{long}")
     assert item.detail.count("\n") == DIFF_LINES + 1
     assert item.detail.endswith("more lines")
 
 
-def test_ids_hold_while_the_texts_do_and_change_with_them() -> None:
+def test_ids_hold_while_the_texts_do_and_change_with_them(overridden) -> None:
     mine, before = "def run(self):\n    mine()", "def run(self):\n    go()"
     first = overridden(mine, before, "def run(self):\n    went()")[0].id
     assert overridden(mine + "\n    more()", before, "def run(self):\n    # why\n    went( )")[0].id == first

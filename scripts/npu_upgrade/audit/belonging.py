@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from npu_upgrade.audit.finding import Side
+from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.pairing import Pair, pair_of
@@ -20,27 +19,16 @@ _OMNI_VERSION = "vllm_omni/version.py"
 _ASCEND_INIT = "vllm_ascend/__init__.py"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that speaks against a triple; as text it is a sentence.
-
-    ``kind`` is ``other-vllm`` (vllm-ascend wants another vllm), ``other-minor`` (vllm-omni is of
-    another minor version than vllm), ``other-ascend`` (vllm-omni is built on another vllm-ascend)
-    or ``contradiction`` (a tree pins one thing twice). ``subject`` is what the pin is about.
-    """
-
-    kind: str
-    subject: str
-    what: str
-    here: Side
-    there: Side | None
-    todo: str
-
-    def __str__(self) -> str:
-        return self.what
+_APART = "names, signatures and defaults differ between the two: imports and calls fail, or run wrongly"
+_WHY = {
+    "other-vllm": _APART,
+    "other-minor": _APART,
+    "other-ascend": "the code runs in an image that it was not written for",
+    "contradiction": "what gets installed depends on which file is read",
+}
 
 
-def belonging(triple: Triple) -> list[Problem]:
+def belonging(triple: Triple) -> list[Finding]:
     """What speaks against the triple; empty when nothing does, or nothing can be told."""
     pins = pins_of_ascend(triple.ascend)
     found = [*_other_vllm(triple, pair_of(pins, triple.ascend.version, triple.ascend.date))]
@@ -49,7 +37,7 @@ def belonging(triple: Triple) -> list[Problem]:
     return found
 
 
-def contradictions(triple: Triple) -> Iterator[Problem]:
+def contradictions(triple: Triple) -> Iterator[Finding]:
     """Pins of one tree that cannot all be kept."""
     pins = pins_of_ascend(triple.ascend)
     pair = pair_of(pins, triple.ascend.version, triple.ascend.date)
@@ -63,7 +51,7 @@ def contradictions(triple: Triple) -> Iterator[Problem]:
                 yield _contradiction(other, pin, pin.name)
 
 
-def _other_vllm(triple: Triple, pair: Pair) -> Iterator[Problem]:
+def _other_vllm(triple: Triple, pair: Pair) -> Iterator[Finding]:
     """vllm-ascend's own pins name another vllm; without pins, another minor version."""
     given, ascend = triple.vllm, triple.ascend
     version, wanted = version_of(given.version), version_of(pair.vllm)
@@ -81,12 +69,11 @@ def _other_vllm(triple: Triple, pair: Pair) -> Iterator[Problem]:
     what = f"vllm-ascend {_name(ascend)} {said}, and vllm {version} is given"
     there = Side("vllm", "vllm/version.py", 0, str(version))
     todo = f"audit against vllm {wanted}, or name the vllm-ascend built for vllm {version}"
-    yield Problem(
-        "other-vllm", "vllm", what, here or Side("vllm-ascend", _ASCEND_INIT, 0, _name(ascend)), there, todo
-    )
+    here = here or Side("vllm-ascend", _ASCEND_INIT, 0, _name(ascend))
+    yield _finding("other-vllm", "vllm", what, here, there, todo)
 
 
-def _other_minor(omni: SourceTree, vllm: SourceTree) -> Iterator[Problem]:
+def _other_minor(omni: SourceTree, vllm: SourceTree) -> Iterator[Finding]:
     """vllm-omni follows vllm's minor versions."""
     own, version = version_of(omni.version), version_of(vllm.version)
     if own is None or version is None or version.is_devrelease or _minor(own) == _minor(version):
@@ -94,10 +81,10 @@ def _other_minor(omni: SourceTree, vllm: SourceTree) -> Iterator[Problem]:
     what = f"vllm-omni {own} follows vllm {_text(own)}, and vllm {version} is given"
     there = Side("vllm", "vllm/version.py", 0, str(version))
     todo = f"take a vllm-omni of {_text(version)}, or upgrade this one before it runs on vllm {version}"
-    yield Problem("other-minor", "vllm", what, Side("vllm-omni", _OMNI_VERSION, 0, str(own)), there, todo)
+    yield _finding("other-minor", "vllm", what, Side("vllm-omni", _OMNI_VERSION, 0, str(own)), there, todo)
 
 
-def _other_ascend(omni: SourceTree, ascend: SourceTree) -> Iterator[Problem]:
+def _other_ascend(omni: SourceTree, ascend: SourceTree) -> Iterator[Finding]:
     """The image that vllm-omni's own Dockerfile builds on."""
     version = version_of(ascend.version)
     for pin in pins_of_omni(omni):
@@ -109,17 +96,22 @@ def _other_ascend(omni: SourceTree, ascend: SourceTree) -> Iterator[Problem]:
             there = Side("vllm-ascend", _ASCEND_INIT, 0, str(version))
             here = Side("vllm-omni", pin.file, pin.line, f"{pin.name} {pin.value}")
             todo = "move the image with the code, or audit against the vllm-ascend of the image"
-            yield Problem("other-ascend", "vllm-ascend", what, here, there, todo)
+            yield _finding("other-ascend", "vllm-ascend", what, here, there, todo)
             return
 
 
-def _contradiction(one: Pin, other: Pin, subject: str) -> Problem:
+def _contradiction(one: Pin, other: Pin, subject: str) -> Finding:
     what = (
         f"vllm-ascend pins {subject} twice: {one.value} in {one.file}:{one.line}, "
         f"{other.value} in {other.file}:{other.line}"
     )
     here, there = (Side("vllm-ascend", pin.file, pin.line, f"{pin.name} {pin.value}") for pin in (other, one))
-    return Problem("contradiction", subject, what, here, there, "make the two pins agree")
+    return _finding("contradiction", subject, what, here, there, "make the two pins agree")
+
+
+def _finding(kind: str, subject: str, what: str, here: Side, there: Side | None, todo: str) -> Finding:
+    why = _WHY[kind]
+    return Finding(kind, "", subject, what, here, there, "V", why, todo, "vllm-omni #6134")
 
 
 def _agree(one: str, other: str) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """One side of a difference: a place in a source tree and what stands there, in a few words.
 
     ``project`` is vllm-omni, vllm-ascend or vllm; ``line`` is 1-based, 0 when the whole file is meant.
@@ -25,20 +27,19 @@ class Side:
         return f"{place}: {self.text}" if self.text else place
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One drift.
 
-    ``check`` names the check, ``kind`` what it saw (``moved``, ``missing-override``, ...).
+    ``kind`` names what was seen (``moved``, ``missing-override``, ...).
     ``owner`` is the class (or function, or empty) it is about and ``subject`` the thing itself:
     a method, attribute, import, parameter. ``here`` is where to look first, in the audited
     tree; ``there`` is the other side, None where there is none.
     ``incident`` is the class of incident: A (import or attribute existence), S (signature,
     arity, call site), P (GPU and NPU differ), V (version pins), or empty. ``like`` names a
-    public incident of this kind. ``why`` and ``todo`` are one sentence each.
+    public incident of this kind. ``why`` and ``todo`` are one sentence each. ``check`` is the name of the
+    check that yields it, which is filled in when the check runs.
     """
 
-    check: str
     kind: str
     owner: str
     subject: str
@@ -49,6 +50,7 @@ class Finding:
     why: str
     todo: str
     like: str = ""
+    check: str = ""
 
     @property
     def key(self) -> str:
@@ -57,19 +59,26 @@ class Finding:
         return f"{self.check}-{sha256(chr(0).join((self.kind, place, self.owner, self.subject)))[:10]}"
 
     def as_json(self) -> dict[str, Any]:
-        names = ("check", "kind", "owner", "subject", "what", "incident", "like", "why", "todo")
-        sides = {
-            name: side and _side_data(side) for name, side in (("here", self.here), ("there", self.there))
-        }
-        return {"key": self.key} | {name: getattr(self, name) for name in names} | sides
+        return {"key": self.key} | msgspec.to_builtins(self)
 
 
-def from_json(data: dict[str, Any]) -> Finding:
-    """The finding that :meth:`Finding.as_json` gave."""
-    there = data["there"]
-    fields = {name: value for name, value in data.items() if name not in ("key", "here", "there")}
-    return Finding(here=Side(**data["here"]), there=Side(**there) if there else None, **fields)
+_LONGEST = 160
 
 
-def _side_data(side: Side) -> dict[str, Any]:
-    return {"project": side.project, "path": side.path, "line": side.line, "text": side.text}
+def side(of: File | ClassSymbol | FunctionSymbol | Method, at: ast.AST | int = 0, text: str = "") -> Side:
+    """A file, class or function as one side; ``at`` is a line or node in it, ``text`` what stands there.
+
+    Without them it is where the class or function begins, and its name.
+    """
+    name = ""
+    if isinstance(of, ClassSymbol):
+        file, at, name = of.file, at or of.node, f"class {of.name}"
+    elif isinstance(of, File):
+        file = of
+    else:
+        file = of.owner.file if isinstance(of, Method) else of.file
+        at, name = at or of.node, of.qualname if isinstance(of, Method) else of.node.name
+    line = at if isinstance(at, int) else getattr(at, "lineno", 0)
+    text = text or name
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return Side(file.project, file.path, line, short)

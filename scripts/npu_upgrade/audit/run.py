@@ -1,16 +1,53 @@
-"""Runs the checks over a world."""
+"""Runs the checks over a world.
+
+For a command (:func:`look_at_both`) what was found before is kept, the old pair is looked at in a process
+of its own, and a check that breaks takes nothing but itself with it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
+import json
+import multiprocessing
+import os
 import pkgutil
-from collections.abc import Generator, Iterable
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
+import msgspec
+
+import npu_upgrade
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.world import World
+from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.tree import SourceTree
+
+# The rooms whose code decides what is found.
+_ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
+# The checks that have least in common with the others.
+_APART = ("cuda-names", "markers", "stale-copies")
+
+
+class Outcome(msgspec.Struct):
+    """``findings`` in the order of the files; ``faults``: check -> how it broke (a defect of ours)."""
+
+    findings: list[Finding] = []
+    faults: dict[str, str] = {}
+
+    def without(self, checks: Iterable[str]) -> list[Finding]:
+        """The findings of all but some checks."""
+        return [finding for finding in self.findings if finding.check not in checks]
 
 
 def check_names() -> list[str]:
@@ -24,9 +61,103 @@ def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding
     with no_collector():
         for name in check_names() if names is None else names:
             module = importlib.import_module(f"{checks.__name__}.{name.replace('-', '_')}")
-            for finding in module.check(world):
+            for nameless in module.check(world):
+                finding = msgspec.structs.replace(nameless, check=name)
                 found.setdefault(finding.key, finding)
     return in_order(found.values())
+
+
+def look_at_both(world: World, names: Sequence[str]) -> tuple[Outcome, Outcome]:
+    """The outcome of a triple and of the old one beside it, which is empty when there is none.
+
+    Two processes halve the time on two cores, and none holds the trees of both pairs. Without an old
+    pair, the second process runs the checks that have least in common with the others.
+    """
+    if world.old:
+        waiting = _look_beside(World(world.old.triple), names)
+        return look(world, names), waiting()
+    waiting = _look_beside(world, [name for name in names if name in _APART])
+    here, there = look(world, [name for name in names if name not in _APART]), waiting()
+    found = in_order([*here.findings, *there.findings])
+    return Outcome(found, here.faults | there.faults), Outcome()
+
+
+def look(world: World, names: Sequence[str]) -> Outcome:
+    """The findings of the named checks on one triple."""
+    kept = KeptFindings(world)
+    outcome = Outcome()
+    with no_collector(last=True):
+        for name in names:
+            found = kept.get(name)
+            if found is None:
+                found = _run(world, name, outcome)
+                if name not in outcome.faults:
+                    kept.put(name, found)
+            outcome.findings += found
+    outcome.findings = in_order(outcome.findings)
+    return outcome
+
+
+def _run(world: World, name: str, outcome: Outcome) -> list[Finding]:
+    try:
+        return run_checks(world, [name])
+    except UpgradeError:
+        raise
+    except Exception as error:
+        # The other checks' findings are worth having, and a broken one must never read as FAIL or PASS.
+        outcome.faults[name] = f"{type(error).__name__}: {error}"
+        say(f"check {name} broke; this is a defect of the audit\n{traceback.format_exc()}")
+        return []
+
+
+def _look_beside(world: World, names: Sequence[str]) -> Callable[[], Outcome]:
+    """Begin to look; calling what is returned waits for the outcome."""
+    kept = KeptFindings(world)
+    known = all(kept.get(name) is not None for name in names)
+    if known or (os.cpu_count() or 1) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return lambda: look(world, names)
+    context = multiprocessing.get_context("fork")  # the trees hold functions, which cannot be sent
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sending, world, names), daemon=True)
+    process.start()
+    sending.close()
+
+    def outcome() -> Outcome:
+        try:
+            return msgspec.json.decode(receiving.recv_bytes(), type=Outcome)
+        except EOFError:  # it died, of memory maybe: what it had to do is still to be done
+            return look(world, names)
+        finally:
+            process.join()
+
+    return outcome
+
+
+def _send(sending: Connection, world: World, names: Sequence[str]) -> None:
+    sending.send_bytes(msgspec.json.encode(look(world, names)))
+
+
+class KeptFindings:
+    """What each check found on one triple and the old one beside it, a file for each.
+
+    They are kept by the content of all that was looked at, and by our own code.
+    """
+
+    def __init__(self, world: World) -> None:
+        triples = [world.triple] + ([world.old.triple] if world.old else [])
+        content = [_content(tree) for triple in triples for tree in _trees(triple)]
+        self.folder = cache_root() / "audit" / sha256(json.dumps([content, _maker()]))[:24]
+
+    def get(self, check: str) -> list[Finding] | None:
+        """The findings of a check, None when they are not known."""
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode((self.folder / f"{check}.json").read_bytes(), type=list[Finding])
+        return None
+
+    def put(self, check: str, found: list[Finding]) -> None:
+        """Keep them; a cache that cannot be written is no reason to fail."""
+        with contextlib.suppress(BadInput):
+            write_atomic(self.folder / f"{check}.json", msgspec.json.encode(found).decode())
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
@@ -49,3 +180,38 @@ def no_collector(*, last: bool = False) -> Generator[None]:
             if last:
                 gc.freeze()
             gc.enable()
+
+
+def _trees(triple: Triple) -> list[SourceTree]:
+    return [tree for tree in (triple.omni, triple.ascend, triple.vllm) if tree]
+
+
+def _content(tree: SourceTree) -> list[Any]:
+    """What a tree holds: a release by its archive, a commit by its SHA, anything else file by file."""
+    if tree.archive_sha256 and tree.verified:
+        return ["archive", tree.archive_sha256]
+    if tree.sha and not tree.dirty:
+        return ["commit", tree.sha]
+    return ["files", content_digest(tree), tree.version]
+
+
+def content_digest(tree: SourceTree) -> str:
+    """SHA-256 over the Python files of a tree, which pins one that is no release and no commit."""
+    return sha256("".join(f"{path} {_digest(tree, path)}\n" for path in tree.list() if path.endswith(".py")))
+
+
+def _digest(tree: SourceTree, path: str) -> str:
+    try:
+        return sha256(tree.read(path))
+    except BadInput:  # not UTF-8, so no check reads it either
+        return "unreadable"
+
+
+@functools.cache
+def _maker() -> str:
+    """Our own code and this Python: what else findings depend on."""
+    root = Path(npu_upgrade.__file__).parent
+    code = b"".join(
+        path.read_bytes() for package in _ROOMS for path in sorted((root / package).rglob("*.py"))
+    )
+    return sha256(code + f"{sys.version_info[:2]}".encode())

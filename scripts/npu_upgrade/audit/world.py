@@ -5,19 +5,26 @@ With vllm-omni the audit is about its NPU platform and workers; without, about v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.layout import GPU_WORKER, RUNNERS
 from npu_upgrade.program.program import ClassSymbol, File, Program
+from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.tree import SourceTree
 
 NPU_PLATFORM = "vllm_omni/platforms/npu"
 ASCEND = "vllm_ascend"
 # vllm-ascend's worker derives from the abstract worker only, and repeats the GPU worker.
 _MIRRORED = {("vllm_ascend/worker/worker.py", "NPUWorker"): ("vllm/v1/worker/gpu_worker.py", "Worker")}
+
+
+NO_TREE = SourceTree("none", "none")
+"""In the place of a vllm that is not looked at: nothing is known of it."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,8 @@ class Triple:
 
     def trees(self) -> dict[str, SourceTree]:
         """The trees by the package at their top."""
-        found = {"vllm_ascend": self.ascend, "vllm": self.vllm}
-        return found | ({"vllm_omni": self.omni} if self.omni else {})
+        found = {"vllm_ascend": self.ascend, "vllm": self.vllm, "vllm_omni": self.omni}
+        return {package: tree for package, tree in found.items() if tree and tree is not NO_TREE}
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,11 @@ class World:
         return self.triple.omni is not None
 
     @cached_property
+    def vllm_version(self) -> Version | None:
+        """The version of vLLM, by which branches on it are decided."""
+        return version_of(self.triple.vllm.version)
+
+    @cached_property
     def files(self) -> list[File]:
         """All audited files: vllm-omni's NPU platform, else all of vllm-ascend."""
         return list(self.program.files(NPU_PLATFORM if self.of_omni else ASCEND))
@@ -82,6 +94,11 @@ class World:
         """The classes of the worker files that no other one of them derives from."""
         parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
         return [cls for cls in self.classes if id(cls) not in parents]
+
+    def nearest_common(self, runners: Sequence[ClassSymbol]) -> ClassSymbol:
+        """The nearest class of the worker files that all these derive from, itself included."""
+        shared = (base for base in runners[0].mro if base in self.classes)
+        return next((base for base in shared if all(base in cls.mro for cls in runners)), runners[0])
 
     @cached_property
     def copies(self) -> list[Copy]:

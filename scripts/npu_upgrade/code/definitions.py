@@ -1,44 +1,15 @@
-"""Finds where a tree defines what an import names, through re-exports."""
+"""What stands in a module: its imports, its classes and functions, and what it has for others."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from npu_upgrade.code.exports import absolute
 from npu_upgrade.code.module import Module, parse_module
-from npu_upgrade.code.names import Import, all_imports, imports_in
+from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
-
-_HOPS = 4
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A class or function at the top level of a file of a tree."""
-
-    path: str
-    node: ast.ClassDef | Function
-
-
-def find_definition(tree: SourceTree, module: str, name: str, hops: int = _HOPS) -> Definition | None:
-    """The class or function that ``from module import name`` gives; None when the tree does not tell."""
-    folder = module.replace(".", "/")
-    path = next((p for p in (f"{folder}.py", f"{folder}/__init__.py") if tree.exists(p)), None)
-    parsed = read_module(tree, path) if path else None
-    if parsed is None or path is None:
-        return None
-    for node in top_level(parsed.tree.body):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-            return Definition(path, node)
-    for item in all_imports(parsed.source):
-        if hops and item.bound == name and item.name:
-            source = absolute(item, path)
-            return find_definition(tree, source.module, item.name, hops - 1)
-    return None
 
 
 def read_module(tree: SourceTree, path: str) -> Module | None:
@@ -61,7 +32,7 @@ def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
     guarded = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.Try) and any(catches_import_error(h) for h in block.handlers)
+        if isinstance(block, ast.Try) and any(_catches_import_error(h) for h in block.handlers)
         for part in block.body
         for node in ast.walk(part)
     }
@@ -80,7 +51,49 @@ def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             )
 
 
-def catches_import_error(handler: ast.ExceptHandler) -> bool:
+def importable(source: str) -> set[str]:
+    """Names that a module defines for others: not its imports, and nothing made for one module."""
+    try:
+        module = parse_module(source)
+    except SyntaxError:
+        return set()
+    own = {
+        target.id
+        for node in module.tree.body
+        if isinstance(node, ast.Assign) and "__name__" in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return {name for name in module.top_level_names() - own if not name.startswith("__")}
+
+
+def type_aliases(source: str) -> set[str]:
+    """Names that a module defines as ``NAME: TypeAlias = ...``."""
+    return {
+        node.target.id
+        for node in parse_module(source).tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and ast.unparse(node.annotation).rpartition(".")[2] == "TypeAlias"
+    }
+
+
+def absolute(item: Import, path: str) -> Import:
+    """The import with a relative module written out, as seen from the file ``path``."""
+    level = len(item.module) - len(item.module.lstrip("."))
+    if not level:
+        return item
+    parts = path.split("/")[:-level]
+    rest = item.module[level:]
+    return Import(".".join([*parts, rest] if rest else parts), item.name, item.asname, item.typing_only)
+
+
+def module_of(path: str) -> str:
+    """The dotted name of the module in ``path``."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
     caught = ast.unparse(handler.type) if handler.type else ""
     names = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
     return not caught or any(name in caught for name in names)

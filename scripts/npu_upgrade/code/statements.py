@@ -236,3 +236,17 @@ def _without_doc_indent(tree: ast.Module) -> ast.Module:
     ):
         node.value.value = "\n".join(line.strip() for line in node.value.value.split("\n"))
     return tree
+
+
+def line_numbers(statements: Sequence[Statement], start: int) -> list[tuple[int, int]]:
+    """The first and last line (1-based) of each statement of a source.
+
+    ``start`` is the line (0-based) at which the source begins in its file.
+    """
+    found: list[tuple[int, int]] = []
+    line = start
+    for statement in statements:
+        line += statement.blanks + sum(comment.blanks + 1 for comment in statement.comments)
+        found.append((line + 1, line + len(statement.lines)))
+        line += len(statement.lines)
+    return found

@@ -9,22 +9,30 @@ merged runners are audited; without --omni it is vllm-ascend itself against vllm
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.beside import look_at_both
-from npu_upgrade.audit.judge import NEW, WAIVED, Judged, judge
+from npu_upgrade.audit.judge import (
+    FILE,
+    NEW,
+    NO_WAIVERS,
+    WAIVED,
+    Judged,
+    Waivers,
+    judge,
+    read_waivers,
+    read_waivers_file,
+)
 from npu_upgrade.audit.report import as_data, as_text, counts
-from npu_upgrade.audit.run import check_names
+from npu_upgrade.audit.run import check_names, look_at_both
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
-from npu_upgrade.audit.waivers import FILE, NO_WAIVERS, Waivers, read_waivers, read_waivers_file
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -82,7 +90,7 @@ def run(args: argparse.Namespace) -> Result:
 def _run(args: argparse.Namespace) -> Result:
     names = _names(args.check)
     asked = _asked(args)
-    problems = belonging(asked.triple)
+    problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
@@ -91,7 +99,7 @@ def _run(args: argparse.Namespace) -> Result:
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
     judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
-    result = _result(asked, judged, [str(problem) for problem in problems], faults, whole=bool(args.output))
+    result = _result(asked, judged, problems, faults, whole=bool(args.output))
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)
@@ -193,14 +201,14 @@ def _against(asked: _Asked) -> str:
     return f"compared with: {named(asked.old)}"
 
 
-def _next(result: Result, args: argparse.Namespace) -> str | None:
+def _next(result: Result, args: argparse.Namespace) -> Command | None:
     """Where new findings are: what the GPU side has that could be ported."""
     if result.verdict is Verdict.PASS or not args.omni:
         return None
     parity = any(f["state"] == NEW and f["incident"] == "P" for f in result.data["findings"])
     if not parity:
         return None
-    return shlex.join(["upgrade.py", "port", "--omni", args.omni, "--ascend", args.ascend])
+    return upgrade("port", "--omni", args.omni, "--ascend", args.ascend)
 
 
 def _version(triple: Triple) -> str | None:

@@ -156,7 +156,7 @@ def _folder(out: Path | None) -> Path:
 
 def _play(asked: _Asked) -> Result:
     check_machine()
-    problems = [str(problem) for problem in belonging(asked.triple)]
+    problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
     before = None

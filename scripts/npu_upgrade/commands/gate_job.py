@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.audit.cache import content_digest
+from npu_upgrade.audit.run import content_digest
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import named_job

@@ -30,7 +30,7 @@ from npu_upgrade.merge.answers import Answers
 from npu_upgrade.merge.plan import build_plan, counts
 from npu_upgrade.merge.plan_text import label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
-from npu_upgrade.merge.surroundings import surrounding_items
+from npu_upgrade.merge.surroundings import copied_units, surrounding_items
 from npu_upgrade.sources.spec import parse_spec
 
 EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
@@ -174,9 +174,8 @@ def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
 
 def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
     say("looking at what else the upgrade touches")
-    extra = surrounding_items(
-        inputs.omni, inputs.base_tree(), inputs.target, inputs.upstream, inputs.bases.lineage
-    )
+    base, copied = inputs.base_tree(), copied_units(inputs.bases.lineage)
+    extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied)
     versions = {
         "omni": merge_inputs.identity(inputs.omni),
         "ascend": merge_inputs.identity(inputs.target),

@@ -13,7 +13,7 @@ from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.layout import check_omni, find_upstream, read_runner
 from npu_upgrade.merge.runners import read_target
-from npu_upgrade.merge.surroundings import override_items
+from npu_upgrade.merge.surroundings import copied_units, override_items
 from npu_upgrade.port.correspondence import Since, Step, check_order, find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.npu_side import NpuSide, read_npu_side
@@ -94,7 +94,8 @@ def upstream_items(inputs: Inputs) -> list[Item]:
         if lineage.base is None:
             say("without changes below overridden methods: no runner method is a copy, so there is no base")
             return []
-        return override_items(npu.omni, open_source(lineage.base.spec), npu.ascend, npu.upstream, lineage)
+        base, copied = open_source(lineage.base.spec), copied_units(lineage)
+        return override_items(npu.omni, base, npu.ascend, copied)
     except UpgradeError as error:
         say(f"without changes below overridden methods: {error.what}")
         return []

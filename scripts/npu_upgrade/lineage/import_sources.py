@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from npu_upgrade.code.exports import Exports, absolute, importable, module_of, type_aliases
+from npu_upgrade.code.definitions import absolute, importable, module_of, type_aliases
 from npu_upgrade.code.names import Import, imports_of, names_of
 from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.program.places import definitions, imports_binding, works
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.conflict_text import answers
 
@@ -31,13 +35,17 @@ class _File:
         self.imports: dict[str, Import] = {}
         self.defined: set[str] = set()
         self.aliases: set[str] = set()
-        self.local: set[str] = set()
-        for text in dict.fromkeys(texts):
+        self.texts = tuple(dict.fromkeys(texts))
+        for text in self.texts:
             for name, item in imports_of(text).items():
                 self.imports.setdefault(name, absolute(item, path))
             self.aliases |= type_aliases(text)
             self.defined |= importable(text) - self.aliases
-            self.local |= names_of(text).local
+
+    @cached_property
+    def local(self) -> set[str]:
+        """The names that some function of the file assigns."""
+        return {name for text in self.texts for name in names_of(text).local}
 
     def imported(self, name: str, what: str) -> Iterator[Offer]:
         if name in self.imports:
@@ -69,18 +77,14 @@ class Sources:
         self.ours = [_File(path, *(side.text for side in answers(t, path))) for path, t in ours.items()]
         self.upstream = _File(upstream.path, upstream.source)
         self.gpu = {path: _File(path, text) for path, text in gpu.items()}
-        self.target = Exports(target, "vllm_ascend") if target else None
-        given = {path: [text] for path, text in gpu.items()} | texts
-        self.omni = Exports(omni, "vllm_omni", given) if omni else None
-
-    @property
-    def trees(self) -> list[Exports]:
-        return [tree for tree in (self.target, self.omni) if tree]
+        # Of a file with conflicts, the names of both answers count.
+        self.edited = dict(gpu) | {path: "\n".join(dict.fromkeys(sides)) for path, sides in texts.items()}
+        trees = {"vllm_ascend": target} if target else {}
+        self.program = Program(trees | ({"vllm_omni": overlay(omni, self.edited)} if omni else {}))
 
     def works(self, item: Import) -> bool:
         """Whether an import works in the trees at hand; True for packages they do not hold."""
-        judge = next((tree for tree in self.trees if tree.judges(item.module)), None)
-        return judge is None or judge.has(item)
+        return works(self.program, item, self.edited)
 
     def find(self, name: str, path: str) -> Offer | None:
         """The import that gives the file ``path`` the name ``name``; None when nothing is certain."""
@@ -108,7 +112,9 @@ class Sources:
 
     def defining(self, name: str, path: str) -> list[str]:
         """Modules of the trees that define ``name`` and that ``path`` can import from."""
-        found = [module for tree in self.trees for module in tree.definitions(name)]
+        found = [
+            module for package in self.program.trees for module in definitions(self.program, package, name)
+        ]
         return [module for module in found if self._usable(Import(module, name), path)]
 
     def missing(self, name: str, path: str) -> str:
@@ -118,7 +124,7 @@ class Sources:
             return "a local variable elsewhere in the runners; nothing imports or defines it"
         if modules:
             return "defined in several modules: " + ", ".join(modules)
-        trees = " and ".join(tree.package for tree in self.trees) or "no tree"
+        trees = " and ".join(self.program.trees) or "no tree"
         return (
             f"not in the upstream runner, the GPU or the other NPU runners; no single definition in {trees}"
         )
@@ -144,7 +150,7 @@ class Sources:
 
     def _everywhere(self, name: str, path: str) -> Offer | None:
         """The import that all files of the trees which import ``name`` agree on."""
-        found = [item for tree in self.trees for item in tree.imports_binding(name)]
+        found = [i for package in self.program.trees for i in imports_binding(self.program, package, name)]
         if len(found) < 2 or len({replace(item, typing_only=False) for item in found}) > 1:
             return None
         item = replace(found[0], typing_only=all(item.typing_only for item in found))

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from npu_upgrade.code.exports import absolute, module_of
+from npu_upgrade.code.definitions import absolute, module_of
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.import_lines import import_lines
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, exported, names_of, undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
+from npu_upgrade.program.places import importers
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.conflict_text import answers
 
@@ -122,8 +123,8 @@ def _lost(item: Import, before: _Uses, uses: _Uses) -> bool:
 
 
 def _re_exported(item: Import, path: str, sources: Sources) -> bool:
-    importers = sources.omni.importers(module_of(path), item.bound) if sources.omni else []
-    return any(importer != path for importer in importers)
+    found = importers(sources.program, Import(module_of(path), item.bound))
+    return any(importer != path for importer in found)
 
 
 def _moved(

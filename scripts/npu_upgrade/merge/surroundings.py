@@ -1,99 +1,273 @@
-"""What else of vllm-omni's NPU worker folder a new vllm-ascend touches, beyond the merged methods.
+"""What a new vllm-ascend touches around the merged methods.
 
-Imports that the target does not have, upstream classes and functions that changed below
-their users, and methods that omni overrides. Everything is read from source; without a base
-only the missing names can be told.
+What no longer works is asked of the audit's checks, over the merged files and without vLLM. What they do
+not know is told here: that upstream's code below an override changed, or the signature of what omni calls.
 """
 
 from __future__ import annotations
 
-from npu_upgrade.code.definitions import read_module
-from npu_upgrade.code.exports import Exports
-from npu_upgrade.code.names import Import
-from npu_upgrade.lineage.inference import Lineage
-from npu_upgrade.lineage.items import Item, item_id
-from npu_upgrade.lineage.layout import RUNNERS, Upstream, find_upstream, read_runner
-from npu_upgrade.merge.call_changes import call_items
-from npu_upgrade.merge.class_changes import class_items
-from npu_upgrade.merge.override_changes import method_items
-from npu_upgrade.merge.worker_files import WorkerFile, families, read_worker_file, worker_paths
-from npu_upgrade.sources.tree import SourceTree
+import ast
+import difflib
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-__all__ = ["method_items", "override_items", "surrounding_items", "worker_items"]
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.overrides import audited_scopes
+from npu_upgrade.audit.run import run_checks
+from npu_upgrade.audit.shifted import Shifts
+from npu_upgrade.audit.world import ASCEND, NO_TREE, NPU_PLATFORM, Triple, World
+from npu_upgrade.code.definitions import absolute, every_import
+from npu_upgrade.code.signatures import misfits, plain_text, signature, signature_change
+from npu_upgrade.code.walk import walk
+from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.lineage.records import Lineage
+from npu_upgrade.program.absent import missing_import
+from npu_upgrade.program.callees import resolver_of
+from npu_upgrade.program.places import advice
+from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.scope import Callee, Scope
+from npu_upgrade.sources.overlay import overlay
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.threeway.conflict_text import answers
+
+DIFF_LINES = 60
+_PROJECT = "vllm-ascend"
+_CALLED = (
+    "The override calls it (by super() or by class): upstream's change works where that call gets there."
+)
+_CHECKS = ("calls", "signatures")
+_HINTS = {"return-type", "parameter-type"}
+Units = Collection[tuple[str, str]]
+"""Methods, each by its file and its qualified name."""
 
 
 def surrounding_items(
-    omni: SourceTree, base: SourceTree | None, target: SourceTree, upstream: Upstream, lineage: Lineage
+    omni: SourceTree,
+    merged: Mapping[str, str],
+    base: SourceTree | None,
+    target: SourceTree,
+    copied: Units,
 ) -> list[Item]:
-    """The items of the worker folder, and of the methods that the runners override."""
-    return worker_items(omni, base, target) + override_items(omni, base, target, upstream, lineage)
+    """The items of the NPU worker files; ``merged`` are the texts of the runner files, conflicts and all.
 
-
-def override_items(
-    omni: SourceTree, base: SourceTree | None, target: SourceTree, upstream: Upstream, lineage: Lineage
-) -> list[Item]:
-    """The items of the methods that the runners override and that are no copies."""
-    before, after = (read_module(tree, upstream.path) if tree else None for tree in (base, target))
-    if before is None or after is None:
-        return []
-    found: list[Item] = []
-    for runner in RUNNERS:
-        copied = {entry.name for entry in lineage.copied if entry.path == runner.path}
-        module = read_runner(omni, runner.path)
-        found += method_items(
-            module, runner.class_name, before, after, upstream.class_name, copied, runner.path
-        )
-    return found
-
-
-def worker_items(omni: SourceTree, base: SourceTree | None, target: SourceTree) -> list[Item]:
-    """The items of the NPU worker files of ``omni``.
-
-    Of the three runner files only imports from elsewhere than the upstream runner module
-    count. Raises as :func:`npu_upgrade.lineage.layout.find_upstream`.
+    Without a ``base`` only the names that are missing are known. ``copied`` are the methods that the
+    merge takes care of.
     """
-    module = find_upstream(omni).module
-    found: list[Item] = []
-    files: list[WorkerFile] = []
-    for path in worker_paths(omni):
-        file = read_worker_file(omni, path, module)
-        if file is None:
-            title = f"{path} is not Python"
-            found.append(Item(item_id("unreadable", path), "unreadable", title, "", path, True))
-        else:
-            files.append(file)
-    exports = Exports(target, "vllm_ascend")
-    found += [item for file in files for item in _missing(file, exports)]
-    if base is not None:
-        found += [item for family in families(files) for item in class_items(family, base, target)]
-        found += call_items(files, base, target)
+    ours = {path: answers(text, path)[0].text for path, text in merged.items()}
+    before = _world(omni, base) if base else None
+    after = _world(overlay(omni, ours), target, before)
+    workers = {file.path for file in after.worker_files}
+    found = [finding for finding in run_checks(after, _CHECKS) if finding.here.path in workers]
+    items = [*_unreadable(after), *_missing_names(after, merged)]
+    if before:
+        items += [*_misfits(before, found, merged), *_gone(before, after, merged)]
+        items += [*_overridden(before, after, copied), *_called(before, after, copied)]
+    return items
+
+
+def override_items(omni: SourceTree, base: SourceTree, target: SourceTree, copied: Units) -> list[Item]:
+    """The items of the methods of ``omni`` that override vllm-ascend's and are no copies."""
+    return list(_overridden(_world(omni, base), _world(omni, target), copied))
+
+
+def copied_units(lineage: Lineage) -> Units:
+    """The methods that the merge takes care of."""
+    return {(entry.path, entry.name) for entry in lineage.copied}
+
+
+def _world(omni: SourceTree, ascend: SourceTree, old: World | None = None) -> World:
+    return World(Triple(omni, ascend, NO_TREE), old)
+
+
+def _unreadable(world: World) -> Iterator[Item]:
+    for path in world.program.trees["vllm_omni"].list(NPU_PLATFORM):
+        if path.endswith(".py") and world.program.file(path) is None:
+            yield Item(item_id("unreadable", path), "unreadable", f"{path} is not Python", "", path, True)
+
+
+def _missing_names(world: World, merged: Collection[str]) -> Iterator[Item]:
+    """Imports of vllm_ascend that the target does not have; those that may fail do not block."""
+    found: dict[str, Item] = {}
+    for file in world.worker_files:
+        for item, guarded in every_import(file.tree):
+            gone = missing_import(world.program, absolute(item, file.path))
+            if gone and gone[0].partition(".")[0] == ASCEND:
+                text = absolute(item, file.path).statement()
+                key, title = (
+                    item_id("missing-name", file.path, text),
+                    f"{file.path}: the target has no `{text}`",
+                )
+                blocking = not guarded and file.path not in merged
+                found[key] = Item(
+                    key, "missing-name", title, advice(world.program, *gone), file.path, blocking
+                )
+    yield from found.values()
+
+
+def _misfits(before: World, found: Sequence[Finding], merged: Collection[str]) -> Iterator[Item]:
+    """Overrides and calls that no longer fit, and did before."""
+    known = {finding.key for finding in run_checks(before, _CHECKS)} if found else set()
+    for finding in found:
+        if finding.key not in known:
+            # The audit looks at the merged calls in the runner files again, when their conflicts are decided.
+            blocking = finding.check == "signatures" or finding.here.path not in merged
+            yield _misfit(finding, blocking and finding.kind not in _HINTS)
+
+
+def _misfit(finding: Finding, blocking: bool) -> Item:
+    detail = f"here: {finding.here}\nthere: {finding.there}\n{finding.todo}"
+    return Item(item_id("misfit", finding.key), "misfit", finding.what, detail, finding.here.path, blocking)
+
+
+def _gone(before: World, after: World, merged: Collection[str]) -> Iterator[Item]:
+    """Methods that upstream removed and that omni still calls on its own objects."""
+    told: set[tuple[str, str]] = set()
+    for cls in after.concrete:
+        old = before.program.find_class(cls.file.path, cls.name)
+        for method in (method for owner in cls.mro for method in owner.methods.values()):
+            for call in _calls_on_self(method) if old and method.owner.file in after.worker_files else ():
+                was, path = _upstream(old, call) if old else None, method.owner.file.path
+                if was and cls.lookup(call) is None and (path, call) not in told:
+                    told.add((path, call))
+                    title = f"{method.qualname} calls {was.qualname}, which upstream removed"
+                    key = item_id("upstream-gone", path, call, plain_text(was.node))
+                    detail = "Does a parent outside vllm-ascend have it? Else find what replaced it."
+                    yield Item(key, "upstream-gone", title, detail, path, path not in merged)
+
+
+def _calls_on_self(method: Method) -> Iterator[str]:
+    for node in walk(method.node):
+        func = node.func if isinstance(node, ast.Call) else None
+        if isinstance(func, ast.Attribute) and (_is_super(func.value) or _is_self(func.value)):
+            yield func.attr
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _upstream(cls: ClassSymbol, name: str) -> Method | None:
+    """The method of vllm-ascend that one of ``cls`` stands for."""
+    found = (base.methods[name] for base in cls.mro if base.project == _PROJECT and name in base.methods)
+    return next(found, None)
+
+
+def _overridden(before: World, after: World, copied: Units) -> Iterator[Item]:
+    """The methods of omni's own that override one of vllm-ascend's which changed, came or went."""
+    for cls in after.classes:
+        old = before.program.find_class(cls.file.path, cls.name)
+        for method in cls.methods.values():
+            if old and (cls.file.path, method.qualname) not in copied:
+                was, now = _upstream(old, method.name), _upstream(cls, method.name)
+                if item := _override(method, was, now):
+                    item.path = cls.file.path
+                    yield item
+
+
+def _override(method: Method, was: Method | None, now: Method | None) -> Item | None:
+    name = method.qualname
+    if was and now is None:
+        title = f"{name}: upstream removed {was.qualname}, which it overrides"
+        detail = "Is the override still needed? Only omni and the parents of that class can call it now."
+        key = item_id("upstream-gone", name, plain_text(was.node))
+        return Item(key, "upstream-gone", title, detail)
+    if now and was is None:
+        title = f"{name}: upstream now has a {now.name} of its own, which it overrides"
+        detail = f"upstream: {signature(now.node)}\nomni:     {signature(method.node)}"
+        return Item(item_id("upstream-new", name, plain_text(now.node)), "upstream-new", title, detail)
+    if was and now and plain_text(was.node) != plain_text(now.node):
+        return _changed(method, was, now)
+    return None
+
+
+def _changed(method: Method, was: Method, now: Method) -> Item:
+    old, new = signature(was.node), signature(now.node)
+    calls = _calls_upwards(method)
+    wrong = [
+        reason
+        for bound in (True, False)
+        for reason in misfits([c for c, by_super in calls if by_super is bound], was.node, now.node, bound)
+    ]
+    if old != new:
+        lines = [f"signature changed: {signature_change(was.node, now.node)}"]
+        lines += [f"omni has {signature(method.node)}"]
+    else:
+        texts = [plain_text(side.node).split("\n") for side in (was, now)]
+        signs = [line[0] for line in list(difflib.unified_diff(texts[0], texts[1], n=0))[2:]]
+        lines = [f"body changed (+{signs.count('+')} -{signs.count('-')} lines)"]
+    lines += [f"the override {reason}" for reason in wrong]
+    lines += [_CALLED] if calls else _diff(_source(was), _source(now))
+    what = "signature" if old != new else "body"
+    title = f"{method.qualname}: the {what} of {now.qualname}, which it overrides, changed"
+    key = item_id("overridden-changed", method.qualname, plain_text(was.node), plain_text(now.node))
+    return Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+
+
+def _calls_upwards(method: Method) -> list[tuple[ast.Call, bool]]:
+    """The calls of the method that ``method`` overrides, with whether they are by ``super()``."""
+    found = []
+    for call in walk(method.node):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == method.name
+        ):
+            by_super = ast.unparse(call.func.value).startswith("super(")
+            if by_super or (call.args and ast.unparse(call.args[0]) == "self"):
+                found.append((call, by_super))
     return found
 
 
-def _missing(file: WorkerFile, exports: Exports) -> list[Item]:
-    """Imports of vllm_ascend that the target does not have."""
-    found = {}
-    for item, guarded in file.imports:
-        if exports.judges(item.module) and not exports.has(item):
-            text = item.statement()
-            title = f"{file.path}: the target has no `{text}`"
-            detail = _where(item, exports)
-            if file.is_runner:
-                detail += "; the merge changes imports of the runner files, see there first"
-            key = item_id("missing-name", file.path, text)
-            found[key] = Item(
-                key, "missing-name", title, detail, file.path, not guarded and not file.is_runner
-            )
-    return list(found.values())
+def _source(method: Method) -> str:
+    decorators = [node.lineno for node in method.node.decorator_list]
+    first = min([method.node.lineno, *decorators]) - 1
+    return "\n".join(method.owner.file.source.split("\n")[first : method.node.end_lineno])
 
 
-def _where(item: Import, exports: Exports) -> str:
-    if item.name is None:
-        return "the module is gone"
-    places = exports.definitions(item.name)
-    if len(places) == 1:
-        return f"{item.name} is now in {places[0]}"
-    gone = "" if exports.has_module(item.module) else f"{item.module} is gone; "
-    return gone + (
-        f"{item.name} is defined in {', '.join(places)}" if places else f"nothing defines {item.name}"
-    )
+def _diff(before: str, after: str) -> list[str]:
+    old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
+    lines = list(difflib.unified_diff(old, new, "base", "target", lineterm=""))
+    if len(lines) <= DIFF_LINES:
+        return lines
+    return [*lines[:DIFF_LINES], f"... {len(lines) - DIFF_LINES} more lines"]
+
+
+@dataclass
+class _Calls:
+    """The calls in omni's own code of one thing of vllm-ascend."""
+
+    callee: Callee
+    places: dict[str, Scope]
+
+
+def _called(before: World, after: World, copied: Units) -> Iterator[Item]:
+    """What omni calls of vllm-ascend and what has another signature now, be it that all calls fit."""
+    resolver, shifts = resolver_of(after.program), Shifts(before)
+    found: dict[int, _Calls] = {}
+    for scope in audited_scopes(after, resolver):
+        own = (scope.file.path, scope.name) not in copied and scope.file in after.worker_files
+        for call in resolver.body(scope.node).calls if own else ():
+            for callee in resolver.callees(call, scope):
+                if callee.file.project == _PROJECT and not _is_upwards(callee, scope):
+                    places = found.setdefault(id(callee.node), _Calls(callee, {})).places
+                    places[f"{scope.file.path.rpartition('/')[2]}: {scope.name}"] = scope
+    for calls in found.values():
+        node, was = calls.callee.node, shifts.before(calls.callee)
+        if was and signature(was) != signature(node):
+            name = f"{calls.callee.file.module}.{calls.callee.name}"
+            paths = {scope.file.path for scope in calls.places.values()}
+            lines = [signature_change(was, node), *(f"called in {place}" for place in calls.places)]
+            key = item_id("signature-changed", name, signature(was), signature(node))
+            path = paths.pop() if len(paths) == 1 else NPU_PLATFORM
+            title = f"the signature of {name} changed"
+            yield Item(key, "signature-changed", title, "\n".join(lines), path)
+
+
+def _is_upwards(callee: Callee, scope: Scope) -> bool:
+    """Whether a call in an override is of what it overrides."""
+    return callee.by == "super" or (callee.makes is None and scope.name.endswith(f".{callee.node.name}"))

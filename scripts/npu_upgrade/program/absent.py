@@ -6,9 +6,9 @@ Nothing counts as absent that may be compiled, generated, made by ``__getattr__`
 from __future__ import annotations
 
 import ast
+import re
 
 from npu_upgrade.code.names import Import
-from npu_upgrade.program.moved import is_made_later, is_put_in
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
 
 _PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
@@ -84,3 +84,41 @@ def _class(program: Program, owner: str) -> ClassSymbol | None:
 
 def _is_plain(base: ast.expr) -> bool:
     return ast.unparse(base).partition("[")[0].rpartition(".")[2] in _PLAIN_BASES
+
+
+def is_made_later(program: Program, module: str) -> bool:
+    """Whether a module is compiled or generated when its package is built."""
+    folder, _, last = module.replace(".", "/").rpartition("/")
+    tree = program.trees[module.partition(".")[0]]
+    if any(path.startswith((f"{folder}/{last}.", f"{folder}/{last}/")) for path in tree.list(folder)):
+        return True
+    texts = (
+        tree.read(path) for path in ("setup.py", "CMakeLists.txt", "pyproject.toml") if tree.exists(path)
+    )
+    return last.startswith("_version") or any(re.search(rf"\b{re.escape(last)}\b", text) for text in texts)
+
+
+def is_put_in(program: Program, module: str, name: str) -> bool:
+    """Whether some file of the trees above sets ``name`` on the module, as patches do."""
+    pattern = re.compile(
+        rf"\.{name}\s*(?::[^=\n]+)?=(?!=)|setattr\([^)]*['\"]{name}['\"]|['\"]{name}['\"]\s*[\]:]"
+    )
+    for package in program.trees:
+        if package == module.partition(".")[0]:
+            continue
+        for path in program.paths(package):
+            text = program.text(path)
+            if name in text and pattern.search(text) and _sets(program, path, module, name):
+                return True
+    return False
+
+
+def _sets(program: Program, path: str, module: str, name: str) -> bool:
+    """Whether a file that has an assignment to ``name`` reaches the module under some name."""
+    file = program.file(path)
+    if file is None:
+        return False
+    last = module.rpartition(".")[2]
+    items = [item for found in (file.imports, file.local_imports) for many in found.values() for item in many]
+    direct = any(f"{item.module}.{item.name}" == module or item.module == module for item in items)
+    return direct or f'"{module}"' in file.source or f"{last}.{name}" in file.source

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
+from collections.abc import Iterable
 
-from npu_upgrade.code.definitions import top_level
+from npu_upgrade.code.definitions import absolute, top_level
+from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound, last_name
 from npu_upgrade.code.walk import walk
+from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor
-from npu_upgrade.program.patches import patched_names
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File, FunctionSymbol, Method, Program, Symbol
-from npu_upgrade.program.receivers import Receivers, is_self
-from npu_upgrade.program.scope import Callee, How, Scope
-from npu_upgrade.program.symbols import Symbols
+from npu_upgrade.program.program import (
+    UNKNOWN,
+    ClassSymbol,
+    File,
+    FunctionSymbol,
+    Method,
+    ModuleSymbol,
+    Program,
+    Symbol,
+)
+from npu_upgrade.program.scope import Callee, How, Scope, dotted
+from npu_upgrade.program.type_terms import made_by
+from npu_upgrade.program.version_guards import version_of
 
 # Decorators that leave the signature and the value as they are.
 _TRANSPARENT = {
@@ -154,3 +166,167 @@ def _unknown_between(cls: ClassSymbol, lower: ClassSymbol, upper: ClassSymbol) -
         for owner in cls.mro[place:end]
         for base, node in zip(owner.bases, owner.node.bases, strict=True)
     )
+
+
+class Symbols:
+    """The functions of some trees, read once each, and the names in them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.vllm = version_of(program.trees["vllm"].version if "vllm" in program.trees else None)
+        self._bodies: dict[int, Body] = {}
+        self._names: dict[tuple[int, str], Symbol | None] = {}
+
+    def body(self, node: Function | ast.Module) -> Body:
+        """The parts of a function."""
+        if id(node) not in self._bodies:
+            self._bodies[id(node)] = read_body(node, self.vllm)
+        return self._bodies[id(node)]
+
+    def symbol(self, expr: ast.expr, scope: Scope) -> Symbol | None:
+        """What a name or dotted name stands for in a function; UNKNOWN for local values."""
+        text = dotted(expr)
+        if text is None:
+            return UNKNOWN
+        first = text.partition(".")[0]
+        body = self.body(scope.node)
+        if first in body.bound:
+            return UNKNOWN
+        if items := body.imports.get(first):
+            return self._local_import([absolute(item, scope.file.path) for item in items], text)
+        key = (id(scope.file), text)
+        if key not in self._names:
+            several = len(scope.file.imports.get(first, [])) > 1
+            self._names[key] = UNKNOWN if several else self._in_file(scope.file, text)
+        return self._names[key]
+
+    def _local_import(self, items: Iterable[Import], text: str) -> Symbol | None:
+        found = [self.program.imported(item) for item in items]
+        symbol: Symbol | None = found[0] if len(set(map(id, found))) == 1 else UNKNOWN
+        for part in text.split(".")[1:]:
+            if not isinstance(symbol, ModuleSymbol):
+                return UNKNOWN
+            symbol = self.program.lookup(symbol.name, part)
+        return symbol
+
+    def _in_file(self, file: File, text: str) -> Symbol | None:
+        first = text.partition(".")[0]
+        known = first in file.imports or first in file.classes or first in file.functions
+        return file.resolve(text) if known and first not in file.values else UNKNOWN
+
+
+class Receivers:
+    """Types ``self``, attributes of ``self`` and local names by what they are set to."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.symbols = symbols
+
+    def classes_of(self, expr: ast.expr, scope: Scope) -> list[ClassSymbol]:
+        """The classes an expression's value may have: ``self``, ``self.x`` and local names made here."""
+        if isinstance(expr, ast.Name):
+            if scope.cls and expr.id == scope.self_name:
+                return [scope.cls]
+            value = self.symbols.body(scope.node).value(expr.id)
+            return self._made(value, scope) if value is not None else []
+        if isinstance(expr, ast.Attribute) and scope.cls and is_self(expr.value, scope):
+            return self._attribute(scope.cls, expr.attr)
+        return []
+
+    def _attribute(self, cls: ClassSymbol, name: str) -> list[ClassSymbol]:
+        """The classes that ``self.name`` is set to, by the first class of the MRO that sets it."""
+        for owner in cls.mro:
+            if name in owner.methods or name in owner.fields:
+                return []
+            if name in owner.assigned:
+                made = [self._set(method, node, cls) for method, node in owner.assigned[name]]
+                if None in made:
+                    return []
+                if found := [item for classes in made if classes for item in classes]:
+                    return list(dict.fromkeys(found))
+        return []
+
+    def _set(self, method: Method, node: ast.stmt, cls: ClassSymbol) -> list[ClassSymbol] | None:
+        """The classes that one statement sets an attribute to, empty for None; None when it does not tell."""
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        if value is None:
+            return [] if isinstance(node, ast.AnnAssign) else None
+        if _is_none(value):
+            return []
+        made = self._made(value, Scope(method.owner.file, method.node, method.owner, cls))
+        return made if made and _sets_whole(node) else None
+
+    def _made(self, value: ast.expr, scope: Scope) -> list[ClassSymbol]:
+        if isinstance(value, ast.IfExp):
+            parts = [self._made(part, scope) for part in (value.body, value.orelse) if not _is_none(part)]
+            return [cls for part in parts for cls in part] if all(parts) else []
+        if not isinstance(value, ast.Call):
+            return []
+        symbol = self.symbols.symbol(value.func, scope)
+        if isinstance(value.func, ast.Attribute) and scope.cls and is_self(value.func.value, scope):
+            symbol = self._class_field(scope.cls, value.func.attr)
+        elif isinstance(value.func, ast.Attribute) and not isinstance(symbol, ClassSymbol):
+            maker = self.symbols.symbol(value.func.value, scope)
+            return made_by(maker, value.func.attr) if isinstance(maker, ClassSymbol) else []
+        return [symbol] if isinstance(symbol, ClassSymbol) else []
+
+    def _class_field(self, cls: ClassSymbol, name: str) -> Symbol | None:
+        """The class that a class keeps in a field: ``runner_cls = Runner``."""
+        for owner in cls.mro:
+            if name in owner.fields:
+                node = owner.fields[name]
+                value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+                return owner.file.resolve(value) if isinstance(value, (ast.Name, ast.Attribute)) else UNKNOWN
+        return UNKNOWN
+
+
+def is_self(expr: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is the object a method works on."""
+    return isinstance(expr, ast.Name) and expr.id == scope.self_name
+
+
+def _sets_whole(node: ast.stmt) -> bool:
+    """Whether a statement sets its targets to its value as a whole."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return all(isinstance(target, (ast.Attribute, ast.Name)) for target in targets)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+# A class (empty for a module or an object) and a name set on it -> files, and the name put there.
+Patched = dict[tuple[str, str], list[tuple[str, str]]]
+_SET = re.compile(r"^[ \t]*(?!self\.)([A-Za-z_][\w.]*)\.(\w+)\s*=(?!=)[ \t]*(\w*)[ \t]*(.*)$", re.MULTILINE)
+_SETATTR = re.compile(r"\bsetattr\(\s*([\w.]+)\s*,\s*[\"'](\w+)[\"']")
+_ALIAS = re.compile(r"^[ \t]*(\w+)\s*=\s*[\w.]+\.(\w+)[ \t]*$", re.MULTILINE)
+
+
+def patched_names(program: Program) -> Patched:
+    """What is put where, read as text from all files that have ``patch`` in their path.
+
+    The name put there is empty where it is anything but a plain name.
+    """
+    found: Patched = {}
+    for package, tree in program.trees.items():
+        paths = tree.list(package) if package != "vllm" else []
+        for path in paths:
+            if "patch" in path and path.endswith(".py"):
+                for key, name in _patches_in(tree.read(path)):
+                    found.setdefault(key, []).append((path, name))
+    return found
+
+
+def _patches_in(text: str) -> list[tuple[tuple[str, str], str]]:
+    aliases = dict(_ALIAS.findall(text))
+    found = [
+        (target, name, "" if rest.partition("#")[0].strip() else value)
+        for target, name, value, rest in _SET.findall(text)
+    ]
+    found += [(target, name, "") for target, name in _SETATTR.findall(text)]
+    return [((_class_name(target, aliases), name), value) for target, name, value in found]
+
+
+def _class_name(target: str, aliases: dict[str, str]) -> str:
+    last = target.rpartition(".")[2]
+    last = aliases.get(last, last)
+    return last if last.lstrip("_")[:1].isupper() else ""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.code.definitions import functions, top_level
-from npu_upgrade.code.exports import absolute, module_of
-from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.definitions import absolute, functions, module_of, top_level
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.errors import BadInput
@@ -131,10 +131,10 @@ class File:
         return found
 
     def may_make(self, name: str) -> bool:
-        """Whether its ``__getattr__`` may give ``name``."""
+        """Whether it may have ``name`` in some other way: by ``__getattr__``, ``global``, in ``except``."""
         getter = self.functions.get("__getattr__")
         if getter is None:
-            return False
+            return name in self.source and name in names_of(self.source).bound
         names = lazy_names(getter.node, self.values)
         return names is None or name in names
 
@@ -291,6 +291,8 @@ class Program:
         self.trees = dict(trees)
         self._files: dict[str, File | None] = {}
         self._folders: dict[str, frozenset[str]] = {}
+        self._paths: dict[str, list[str]] = {}
+        self._texts: dict[str, str] = {}
 
     def judges(self, module: str) -> bool:
         """Whether a module would be in one of the trees, so that its absence means something."""
@@ -303,15 +305,31 @@ class Program:
         return self._files[path]
 
     def module(self, name: str) -> File | None:
-        """The file of a module, or of a package's ``__init__``."""
-        folder = name.replace(".", "/")
-        return self.file(f"{folder}.py") or self.file(f"{folder}/__init__.py")
+        """The file of a module, or of a package's ``__init__``; None when there is none that is Python."""
+        path = self._path(name)
+        return self.file(path) if path else None
 
     def has_module(self, name: str) -> bool:
         """Whether there is such a module or package, one without ``__init__.py`` included."""
-        return self.module(name) is not None or name.replace(".", "/") in self._folders_of(
+        return self._path(name) is not None or name.replace(".", "/") in self._folders_of(
             name.partition(".")[0]
         )
+
+    def paths(self, package: str) -> list[str]:
+        """The Python files of a package."""
+        if package not in self._paths:
+            tree = self.trees.get(package)
+            self._paths[package] = [p for p in tree.list(package) if p.endswith(".py")] if tree else []
+        return self._paths[package]
+
+    def text(self, path: str) -> str:
+        """The text of a file, empty for one that cannot be read."""
+        if path not in self._texts:
+            try:
+                self._texts[path] = self.trees[path.partition("/")[0]].read(path)
+            except BadInput:
+                self._texts[path] = ""
+        return self._texts[path]
 
     def imported(self, item: Import) -> Symbol | None:
         """What an import binds; None when the trees certainly do not have it."""
@@ -334,7 +352,8 @@ class Program:
         if self.has_module(f"{module}.{name}"):
             return ModuleSymbol(f"{module}.{name}")
         if file is None:
-            return UNKNOWN if self.has_module(module) and not hops else None
+            # A file that is not Python tells nothing.
+            return UNKNOWN if self._path(module) or (self.has_module(module) and not hops) else None
         return UNKNOWN if file.may_make(name) else None
 
     def files(self, prefix: str) -> Iterator[File]:
@@ -348,6 +367,12 @@ class Program:
         """The class ``name`` of the file at ``path``."""
         file = self.file(path)
         return file.classes.get(name) if file else None
+
+    def _path(self, module: str) -> str | None:
+        """The path of a module, or of a package's ``__init__``."""
+        tree, folder = self.trees.get(module.partition(".")[0]), module.replace(".", "/")
+        files = (f"{folder}.py", f"{folder}/__init__.py")
+        return next((path for path in files if tree and tree.exists(path)), None)
 
     def _in_file(self, file: File, name: str, hops: int) -> Symbol | None:
         if name in file.classes:
@@ -386,7 +411,7 @@ class Program:
             return None
         try:
             source = tree.read(path)
-            parsed = ast.parse(source)
+            parsed = parse_module(source).tree
         except (BadInput, SyntaxError, ValueError):
             return None
         return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)

@@ -11,8 +11,8 @@ from typing import TypeGuard
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound
-from npu_upgrade.program.dead_code import branches, reached
 from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.version_guards import branches, reached
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CATCHES = {"AttributeError", "Exception", "BaseException"}

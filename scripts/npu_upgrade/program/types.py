@@ -6,17 +6,18 @@ Whatever is not certain is None. Nothing outside the trees is known, tensors exc
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
-from npu_upgrade.program.factories import made_by
-from npu_upgrade.program.lazy_globals import lazy_global
-from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.self_use import Write, methods_on, self_use
-from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, union
+from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, made_by, union
 
 _PLAIN = {
     "staticmethod",
@@ -244,3 +245,40 @@ def _after_parents(method: Method, write: Write) -> bool:
 def _decorators(node: Function) -> set[str]:
     plain = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
     return {dotted(item).rpartition(".")[2] for item in plain}
+
+
+_DEVICE = "vllm-ascend"
+
+
+def lazy_global(file: File, name: str) -> ClassSymbol | None:
+    """The class of the object that an imported name stands for on an NPU; None for any other name."""
+    items = file.imports.get(name) or file.local_imports.get(name, [])
+    if len({(item.module, item.name) for item in items}) != 1 or not items[0].name:
+        return None
+    return _of_value(file.program, items[0].module, items[0].name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_value(program: Program, module: str, name: str) -> ClassSymbol | None:
+    symbol = program.lookup(module, name)
+    if not (isinstance(symbol, ValueSymbol) and isinstance(symbol.node, ast.AnnAssign)):
+        return None
+    declared = symbol.file.resolve(symbol.node.annotation)
+    if not isinstance(declared, ClassSymbol) or symbol.node.value or not symbol.file.may_make(name):
+        return None
+    named = (cls for cls in _named_by_plugins(program, symbol.file) if declared in cls.mro)
+    found = list(dict.fromkeys(cls for cls in named if any(base.project == _DEVICE for base in cls.mro)))
+    return found[0] if len(found) == 1 else None
+
+
+def _named_by_plugins(program: Program, module: File) -> Iterator[ClassSymbol]:
+    """The classes whose dotted names the functions of the device's package and of the module hold."""
+    own = program.module("vllm_ascend")
+    for file in (own, module) if module.project != "vllm" else (own,):
+        for function in file.functions.values() if file else ():
+            for node in walk(function.node):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+                    owner, _, name = node.value.rpartition(".")
+                    symbol = program.lookup(owner, name) if name.isidentifier() else None
+                    if isinstance(symbol, ClassSymbol):
+                        yield symbol

@@ -1,1 +1,1 @@
-"""The checks, one module each: ``NAME``, ``ABOUT`` (one line) and ``check(world)``."""
+"""The checks, one module each: ``ABOUT`` (one line) and ``check(world)``."""

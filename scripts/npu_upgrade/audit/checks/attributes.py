@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 
-from npu_upgrade.audit.attributes.alive import may_run
-from npu_upgrade.audit.attributes.read_jobs import all_typed_reads
-from npu_upgrade.audit.attributes.runners import nearest_common
-from npu_upgrade.audit.attributes.typed_reads import TypedRead
-from npu_upgrade.audit.attributes.undefined import Read, undefined_reads
-from npu_upgrade.audit.finding import Finding, Side
+from msgspec.structs import replace
+from packaging.version import Version
+
+from npu_upgrade.audit.alive import may_run
+from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.bindings import dotted
-from npu_upgrade.program.members import own_members
+from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.program.self_use import self_use
+from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
-from npu_upgrade.program.version_guards import version_of
 
-NAME = "attributes"
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     reads = [read for cls in world.concrete for read in undefined_reads(cls, vllm)]
     types = Types(vllm)
     typed = list(all_typed_reads(world, types))
@@ -75,18 +73,17 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
 
 
 def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
-    owner = nearest_common(runners, world)
+    owner = world.nearest_common(runners)
     kind = "no-parent" if read.by_super else "never-initialised" if read.hidden else "undefined"
-    place = _side(
+    place = side(
         read.method, read.node.lineno, f"super().{read.name}" if read.by_super else f"self.{read.name}"
     )
     audited = any(read.method.owner is cls for cls in world.classes)
     there = None if audited else place
     if read.hidden:
         line = self_use(read.hidden.node).writes[read.name][0].node.lineno
-        there = _side(read.hidden, line, f"{read.hidden.qualname} sets it, and does not run")
+        there = side(read.hidden, line, f"{read.hidden.qualname} sets it, and does not run")
     return Finding(
-        check=NAME,
         kind=kind,
         owner=owner.name,
         subject=f"{read.method.owner.name}.{read.name}",
@@ -126,7 +123,6 @@ def _lacking(read: TypedRead) -> Finding:
     line = read.owner.node.lineno if isinstance(read.owner, ClassSymbol) else 0
     has = "is not indexed" if read.name == "[...]" else f"has no {read.name}"
     return Finding(
-        check=NAME,
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.qualname,
         subject=f"{read.held or read.owner.name}.{read.name}",
@@ -159,5 +155,71 @@ def _text(read: TypedRead) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _side(method: Method, line: int, text: str) -> Side:
-    return Side(method.owner.project, method.owner.file.path, line, text)
+_SETTERS = {"__init__", "__post_init__", "__new__"}
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read of ``self.name`` (or ``super().name``) in a method, while it runs on an object of ``cls``.
+
+    ``hidden`` is a method that would set the attribute, but that another one overrides
+    without calling it; None when nothing sets it at all.
+    """
+
+    cls: ClassSymbol
+    method: Method
+    name: str
+    node: ast.expr
+    by_super: bool = False
+    hidden: Method | None = None
+
+
+def undefined_reads(cls: ClassSymbol, vllm: Version | None) -> Iterator[Read]:
+    """The reads on objects of a class that find nothing, as far as its own MRO tells."""
+    methods = methods_on(cls, vllm)
+    uses = [(method, self_use(method.node, vllm)) for method in methods]
+    if not _is_judged(cls) or any(use.open and method.name in _SETTERS for method, use in uses):
+        return
+    defined = named_by_classes(cls) | {name for _, use in uses for name in use.writes}
+    guarded = {name for _, use in uses for name in use.guards}
+    hidden = _hidden_writers(cls, methods, vllm)
+    for method, use in uses:
+        for name, nodes in use.reads.items():
+            if name not in defined and not _is_special(name) and name not in guarded:
+                yield Read(cls, method, name, nodes[0], hidden=hidden.get(name))
+        yield from _beyond(cls, method, use.supers, vllm)
+
+
+def _beyond(
+    cls: ClassSymbol, method: Method, supers: dict[str, ast.expr], vllm: Version | None
+) -> Iterator[Read]:
+    """What ``super()`` is asked for and no class after the method's own has."""
+    place = cls.mro.index(method.owner) + 1
+    rest = cls.mro[place:]
+    guards = self_use(method.node, vllm).guards
+    for name, node in supers.items():
+        has = any(name in after.methods or name in after.fields for after in rest)
+        if not has and not _is_special(name) and name not in guards:
+            yield Read(cls, method, name, node, by_super=True)
+
+
+def _hidden_writers(cls: ClassSymbol, effective: Iterable[Method], vllm: Version | None) -> dict[str, Method]:
+    """The attributes that only methods set which never run, each with one of these."""
+    running = {id(method.node) for method in effective}
+    found: dict[str, Method] = {}
+    for owner in cls.mro:
+        for method in owner.methods.values():
+            if id(method.node) not in running:
+                for name in self_use(method.node, vllm).writes:
+                    found.setdefault(name, method)
+    return found
+
+
+def _is_judged(cls: ClassSymbol) -> bool:
+    """Whether all bases are known, and no method makes attributes on demand."""
+    special = {"__getattr__", "__getattribute__"}
+    return provided_by_bases(cls) is not None and not any(special & owner.methods.keys() for owner in cls.mro)
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")

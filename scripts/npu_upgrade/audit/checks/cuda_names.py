@@ -12,16 +12,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device.counterpart import counterpart
-from npu_upgrade.audit.device.cuda import Use, cuda_uses, redirected
+from npu_upgrade.audit.cuda import Use, cuda_uses, redirected
+from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Effective
-from npu_upgrade.program.moved import exports
+from npu_upgrade.program.places import imports_binding
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
-NAME = "cuda-names"
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
 
 _ASCEND = "vllm-ascend"
@@ -129,7 +128,6 @@ def _finding(place: _Place, use: Use, kind: str) -> Finding:
     text = f"torch.cuda.{use.name}" if use.kind == "call" else ast.unparse(use.node)
     where = f"NPU classes run this through {place.through}" if place.through else "in NPU code"
     return Finding(
-        check=NAME,
         kind=f"inherited-{kind}" if place.through else kind,
         owner=place.owner,
         subject=f"torch.cuda.{use.name}" if use.kind == "call" else use.name,
@@ -159,7 +157,7 @@ def _is_cudas(program: Program, name: str) -> bool:
         return True
     if not any(character.isupper() for character in name):
         return False
-    return not exports(program, ASCEND).imports_binding(name)
+    return not imports_binding(program, ASCEND, name)
 
 
 def _name_finding(program: Program, file: File, bound: str, name: str) -> Finding:
@@ -172,7 +170,6 @@ def _name_finding(program: Program, file: File, bound: str, name: str) -> Findin
         else next((i for i, t in enumerate(file.source.split("\n"), 1) if last in t), 0)
     )
     return Finding(
-        check=NAME,
         kind="name",
         owner=_owner(file, used[0]) if used else "",
         subject=name,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from npu_upgrade.audit.device.contexts import calls_on_self, context_calls, last_name
-from npu_upgrade.audit.device.counterpart import replaced_in
-from npu_upgrade.audit.device.platform_calls import platform_misfits
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.device_words import replaced_in
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import signature
+from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
-NAME = "forward-context"
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
 
 _ASCEND = "vllm-ascend"
@@ -103,8 +103,8 @@ def _outside(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[Fi
                 method.owner.name,
                 f"{method.name}: {one.name}",
                 f"{method.qualname} calls self.{one.name} outside a forward context",
-                _side(method, one.node, f"self.{one.name}(...)"),
-                _side(reference, there.node, "inside a forward context"),
+                side(method, one.node, f"self.{one.name}(...)"),
+                side(reference, there.node, "inside a forward context"),
                 _NO_CONTEXT,
                 "put the call inside the same with statement as vllm-ascend does",
             )
@@ -125,8 +125,8 @@ def _keywords(cls: ClassSymbol, method: Method, reference: Method) -> Iterator[F
                     method.owner.name,
                     f"{method.name}: {keyword.arg}",
                     f"{method.qualname} gives {name} no {keyword.arg}, as {reference.qualname} does",
-                    _side(method, ours[0], f"{name}(...)"),
-                    _side(reference, keyword.value, f"{keyword.arg}={ast.unparse(keyword.value)}"),
+                    side(method, ours[0], f"{name}(...)"),
+                    side(reference, keyword.value, f"{keyword.arg}={ast.unparse(keyword.value)}"),
                     _KEYWORD,
                     f"give {keyword.arg} as well",
                 )
@@ -145,8 +145,8 @@ def _buffers(cls: ClassSymbol) -> Iterator[Finding]:
                     cls.name,
                     name,
                     f"self.{name} is made with {_form(call)}, by {maker.owner.name} with {_form(other)}",
-                    _side(method, call, f"self.{name}"),
-                    _side(maker, other, f"self.{name}"),
+                    side(method, call, f"self.{name}"),
+                    side(maker, other, f"self.{name}"),
                     _BUFFERS,
                     f"make it as {maker.owner.name} does",
                 )
@@ -179,15 +179,11 @@ def _through_platform(world: World) -> Iterator[Finding]:
             call.method.owner.name,
             f"{call.method.name}: {target.qualname}",
             f"{name} calls {target.qualname}, which {call.reason}",
-            _side(call.method, call.node, ast.unparse(call.node.func)),
-            _side(target, target.node, signature(target.node)),
+            side(call.method, call.node, ast.unparse(call.node.func)),
+            side(target, target.node, signature(target.node)),
             _ARGUMENTS,
             "make the call fit on every platform, or take the argument in the NPU platform",
         )
-
-
-def _side(method: Method, node: ast.expr | ast.stmt, text: str) -> Side:
-    return Side(method.owner.project, method.owner.file.path, node.lineno, text)
 
 
 def _scope(file: File, node: ast.Name) -> str:
@@ -201,4 +197,124 @@ def _finding(
     kind: str, owner: str, subject: str, what: str, here: Side, there: Side, why: str, todo: str
 ) -> Finding:
     incident, like = _INCIDENTS[kind]
-    return Finding(NAME, kind, owner, subject, what, here, there, incident, why, todo, like)
+    return Finding(kind, owner, subject, what, here, there, incident, why, todo, like)
+
+
+_SETS = re.compile(r"set_(\w+_)?forward_context")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A call of ``self.NAME(...)``, and whether a forward context is set around it."""
+
+    name: str
+    node: ast.Call
+    inside: bool
+
+
+def context_calls(method: Function) -> list[ast.Call]:
+    """The calls in a method that set a forward context."""
+    return [node for node in walk(method) if isinstance(node, ast.Call) and sets_context(node)]
+
+
+def sets_context(node: ast.Call) -> bool:
+    return _SETS.fullmatch(last_name(node.func)) is not None
+
+
+def calls_on_self(method: Function) -> Iterator[Forward]:
+    """The calls of ``self.NAME(...)`` in the order of the text."""
+    yield from _calls(method.body, False)
+
+
+def _calls(nodes: list[ast.stmt] | list[ast.AST], inside: bool) -> Iterator[Forward]:
+    for node in nodes:
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            items = [item.context_expr for item in node.items]
+            sets = any(isinstance(n, ast.Call) and sets_context(n) for item in items for n in walk(item))
+            yield from _calls([*items], inside)
+            yield from _calls(node.body, inside or sets)
+        else:
+            if isinstance(node, ast.Call) and (name := _on_self(node)):
+                yield Forward(name, node, inside)
+            yield from _calls(list(ast.iter_child_nodes(node)), inside)
+
+
+def _on_self(node: ast.Call) -> str:
+    func = node.func
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
+        return func.attr
+    return ""
+
+
+def last_name(func: ast.expr) -> str:
+    """``c`` of ``a.b.c``, empty for anything else than names."""
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+_PLATFORM = "current_omni_platform"
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A call in ``method`` that ends in ``target`` on an NPU and does not fit it, with the reason."""
+
+    method: Method
+    node: ast.Call
+    target: Method
+    reason: str
+
+
+def platform_misfits(world: World) -> Iterator[Misfit]:
+    """The calls in vllm-omni's methods of NPU classes: of the platform, and of classes it hands out."""
+    platform = _npu_platform(world)
+    if platform is None:
+        return
+    methods = {
+        id(method.node): method
+        for cls in world.concrete
+        for base in cls.mro
+        if base.project == "vllm-omni"
+        for method in base.methods.values()
+    }
+    for method in methods.values():
+        for node, target in _platform_calls(method, platform):
+            if reason := misfit(node, target.node, bound=is_bound(target.node)):
+                yield Misfit(method, node, target, reason)
+
+
+def _npu_platform(world: World) -> ClassSymbol | None:
+    classes = [cls for file in world.files for cls in file.classes.values()]
+    return next((cls for cls in classes if cls.name.endswith("OmniPlatform")), None)
+
+
+def _platform_calls(method: Method, platform: ClassSymbol) -> Iterator[tuple[ast.Call, Method]]:
+    handed: dict[str, Method] = {}
+    for node in walk(method.node):
+        if isinstance(node, ast.Assign) and (getter := _of_platform(node.value, platform)):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            handed |= {name: made for name in names if (made := _constructor(getter))}
+    for node in walk(method.node):
+        if not isinstance(node, ast.Call):
+            continue
+        target = _of_platform(node, platform)
+        if target is None and isinstance(node.func, ast.Name):
+            target = handed.get(node.func.id)
+        if target:
+            yield node, target
+
+
+def _of_platform(node: ast.expr, platform: ClassSymbol) -> Method | None:
+    """The NPU platform's method that ``current_omni_platform.NAME(...)`` calls."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == _PLATFORM:
+        return platform.lookup(func.attr)
+    return None
+
+
+def _constructor(getter: Method) -> Method | None:
+    """The constructor of the class that a method returns."""
+    returned = [node.value for node in walk(getter.node) if isinstance(node, ast.Return) and node.value]
+    classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
+    found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
+    return found[0].lookup("__init__") if len(found) == 1 else None

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TypeGuard
 
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
-from npu_upgrade.program.moved import advice
-from npu_upgrade.program.name_uses import (
-    asked_for,
-    bound_locally,
-    dotted_parts,
-    is_dotted_path,
-    no_paths,
-    patch_target,
-)
+from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
-from npu_upgrade.program.version_guards import version_of
 
-NAME = "imports"
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
 _WHEN = {
@@ -73,7 +65,7 @@ class _File:
 
     def __init__(self, file: File, world: World) -> None:
         self.file, self.program, self.world = file, world.program, world
-        vllm = version_of(world.triple.vllm.version)
+        vllm = world.vllm_version
         self.live = list(live_statements(file.tree, vllm, self._works))
 
     @cached_property
@@ -201,7 +193,6 @@ class _File:
         there = self.program.module(module)
         todo = advice(self.program, module, name)
         return Finding(
-            check=NAME,
             kind=kind,
             owner=live.scope,
             subject=f"{module}.{name}" if name else module,
@@ -218,3 +209,60 @@ class _File:
 def _in_function(live: Live, file: File) -> bool:
     first, _, rest = live.scope.partition(".")
     return bool(rest) or (bool(first) and first not in file.classes)
+
+
+_PATH = re.compile(r"(vllm|vllm_ascend|vllm_omni)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
+_NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswith", "endswith"}
+_ASKING = {"hasattr", "getattr"}
+
+
+def dotted_parts(expr: ast.expr) -> list[str]:
+    """The parts of a dotted expression, the root first."""
+    parts: list[str] = []
+    while isinstance(expr, ast.Attribute):
+        parts.insert(0, expr.attr)
+        expr = expr.value
+    return [expr.id if isinstance(expr, ast.Name) else "", *parts]
+
+
+def asked_for(file: File) -> set[str]:
+    """Attributes that a file looks for before it uses them."""
+    calls = [node for node in file.nodes if isinstance(node, ast.Call) and len(node.args) > 1]
+    asking = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in _ASKING]
+    return {str(node.args[1].value) for node in asking if isinstance(node.args[1], ast.Constant)}
+
+
+def bound_locally(file: File) -> set[str]:
+    """Names that some function of a file takes or assigns, which may hide an import."""
+    found = {node.arg for node in file.nodes if isinstance(node, ast.arg)}
+    stored = (node for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return found | {node.id for node in stored}
+
+
+def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """What an assignment or ``setattr`` sets: the object and the name."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.value, node.attr
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"):
+        return None
+    name = node.args[1] if len(node.args) == 3 else None
+    known = isinstance(name, ast.Constant) and isinstance(name.value, str)
+    return (node.args[0], str(name.value)) if isinstance(name, ast.Constant) and known else None
+
+
+def is_dotted_path(node: ast.AST) -> TypeGuard[ast.Constant]:
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and _PATH.fullmatch(text) is not None
+
+
+def no_paths(node: ast.AST) -> list[ast.expr]:
+    """Strings that only look like import paths: names of loggers, parts of text, what is compared."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.JoinedStr):
+        return node.values
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _NOT_PATHS:
+        return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return []

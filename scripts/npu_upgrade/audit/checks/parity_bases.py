@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.gap_text import class_place
-from npu_upgrade.audit.parity.mixins import missing_bases
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.facts import facts_of
 from npu_upgrade.program.program import ClassSymbol, Method
 
-NAME = "parity-bases"
 ABOUT = "mixins that a GPU class has and its NPU counterpart has nowhere among its ancestors"
 
 
@@ -65,13 +63,12 @@ def _finding(pair: Pair, base: ClassSymbol) -> Finding:
     names = _lacking(pair, base)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Finding(
-        check=NAME,
         kind="missing base",
         owner=pair.npu.name,
         subject=base.name,
         what=f"{pair.gpu.name} has {base.name} among its bases, {pair.npu.name} has not: no {shown}",
-        here=class_place(pair.npu),
-        there=class_place(pair.gpu),
+        here=side(pair.npu),
+        there=side(pair.gpu),
         incident="P",
         why="calls of its methods fail, or are skipped where the code asks for them first",
         todo=f"add {base.name} to the bases, and port the calls that set it up",

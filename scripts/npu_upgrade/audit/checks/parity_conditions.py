@@ -6,19 +6,18 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT, fact_text, lacking, place
-from npu_upgrade.audit.parity.gaps import gaps
-from npu_upgrade.audit.parity.lost import OPERAND, lost, lost_in
+from npu_upgrade.audit.parity.findings import PORT, fact_text, lacking
+from npu_upgrade.audit.parity.gaps import gaps, told_lacking
+from npu_upgrade.audit.parity.lost import OPERAND, before, lost, lost_in
 from npu_upgrade.audit.parity.senses import Decision, decisions_of, sense_of
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import Method
 
-NAME = "parity-conditions"
 ABOUT = "conditions of the GPU side that its NPU counterpart has only in part, or not at all"
 
 _WORD = re.compile(r"\w+")
@@ -29,11 +28,11 @@ def check(world: World) -> Iterator[Finding]:
         name = gap.lacking[0].name
         what = f"{gap.gpu.qualname} has a branch for model.{name}, {(gap.npu or gap.gpu).qualname} has not"
         why = "such a model takes the branch of the others"
-        yield lacking(NAME, gap, "missing branch", what, why, "vllm-omni #6654")
+        yield lacking(gap, "missing branch", what, why, "vllm-omni #6654")
     found = list(_of_methods(world))
     yield from found
     told = {(finding.owner, finding.subject.rpartition(" in ")[2], finding.subject) for finding in found}
-    asked = _told(world)
+    asked = told_lacking(world)
     for item in lost(world, OPERAND):
         place = (item.npu.owner.name, item.npu.name)
         words = asked.get(id(item.model.node), set())
@@ -42,24 +41,16 @@ def check(world: World) -> Iterator[Finding]:
         if not any(known[:2] == place and item.name in known[2] for known in told):
             told.add((*place, item.name))
             beside = f" beside {_short(item.among)}" if item.among else ""
-            yield lost_in(NAME, item, f"tests {item.name}{beside}", item.name)
+            yield lost_in(item, f"tests {item.name}{beside}", item.name)
 
 
 def _of_methods(world: World) -> Iterator[Finding]:
-    told = _told(world)
+    told = told_lacking(world)
     for both in both_sides(world):
         if both.goes_on or not (world.of_omni or both.is_copied):
             continue
         side = _Sides(both, told, world)
         yield from side.findings()
-
-
-def _told(world: World) -> dict[int, set[str]]:
-    """The names that other checks tell to be lacking in a GPU method, by its node."""
-    found: dict[int, set[str]] = {}
-    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
-        found.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
-    return found
 
 
 class _Sides:
@@ -71,8 +62,8 @@ class _Sides:
         self.told = told.get(id(both.gpu.node), set())
         self.above = upstream_of(both.gpu_side, both.gpu.name) if of_omni else None
         # What vllm had before and says otherwise now is no news of either side.
-        before = [old] if self.above and (old := _before(self.above, world)) else []
-        self.upstream = "\n".join(text_of(m.node) for m in [self.above, *before] if m)
+        old = before(self.above, world) if self.above else None
+        self.upstream = "\n".join(text_of(m.node) for m in (self.above, old) if m)
         prefix = NPU_PLATFORM if of_omni else "vllm_ascend"
         reached = both.npu_side.reach(both.npu).values()
         self.nodes = [place.node for place in reached if place.file.path.startswith(prefix)]
@@ -199,13 +190,12 @@ class _Sides:
         if npu is not None and not what:
             told += f": it tests only {_short(ast.unparse(npu))}"
         return Finding(
-            check=NAME,
             kind=kind,
             owner=both.npu.owner.name,
             subject=f"{names} in {both.gpu.name}",
             what=told,
-            here=place(both.npu, _line_in(both.npu, npu)),
-            there=place(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {_short(ast.unparse(gpu))}"),
+            here=side(both.npu, _line_in(both.npu, npu)),
+            there=side(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {_short(ast.unparse(gpu))}"),
             incident="P",
             why="both sides decide differently on the same request or model",
             todo=PORT,
@@ -217,13 +207,6 @@ def _plain(part: str) -> str:
     """A part of a condition, less what only counts whether there is any: ``x`` of ``len(x) == 0``."""
     counts = "len(" in part
     return sense_of(ast.parse(part, mode="eval").body).removeprefix("not ") if counts else part
-
-
-def _before(method: Method, world: World) -> Method | None:
-    """The same method in the old triple."""
-    program = world.old.program if world.old else None
-    cls = program.find_class(method.owner.file.path, method.owner.name) if program else None
-    return cls.methods.get(method.name) if cls else None
 
 
 def _switched(node: ast.stmt) -> str:

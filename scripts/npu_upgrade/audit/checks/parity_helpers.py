@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device.words import is_device_bound
+from npu_upgrade.audit.device_words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.parity.bodies import statements_of
-from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT
-from npu_upgrade.audit.parity.gaps import gaps
+from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
+from npu_upgrade.audit.parity.findings import PORT
+from npu_upgrade.audit.parity.gaps import told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
@@ -20,7 +19,6 @@ from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File
 from npu_upgrade.threeway.align import fine_changes, weight
 
-NAME = "parity-helpers"
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
 
 _WORD = re.compile(r"\w+")
@@ -52,9 +50,7 @@ def check(world: World) -> Iterator[Finding]:
 
 def _helpers(world: World) -> Iterator[_Helper]:
     """Methods, module functions and nested functions that are omni's own, not copies of upstream's."""
-    told: dict[int, set[str]] = {}
-    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
-        told.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    told = told_lacking(world)
     files: set[tuple[str, str]] = set()
     for both in both_sides(world):
         absent = {name for name in both.gpu_side.own if name not in both.npu_side.methods}
@@ -129,7 +125,6 @@ def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
     shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
     more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
     return Finding(
-        check=NAME,
         kind="diverged",
         owner=helper.owner,
         subject=helper.name,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.gap_text import fact_text, facts_text, lacking, place
+from npu_upgrade.audit.parity.findings import fact_text, facts_text, lacking
 from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
+from npu_upgrade.audit.parity.sides import does
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.program.program import Method
 
-NAME = "parity-hooks"
 ABOUT = "hooks and helpers that a GPU method calls and its NPU counterpart does not"
 
 
@@ -28,7 +28,7 @@ def check(world: World) -> Iterator[Finding]:
         yield _finding(gap)
     for item in lost(world, STEP):
         if item.name.removeprefix("self.") not in told:
-            yield lost_in(NAME, item, f"calls {item.name}()", item.name.removeprefix("self."))
+            yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
     for both in [] if world.of_omni else both_sides(world):
         yield from _of_vllm(both)
 
@@ -41,13 +41,12 @@ def _of_vllm(both: Both) -> Iterator[Finding]:
         bound = is_device_bound(fact.name) or is_replaced(fact.name)
         if fact.effect and not bound and _is_known(both, fact) and not _is_taken(both, fact):
             yield Finding(
-                check=NAME,
                 kind="not called",
                 owner=both.npu.owner.name,
                 subject=f"{fact.name} in {both.gpu.name}",
                 what=f"{both.gpu.qualname} of vllm calls {fact_text(fact)}, {both.npu.qualname} does not",
-                here=place(both.npu),
-                there=place(both.gpu, fact.node.lineno),
+                here=side(both.npu),
+                there=side(both.gpu, fact.node.lineno),
                 incident="P",
                 why=_WHY,
                 todo="add the step, or say in the override why it is not needed",
@@ -60,15 +59,15 @@ def _is_known(both: Both, fact: Fact) -> bool:
     if fact.kind == METHOD:
         return fact.name in both.npu_side.methods
     member = (METHOD, fact.name.partition(".")[0])
-    return fact.kind == MEMBER and any(_does(method, member) for method in _of_ascend(both))
+    return fact.kind == MEMBER and any(does(method, member) for method in _of_ascend(both))
 
 
 def _is_taken(both: Both, fact: Fact) -> bool:
     """Whether the override takes the step, in what it calls or in a method made for it."""
     reached = any(fact.key in step.facts for step in both.npu_side.reach(both.npu).values())
     return reached or any(
-        _does(method, fact.key)
-        and not ((above := both.gpu_side.methods.get(method.name)) and _does(above, fact.key))
+        does(method, fact.key)
+        and not ((above := both.gpu_side.methods.get(method.name)) and does(above, fact.key))
         for method in _of_ascend(both)
     )
 
@@ -77,14 +76,9 @@ def _of_ascend(both: Both) -> list[Method]:
     return [method for method in both.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
 
 
-def _does(method: Method, key: tuple[str, str]) -> bool:
-    return key in facts_of(method.owner.file, method.node)
-
-
 def _finding(gap: Gap) -> Finding:
     method = gap.npu or gap.gpu
     return lacking(
-        NAME,
         gap,
         kind="not called",
         what=f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,
     calls_in,
@@ -16,14 +16,13 @@ from npu_upgrade.audit.parity.call_keywords import (
     renamed,
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.gap_text import PORT, place
+from npu_upgrade.audit.parity.findings import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import NPU_PLATFORM, World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import ClassSymbol
 
-NAME = "parity-kwargs"
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"
 
 _LOCAL = ("logger.", "np.", "torch.", "dict", "super", "record_function_or_nullcontext")
@@ -41,7 +40,7 @@ def check(world: World) -> Iterator[Finding]:
         )
         if not known and not item.among.startswith(_LOCAL):
             what = f"passes {item.name}= to {item.among}"
-            yield lost_in(NAME, item, what, f"{callee}({item.name}=)")
+            yield lost_in(item, what, f"{callee}({item.name}=)")
 
 
 def _missing_now(world: World) -> Iterator[Finding]:
@@ -75,10 +74,10 @@ def _of_upstream(both: Both, name: str) -> set[str]:
     made = both.gpu.owner.file.resolve(name) if not name.startswith("self.") else None
     names = {name} | ({cls.name for cls in made.mro} if isinstance(made, ClassSymbol) else set())
     passed = {project: set[str]() for project in ("vllm", "vllm-ascend")}
-    for project, side in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
+    for project, effective in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
         # A helper split off from upstream's method is compared with that one.
         for method in {both.gpu.name, both.npu.name}:
-            above = upstream_of(side, method, project)
+            above = upstream_of(effective, method, project)
             for calls in (calls_in(above.node).get(n) for n in names) if above else ():
                 passed[project] |= set(calls.keywords) if calls else set()
     same_method = name.startswith("self.")
@@ -195,13 +194,12 @@ def _finding(both: Both, name: str, missing: list[str], gpu: Calls, npu: Calls) 
     instead = f", but {', '.join(f'{keyword}=' for keyword in extra[:3])}" if extra else ""
     lines = [c.lineno for c in gpu.calls if any(k.arg in missing for k in c.keywords)]
     return Finding(
-        check=NAME,
         kind="not passed",
         owner=both.npu.owner.name,
         subject=f"{name.removeprefix('self.')}({names}) in {both.gpu.name}",
         what=f"{both.npu.qualname} calls {name} without {names}{instead}",
-        here=place(both.npu, npu.calls[0].lineno),
-        there=place(both.gpu, lines[0] if lines else gpu.calls[0].lineno),
+        here=side(both.npu, npu.calls[0].lineno),
+        there=side(both.gpu, lines[0] if lines else gpu.calls[0].lineno),
         incident="P",
         why="the callee falls back to its default, or gets the value where it no longer looks",
         todo=PORT,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.gap_text import facts_text, lacking
+from npu_upgrade.audit.parity.findings import facts_text, lacking
 from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.world import World
 
-NAME = "parity-model-attributes"
 ABOUT = "attributes and hooks of the model that only the GPU side asks for"
 
 
@@ -21,7 +20,6 @@ def check(world: World) -> Iterator[Finding]:
 def _finding(gap: Gap) -> Finding:
     method = gap.npu or gap.gpu
     return lacking(
-        NAME,
         gap,
         kind="not asked",
         what=f"{gap.gpu.qualname} asks for {facts_text(gap.lacking)}, {method.qualname} does not",

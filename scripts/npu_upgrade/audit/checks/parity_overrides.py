@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.gap_text import PORT, class_place, facts_text, place
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.parity.findings import PORT, facts_text
 from npu_upgrade.audit.parity.gaps import Gap, gaps
 from npu_upgrade.audit.world import World
 
-NAME = "parity-overrides"
 ABOUT = "methods of a GPU class that are not effective on its NPU counterpart"
 
 _WHY = "what the GPU side does there does not happen on the NPU, mostly without an error"
@@ -37,13 +36,12 @@ def _finding(gap: Gap) -> Finding:
     where = gap.where if gap.npu is None else None
     own = where if where and where.owner.file.path == gap.pair.npu.file.path else None
     return Finding(
-        check=NAME,
         kind=kind,
         owner=gap.pair.npu.name,
         subject=gap.gpu.name,
         what=what,
-        here=place(own) if own else class_place(gap.pair.npu),
-        there=place(gap.gpu),
+        here=side(own) if own else side(gap.pair.npu),
+        there=side(gap.gpu),
         incident="P",
         why=_WHY,
         todo=PORT,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from npu_upgrade.audit.attributes.runners import nearest_common
-from npu_upgrade.audit.attributes.shadows import Shadow, shadows
-from npu_upgrade.audit.finding import Finding, Side
+from packaging.version import Version
+
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import signature
-from npu_upgrade.program.program import Method
-from npu_upgrade.program.version_guards import version_of
+from npu_upgrade.code.signatures import Function, misfit, plain_text, signature
+from npu_upgrade.code.walk import walk
+from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.self_use import SelfUse, self_use
 
-NAME = "shadowing"
 ABOUT = "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO"
 _SHOWN = 4
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     found: dict[tuple[Method, Method], list[Shadow]] = {}
     for cls in world.concrete if world.of_omni else ():
         for shadow in shadows(cls, world, vllm):
@@ -31,13 +34,12 @@ def _finding(found: list[Shadow], world: World) -> Finding:
     shadow = found[0]
     under = shadow.under
     return Finding(
-        check=NAME,
         kind="shadow-misfit" if shadow.misfit else "shadowed",
-        owner=nearest_common([one.cls for one in found], world).name,
+        owner=world.nearest_common([one.cls for one in found]).name,
         subject=under.name,
         what=_what(shadow),
-        here=_side(shadow.by),
-        there=_side(under),
+        here=side(shadow.by, text=signature(shadow.by.node)),
+        there=side(under, text=signature(under.node)),
         incident="S",
         why="what vllm-ascend does there for NPUs is silently left out"
         if not shadow.misfit
@@ -59,5 +61,124 @@ def _what(shadow: Shadow) -> str:
     )
 
 
-def _side(method: Method) -> Side:
-    return Side(method.owner.project, method.owner.file.path, method.node.lineno, signature(method.node))
+# A shorter line is ``return None`` or ``else:``.
+_SHORT = 12
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """On objects of ``cls``, ``over`` (the GPU side's) runs where ``under`` (vllm-ascend's) should.
+
+    ``by`` is the method of an NPU class that goes on to ``over``, or ``over`` itself.
+
+    ``lost`` is what only vllm-ascend's method has: the names it uses, else its statements.
+    ``misfit`` tells why calls meant for it fail although the other one passes on; where it is
+    empty nothing passes on.
+    """
+
+    cls: ClassSymbol
+    over: Method
+    under: Method
+    by: Method
+    lost: tuple[str, ...]
+    misfit: str = ""
+
+
+def shadows(cls: ClassSymbol, world: World, vllm: Version | None) -> Iterator[Shadow]:
+    """The methods of vllm-ascend that calls on objects of a class do not reach, or reach in vain."""
+    ascend = [owner for owner in cls.mro if owner.project == "vllm-ascend"]
+    for name in {name: None for owner in ascend for name in owner.methods}:
+        under = next(owner.methods[name] for owner in ascend if name in owner.methods)
+        chain = _chain(cls, name, vllm)
+        over = next((m for m in chain if _is_gpu_side(m, world)), None)
+        if over is None or (name.startswith("__") and name != "__init__"):
+            continue
+        if under in chain:
+            if reason := _call_misfit(over, under) or (over is chain[0] and _other_places(over, under)):
+                yield Shadow(cls, over, under, over, (), reason)
+        elif _precedes(cls, over, under) and (lost := _lost(cls, under, chain, over)):
+            yield Shadow(cls, over, under, chain[max(chain.index(over) - 1, 0)], lost)
+
+
+def _chain(cls: ClassSymbol, name: str, vllm: Version | None) -> list[Method]:
+    """The methods that one call runs: the first of the MRO, and those reached on from there."""
+    found: list[Method] = []
+    method = cls.lookup(name)
+    while method is not None and method not in found:
+        found.append(method)
+        method = _next(cls, method, self_use(method.node, vllm))
+    return found
+
+
+def _next(cls: ClassSymbol, method: Method, use: SelfUse) -> Method | None:
+    """The method of the same name that one passes on to, by ``super()`` or by a class's name."""
+    if method.name in use.supers:
+        return cls.after(method.owner, method.name)
+    owners = {owner for owner, called in use.explicit if called == method.name}
+    named = next((base for base in cls.mro if base.name in owners), None)
+    return named.lookup(method.name) if named else None
+
+
+def _is_gpu_side(method: Method, world: World) -> bool:
+    """Whether a method belongs to an omni class that is not made for NPUs."""
+    return method.owner.project == "vllm-omni" and method.owner.file not in world.files
+
+
+def _precedes(cls: ClassSymbol, over: Method, under: Method) -> bool:
+    return cls.mro.index(over.owner) < cls.mro.index(under.owner)
+
+
+def _lost(cls: ClassSymbol, under: Method, chain: list[Method], over: Method) -> tuple[str, ...]:
+    """What vllm-ascend's method has that neither vLLM's nor any method that runs has.
+
+    An NPU class's own method may say the same in other words, so only names count there.
+    """
+    parent = cls.after(under.owner, under.name)
+    others = [method.node for method in [*chain, *([parent] if parent else [])]]
+    names = _names(under.node) - frozenset().union(*map(_names, others))
+    if names or over is not chain[0]:
+        return tuple(sorted(names))
+    return tuple(sorted(_lines(under.node) - frozenset().union(*map(_lines, others))))
+
+
+def _other_places(over: Method, under: Method) -> str:
+    """Where a positional argument meant for one method arrives as something else in the other."""
+    pairs = zip(_places(over.node), _places(under.node), strict=False)
+    wrong = next(
+        ((has, wants) for has, wants in pairs if has != wants and wants not in _places(over.node)), None
+    )
+    return f"its callers give {wrong[1]} where it takes {wrong[0]}" if wrong else ""
+
+
+def _call_misfit(over: Method, under: Method) -> str:
+    """Why the call of ``super()`` in one method does not fit the other."""
+    calls = (
+        node
+        for node in walk(over.node)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == under.name
+        and isinstance(node.func.value, ast.Call)
+        and isinstance(node.func.value.func, ast.Name)
+        and node.func.value.func.id == "super"
+    )
+    return next((reason for call in calls if (reason := misfit(call, under.node, bound=True))), "")
+
+
+@functools.lru_cache(maxsize=4096)  # a node is its own key
+def _names(node: Function) -> frozenset[str]:
+    """The functions and attributes that a method calls, reads or sets."""
+    found = {inner.attr for inner in walk(node) if isinstance(inner, ast.Attribute)}
+    calls = (inner.func for inner in walk(node) if isinstance(inner, ast.Call))
+    return frozenset(found | {func.id for func in calls if isinstance(func, ast.Name)}) - {node.name, "super"}
+
+
+@functools.lru_cache(maxsize=4096)
+def _lines(node: Function) -> frozenset[str]:
+    """The lines of a method that say something, less its head and what passes on to another one."""
+    lines = {line.strip() for line in plain_text(node).split("\n")[1:]}
+    return frozenset(line for line in lines if len(line) > _SHORT and "super()" not in line)
+
+
+def _places(node: Function) -> list[str]:
+    return [arg.arg for arg in [*node.args.posonlyargs, *node.args.args]][1:]

@@ -6,19 +6,16 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from npu_upgrade.audit.calls.outside_calls import outside_calls
-from npu_upgrade.audit.calls.override_calls import BadCall, bad_calls
-from npu_upgrade.audit.calls.overrides import audited_classes, is_stub, overriding
-from npu_upgrade.audit.calls.type_hints import lost_parameters, lost_returns
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.override_calls import BadCall, bad_calls, outside_calls
+from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding
+from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name, not_taken, signature
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import Method
 
-NAME = "signatures"
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"
-_LONG = 160
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -40,13 +37,12 @@ def _called(bad: BadCall) -> Finding:
     callee = bad.callee
     what = f"{bad.scope.name or bad.scope.file.path} calls {bad.text}(), and {callee.name} {bad.reason}"
     return Finding(
-        check=NAME,
         kind="call-site",
         owner=callee.owner.name if callee.owner else "",
         subject=f"{callee.node.name}: {bad.reason}",
         what=what,
-        here=Side(callee.file.project, callee.file.path, callee.node.lineno, _cut(signature(callee.node))),
-        there=Side(bad.scope.file.project, bad.scope.file.path, bad.call.lineno, _cut(ast.unparse(bad.call))),
+        here=side(callee.file, callee.node, signature(callee.node)),
+        there=side(bad.scope.file, bad.call, ast.unparse(bad.call)),
         incident="S",
         why="The call reaches the override and raises TypeError as soon as it runs.",
         todo="Take the argument in the override and do with it what the method it overrides does.",
@@ -118,7 +114,6 @@ def _hints(method: Method, parents: list[Method]) -> Iterator[Finding]:
 
 def _finding(kind: str, method: Method, parent: Method, subject: str, what: str) -> Finding:
     return Finding(
-        check=NAME,
         kind=kind,
         owner=method.owner.name,
         subject=f"{method.name}{subject}",
@@ -133,9 +128,8 @@ def _finding(kind: str, method: Method, parent: Method, subject: str, what: str)
 
 
 def _side(method: Method) -> Side:
-    file = method.owner.file
     hint = f" -> {ast.unparse(method.node.returns)}" if method.node.returns else ""
-    return Side(file.project, file.path, method.node.lineno, _cut(signature(method.node) + hint))
+    return side(method, text=signature(method.node) + hint)
 
 
 def _nature(method: Method, resolver: Resolver) -> frozenset[str]:
@@ -159,7 +153,3 @@ def _says_so(method: Method) -> bool:
 def _annotations(node: Function) -> dict[str, ast.expr]:
     args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     return {arg.arg: arg.annotation for arg in args if arg.annotation}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."

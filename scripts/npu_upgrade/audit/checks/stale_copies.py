@@ -17,7 +17,6 @@ from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import resolved
 
-NAME = "stale-copies"
 ABOUT = "copied methods that upstream has changed since, and that were not synced"
 
 _MOST = 5
@@ -53,7 +52,6 @@ def _finding(copy: Copy, line: int, missed: Sequence[Statement]) -> Finding:
     names = _names(copy, missed)
     told = f", among it {', '.join(names[:_MOST])}" if names else ""
     return Finding(
-        check=NAME,
         kind="not-synced",
         owner=copy.unit.owner,
         subject=copy.unit.name,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from npu_upgrade.audit.attributes.runners import nearest_common
-from npu_upgrade.audit.attributes.unread import Unread, is_read_from_outside, unread_on
+from packaging.version import Version
+
+from npu_upgrade.audit.alive import runs_on_npu
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.world import World
+from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.program.mentions import Mentions
-from npu_upgrade.program.version_guards import version_of
+from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.self_use import methods_on, self_use
 
-NAME = "unread-attributes"
 ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads"
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = version_of(world.triple.vllm.version)
+    vllm = world.vllm_version
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:
@@ -30,10 +34,9 @@ def check(world: World) -> Iterator[Finding]:
 
 def _finding(found: list[Unread], world: World) -> Finding:
     one = found[0]
-    owner = nearest_common([other.cls for other in found], world)
+    owner = world.nearest_common([other.cls for other in found])
     writer, reader = one.writer, one.reader
     return Finding(
-        check=NAME,
         kind="unread",
         owner=owner.name,
         subject=one.name,
@@ -47,3 +50,53 @@ def _finding(found: list[Unread], world: World) -> Finding:
         why="what the GPU side decides by it is decided otherwise, or not at all, on NPUs",
         todo=f"port what {reader.qualname} does with {one.name}, or stop setting it",
     )
+
+
+@dataclass(frozen=True)
+class Unread:
+    """``writer`` sets ``name`` on objects of ``cls``; only ``reader``, of the GPU class, uses it."""
+
+    cls: ClassSymbol
+    name: str
+    writer: Method
+    write: ast.expr
+    reader: Method
+    read_line: int
+
+
+def unread_on(pair: Pair, world: World, vllm: Version | None) -> Iterator[Unread]:
+    """What an NPU class sets for nobody, while the class it mirrors reads it.
+
+    Only its own methods were looked at: others may read the attribute from outside.
+    """
+    if pair.inherits:  # what it does not read it overrides on purpose
+        return
+    own = methods_on(pair.npu, vllm)
+    running = {id(method.node) for method in own}
+    read = {name for method in own for name in _read_by(method, vllm)}
+    readers = [m for m in methods_on(pair.gpu, vllm) if id(m.node) not in running and m.name != "__init__"]
+    # The worker files come first in the MRO, and are where to look first.
+    for method in sorted(own, key=lambda method: pair.npu.mro.index(method.owner)):
+        if method.owner.project == ("vllm-omni" if world.of_omni else "vllm-ascend"):
+            for name, writes in self_use(method.node, vllm).writes.items():
+                reader = next((m for m in readers if name in _read_by(m, vllm)), None)
+                if name not in read and reader:
+                    line = _line(reader, name, vllm)
+                    yield Unread(pair.npu, name, method, writes[0].node, reader, line)
+
+
+def is_read_from_outside(found: Unread, mentions: Mentions, world: World) -> bool:
+    """Whether something that runs on an NPU uses the attribute of another object, or its name."""
+    outside = re.compile(rf"(?<!\bself)\.{found.name}\b(?!\s*=[^=])|[\"']{found.name}[\"']")
+    lines = (mention for mention in mentions.of(found.name) if outside.search(mention.text))
+    return any(runs_on_npu(mention, found.cls, world) for mention in lines)
+
+
+def _read_by(method: Method, vllm: Version | None) -> set[str]:
+    use = self_use(method.node, vllm)
+    return use.reads.keys() | use.guards
+
+
+def _line(method: Method, name: str, vllm: Version | None) -> int:
+    nodes = self_use(method.node, vllm).reads.get(name)
+    return nodes[0].lineno if nodes else method.node.lineno

@@ -11,37 +11,16 @@ from npu_upgrade.audit.belonging import belonging, contradictions
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.program.program import File
-from npu_upgrade.program.version_guards import Guard, guards_in, version_of
+from npu_upgrade.program.version_guards import Guard, guards_in
 
-NAME = "versions"
 ABOUT = "pins that contradict each other or the given triple, and version guards that do not know the vLLM"
 
 _MENTION = re.compile(r"vllm_version_is\(|Version\(")
-_APART = "names, signatures and defaults differ between the two: imports and calls fail, or run wrongly"
-_WHY = {
-    "other-vllm": _APART,
-    "other-minor": _APART,
-    "other-ascend": "the code runs in an image that it was not written for",
-    "contradiction": "what gets installed depends on which file is read",
-}
 
 
 def check(world: World) -> Iterator[Finding]:
-    for problem in [*belonging(world.triple), *contradictions(world.triple)]:
-        yield Finding(
-            check=NAME,
-            kind=problem.kind,
-            owner="",
-            subject=problem.subject,
-            what=problem.what,
-            here=problem.here,
-            there=problem.there,
-            incident="V",
-            why=_WHY[problem.kind],
-            todo=problem.todo,
-            like="vllm-omni #6134",
-        )
-    vllm = version_of(world.triple.vllm.version)
+    yield from [*belonging(world.triple), *contradictions(world.triple)]
+    vllm = world.vllm_version
     if vllm and not vllm.is_devrelease:
         yield from _unknown_guards(world, vllm)
 
@@ -57,7 +36,6 @@ def _unknown_guards(world: World, vllm: Version) -> Iterator[Finding]:
         file, guard = places[0]
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         yield Finding(
-            check=NAME,
             kind="guard",
             owner="",
             subject=f"vllm {version}",

@@ -7,18 +7,18 @@ that is lacking belongs to the condition.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.parity.bodies import is_written_out, share_within
-from npu_upgrade.audit.parity.gap_facts import Sides, does
-from npu_upgrade.audit.parity.gap_groups import grouped
-from npu_upgrade.audit.parity.mixins import missing_bases
+from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
+from npu_upgrade.audit.parity.sides import Sides, does
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Key
-from npu_upgrade.program.facts import METHOD, MODEL, Fact, facts_of
+from npu_upgrade.program.facts import MEMBER, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import ClassSymbol, Method, Program
 
 _OMNI = "vllm-omni"
@@ -51,6 +51,14 @@ def gaps(world: World, *kinds: str) -> Iterator[Gap]:
     if world.program not in _found:
         _found[world.program] = list(_gaps(world))
     return (gap for gap in _found[world.program] if gap.kind in kinds)
+
+
+def told_lacking(world: World) -> dict[int, set[str]]:
+    """The names that other checks tell to be lacking in a GPU method, by its node."""
+    found: dict[int, set[str]] = {}
+    for gap in gaps(world, "method", "own-way", "hook", "attribute", "branch"):
+        found.setdefault(id(gap.gpu.node), set()).update(fact.name for fact in gap.lacking)
+    return found
 
 
 def _gaps(world: World) -> Iterator[Gap]:
@@ -204,3 +212,76 @@ def _text_of_others(world: World) -> str:
         texts = (omni.read(path) for path in paths if omni and "/worker" not in path)
         _others[world.program] = "\n".join(texts)
     return _others[world.program]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Facts that are lacking together; ``is_branch`` when a branch of a chain of conditions is what lacks."""
+
+    facts: list[Fact]
+    is_branch: bool
+
+
+def grouped(method: ast.stmt, lacking: Sequence[Fact]) -> Iterator[Group]:
+    """The facts of each condition that tests one of them, then the others one by one."""
+    left = list(lacking)
+    branches = [node for node in walk(method) if isinstance(node, ast.If)] if left else []
+    names = {id(fact): _bound_to(method, fact.node) for fact in left}
+    for branch in branches:
+        tested = _ids(branch.test)
+        used = {node.id for node in walk(branch.test) if isinstance(node, ast.Name)}
+        asks = [fact for fact in left if id(fact.node) in tested or used & names[id(fact)]]
+        if asks:
+            body = {inner for part in branch.body for inner in _ids(part)}
+            inside = [fact for fact in left if fact in asks or id(fact.node) in body]
+            left = [fact for fact in left if fact not in inside]
+            yield Group(inside, _is_one_of_several(method, branch))
+    # One statement is one step, and so is all that is done with one member.
+    places = {id(fact): _statement(method, fact.node) for fact in left}
+    members = {places[id(f)]: f.name.partition(".")[0] for f in left if f.kind == MEMBER}
+    together: dict[object, list[Fact]] = {}
+    for fact in left:
+        place = places[id(fact)]
+        together.setdefault(members.get(place, place), []).append(fact)
+    yield from (Group(facts, False) for facts in together.values())
+
+
+def _statement(method: ast.stmt, node: ast.expr) -> int:
+    """The line where the simple statement around a node begins."""
+    simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+    around = (n for n in walk(method) if isinstance(n, simple))
+    lines = [n.lineno for n in around if n.lineno <= node.lineno <= (n.end_lineno or n.lineno)]
+    return max(lines, default=node.lineno)
+
+
+def _ids(node: ast.AST) -> set[int]:
+    return {id(inner) for inner in walk(node)}
+
+
+def _bound_to(method: ast.AST, value: ast.expr) -> set[str]:
+    """The names that a statement of the method gives to what holds ``value``."""
+    return {
+        name.id
+        for node in walk(method)
+        if isinstance(node, ast.Assign) and node.lineno <= value.lineno <= (node.end_lineno or node.lineno)
+        if id(value) in _ids(node.value)
+        for target in node.targets
+        for name in walk(target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def _is_one_of_several(method: ast.AST, branch: ast.If) -> bool:
+    if branch.orelse:
+        return True
+    return any(isinstance(node, ast.If) and node.orelse == [branch] for node in walk(method))
+
+
+def missing_bases(pair: Pair, world: World) -> list[ClassSymbol]:
+    """The missing ancestors in their order, less those with a counterpart of their own."""
+    mirrored = {id(other.gpu) for other in world.pairs}
+    return [
+        cls
+        for cls in pair.gpu.mro
+        if cls.project == "vllm-omni" and id(cls) not in mirrored and cls not in pair.npu.mro
+    ]

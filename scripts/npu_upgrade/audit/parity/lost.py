@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.device.words import is_device_bound, is_replaced
-from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of
-from npu_upgrade.audit.parity.gap_text import place
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
@@ -65,12 +64,13 @@ def _all(world: World) -> Iterator[Lost]:
 def _changed(pair: Pair, world: World) -> Iterator[tuple[Method, Method]]:
     """The methods of the NPU class that read otherwise in the old triple, with the old ones."""
     for method in pair.npu.methods.values():
-        old = _before(method, world)
+        old = before(method, world)
         if old and text_of(old.node) != text_of(method.node):
             yield method, old
 
 
-def _before(method: Method, world: World) -> Method | None:
+def before(method: Method, world: World) -> Method | None:
+    """The same method in the old triple."""
     program = world.old.program if world.old else None
     cls = program.find_class(method.owner.file.path, method.owner.name) if program else None
     return cls.methods.get(method.name) if cls else None
@@ -83,7 +83,7 @@ def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterato
     vllm = upstream_of(side, method.name)
     models += [above] if above else []
     # What one of those that it follows gave up in the same time is not lost, but followed.
-    followed = [(before, m) for m in models if (before := _before(m, world))]
+    followed = [(was, m) for m in models if (was := before(m, world))]
     others = _others(method, old, side)
     for kind, items_of in ((OPERAND, _operands), (KEYWORD, _keywords), (STEP, _steps)):
         gone = items_of(old.node) - items_of(method.node)
@@ -121,8 +121,8 @@ def _has(kind: str, item: Item, items: Counter[Item]) -> bool:
 
 def _others(method: Method, old: Method, side: Effective) -> list[tuple[Function, Function | None]]:
     """What the method calls that is new or reads otherwise than before, each with the old one."""
-    before = Effective(old.owner).reach(old).values()
-    known = {(place.file.path, place.name): place.node for place in before}
+    reach = Effective(old.owner).reach(old).values()
+    known = {(place.file.path, place.name): place.node for place in reach}
     reached = [place for place in side.reach(method).values() if place.node is not method.node]
     pairs = [(place.node, known.get((place.file.path, place.name))) for place in reached]
     return [(node, was) for node, was in pairs if was is None or text_of(was) != text_of(node)]
@@ -197,17 +197,16 @@ def _is_spread(call: ast.Call) -> bool:
     return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
-def lost_in(check: str, item: Lost, what: str, subject: str) -> Finding:
+def lost_in(item: Lost, what: str, subject: str) -> Finding:
     """The finding for something lost; ``what`` it is in words."""
     npu, model = item.npu, item.model
     return Finding(
-        check=check,
         kind="lost",
         owner=npu.owner.name,
         subject=f"{subject} in {npu.name}",
         what=f"{npu.qualname} no longer {what}; {model.qualname} of {model.owner.project} does",
-        here=place(npu),
-        there=place(model),
+        here=side(npu),
+        there=side(model),
         incident="P",
         why="the old version had it, and what it follows has it still, so an upgrade lost it",
         todo="put it back, or waive it with the reason",

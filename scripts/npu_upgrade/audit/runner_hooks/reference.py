@@ -6,9 +6,10 @@ from itertools import groupby
 from pathlib import Path
 
 from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, HOOKS, VERSIONS, VLLM, Hook
-from npu_upgrade.audit.runner_hooks.inspect import Sources
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.ground.progress import say
-from npu_upgrade.sources.tree import open_source
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 PATH = Path(__file__).resolve().parents[4] / "references" / "runner-hooks.md"
 _HEAD = """# Hooks of the runners
@@ -61,3 +62,50 @@ def problems(sources: dict[tuple[str, str], Sources]) -> list[str]:
         for hook in HOOKS
         if hook.project == project and (why := found.problem(hook))
     ]
+
+
+ABSENT, INHERITED, PRESENT = "absent", "inherited", "present"
+
+
+class Sources:
+    """What one release says about hooks."""
+
+    def __init__(self, tree: SourceTree) -> None:
+        self._program = Program({"vllm": tree, "vllm_ascend": tree})
+
+    def says(self, hook: Hook) -> str:
+        """The parameters ``(a, b=…)`` of a method, ``present``, ``inherited`` or ``absent``."""
+        owner = self._program.find_class(hook.path, hook.owner)
+        if owner is None:
+            return ABSENT
+        if hook.kind == "attribute":
+            return PRESENT if hook.name in owner.methods | owner.fields | owner.assigned else ABSENT
+        if hook.name not in owner.methods:
+            return INHERITED if hook.inherited else ABSENT
+        return f"({', '.join(_parameters(owner.methods[hook.name].node))})"
+
+    def problem(self, hook: Hook) -> str:
+        """Why the runners cannot rely on the hook in this release, or nothing."""
+        said = self.says(hook)
+        if said in (PRESENT, INHERITED):
+            return ""
+        if said == ABSENT:
+            return f"{hook.path}: {hook.owner} has no {hook.name}"
+        names = [name.removesuffix("=…") for name in said.strip("()").split(", ")]
+        lacking = [name for name in hook.needs if name not in names]
+        return f"{hook.path}: {hook.owner}.{hook.name}{said} lacks {', '.join(lacking)}" if lacking else ""
+
+
+def _parameters(method: Function) -> list[str]:
+    """Names without ``self`` and annotations; ``=…`` stands for a default."""
+    given = method.args
+    positional = [*given.posonlyargs, *given.args]
+    without = len(positional) - len(given.defaults)
+    shown = [one.arg + ("=…" if index >= without else "") for index, one in enumerate(positional)][1:]
+    if given.vararg:
+        shown.append(f"*{given.vararg.arg}")
+    elif given.kwonlyargs:
+        shown.append("*")
+    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        shown.append(one.arg + ("=…" if default else ""))
+    return [*shown, f"**{given.kwarg.arg}"] if given.kwarg else shown

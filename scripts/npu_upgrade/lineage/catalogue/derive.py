@@ -6,9 +6,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.code.positions import line_numbers
 from npu_upgrade.code.sequences import changes
-from npu_upgrade.code.statements import END, Statement
+from npu_upgrade.code.statements import END, Statement, line_numbers
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.catalogue.block import Block
 from npu_upgrade.lineage.catalogue.syntax import made_of, nodes, starts_with

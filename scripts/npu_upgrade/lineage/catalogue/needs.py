@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.code.definitions import every_import, functions, read_module
-from npu_upgrade.code.exports import absolute
+from npu_upgrade.code.definitions import absolute, every_import, functions, read_module
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.lineage.catalogue.syntax import dotted, nodes

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import Gap
 from npu_upgrade.program.facts import CLASS, FUNCTION, MODEL, Fact
-from npu_upgrade.program.program import ClassSymbol, Method
 
 _SHOWN = 4
 PORT = "port it (upgrade.py port), or waive it with the reason"
-
-
-def place(method: Method, line: int = 0, text: str = "") -> Side:
-    """A method as one side of a difference, or a line of it."""
-    return Side(
-        method.owner.project, method.owner.file.path, line or method.node.lineno, text or method.qualname
-    )
-
-
-def class_place(cls: ClassSymbol, text: str = "") -> Side:
-    return Side(cls.project, cls.file.path, cls.node.lineno, text or f"class {cls.name}")
 
 
 def fact_text(fact: Fact) -> str:
@@ -37,19 +25,18 @@ def facts_text(facts: tuple[Fact, ...]) -> str:
     return ", ".join(texts[:_SHOWN]) + more
 
 
-def lacking(check: str, gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
+def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
     """The finding for a fact of a GPU method that the NPU counterpart lacks."""
     npu, fact = gap.npu or gap.where, gap.lacking[0]
     owner = npu.owner if npu and npu.owner.project == gap.pair.npu.project else gap.pair.npu
-    here = place(npu) if npu and npu.owner is owner else class_place(owner)
+    here = side(npu) if npu and npu.owner is owner else side(owner)
     return Finding(
-        check=check,
         kind=kind,
         owner=owner.name,
         subject=f"{fact.name} in {gap.gpu.name}",
         what=what,
         here=here,
-        there=place(gap.gpu, fact.node.lineno, f"{gap.gpu.qualname}: {fact_text(fact)}"),
+        there=side(gap.gpu, fact.node.lineno, f"{gap.gpu.qualname}: {fact_text(fact)}"),
         incident="P",
         why=why,
         todo=PORT,

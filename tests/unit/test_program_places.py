@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.code.exports import Exports, absolute
+from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import
+from npu_upgrade.program.places import definitions, importers, imports_binding, works
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.overlay import overlay
 from npu_upgrade.sources.tree import open_source
 
 FILES = {
@@ -27,31 +30,32 @@ FILES = {
 
 
 @pytest.fixture
-def exports(tmp_path: Path) -> Exports:
+def trees(tmp_path: Path) -> Program:
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    return Exports(open_source(f"dir:{tmp_path}"), "pkg")
+    return Program({"pkg": open_source(f"dir:{tmp_path}")})
 
 
 @pytest.mark.parametrize("module", ["pkg", "pkg.a", "pkg.sub", "pkg.space", "pkg.space.mod"])
-def test_has_modules_and_packages(exports: Exports, module: str) -> None:
-    assert exports.has(Import(module, None))
-    assert not exports.has(Import(module + "x", None))
-    assert not exports.has(Import(module + "x", "f"))
+def test_has_modules_and_packages(trees: Program, module: str) -> None:
+    assert works(trees, Import(module, None))
+    other = module == "pkg"  # what lies outside the trees may work
+    assert works(trees, Import(module + "x", None)) is other
+    assert works(trees, Import(module + "x", "f")) is other
 
 
 @pytest.mark.parametrize("name", ["j", "logger", "X", "Y", "Z", "f", "C", "t", "u", "V", "W"])
-def test_has_names_bound_at_the_top_level(exports: Exports, name: str) -> None:
-    assert exports.has(Import("pkg.a", name))
-    assert exports.has(Import("pkg.star", name))
+def test_has_names_bound_at_the_top_level(trees: Program, name: str) -> None:
+    assert works(trees, Import("pkg.a", name))
+    assert works(trees, Import("pkg.star", name))
 
 
 @pytest.mark.parametrize(
     ("module", "name"), [("pkg.a", "inner"), ("pkg.star", "no"), ("pkg.sub", "C"), ("pkg", "u")]
 )
-def test_lacks_other_names(exports: Exports, module: str, name: str) -> None:
-    assert not exports.has(Import(module, name))
+def test_lacks_other_names(trees: Program, module: str, name: str) -> None:
+    assert not works(trees, Import(module, name))
 
 
 @pytest.mark.parametrize(
@@ -69,23 +73,24 @@ def test_lacks_other_names(exports: Exports, module: str, name: str) -> None:
         ("pkg.a", "*"),
     ],
 )
-def test_gives_the_benefit_of_the_doubt(exports: Exports, module: str, name: str) -> None:
-    assert exports.has(Import(module, name))
+def test_gives_the_benefit_of_the_doubt(trees: Program, module: str, name: str) -> None:
+    assert works(trees, Import(module, name))
 
 
-def test_finds_definitions_and_imports(exports: Exports) -> None:
-    assert exports.definitions("C") == ["pkg.a"]
-    assert exports.definitions("logger") == []
-    assert exports.definitions("json") == []
-    assert exports.importers("pkg.a", "f") == ["pkg/__init__.py", "pkg/space/mod.py"]
-    assert exports.imports_binding("dumps") == [Import("json", "dumps")] * 2
+def test_finds_definitions_and_imports(trees: Program) -> None:
+    assert definitions(trees, "pkg", "C") == ["pkg.a"]
+    assert definitions(trees, "pkg", "logger") == []
+    assert definitions(trees, "pkg", "json") == []
+    assert importers(trees, Import("pkg.a", "f")) == ["pkg/__init__.py", "pkg/space/mod.py"]
+    assert imports_binding(trees, "pkg", "dumps") == [Import("json", "dumps")] * 2
 
 
-def test_texts_stand_for_files_of_the_tree(exports: Exports) -> None:
-    changed = Exports(exports.tree, "pkg", {"pkg/a.py": ["def g(): ...\n", "def h(): ...\n"]})
-    assert changed.has(Import("pkg.a", "g"))
-    assert changed.has(Import("pkg.a", "h"))
-    assert changed.definitions("C") == []
+def test_texts_stand_for_files_of_the_tree(trees: Program) -> None:
+    texts = {"pkg/a.py": "def g(): ...\n\ndef h(): ...\n"}
+    changed = Program({"pkg": overlay(trees.trees["pkg"], texts)})
+    assert works(changed, Import("pkg.a", "g"))
+    assert works(changed, Import("pkg.a", "h"))
+    assert definitions(changed, "pkg", "C") == []
 
 
 def test_writes_relative_modules_out() -> None:

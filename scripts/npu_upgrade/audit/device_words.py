@@ -1,4 +1,4 @@
-"""What vllm-ascend has in place of vLLM's own classes and functions, read from its tree."""
+"""Which words speak of one device, so that their absence on another one means nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,29 @@ import functools
 import re
 
 from npu_upgrade.audit.world import ASCEND
-from npu_upgrade.program.moved import exports
+from npu_upgrade.program.places import definitions
 from npu_upgrade.program.program import File, Program
+
+_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
+# Features that vllm-ascend has its own version of, under other names.
+_REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
+_KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
+
+
+def is_device_bound(text: str) -> bool:
+    """Whether a name or an expression speaks of CUDA or its libraries."""
+    return bool(_CUDA.search(text))
+
+
+def is_replaced(text: str) -> bool:
+    """Whether it belongs to what vllm-ascend does in its own way."""
+    return bool(_REPLACED.search(text))
+
+
+def speaks_of_kernels(text: str) -> bool:
+    """Whether a function, its docstring included, is about Triton or CUDA kernels."""
+    return bool(_KERNELS.search(text))
+
 
 _NPU_WORDS = ("ACL", "Acl", "NPU", "Ascend")
 _MARKS = re.compile(r"ascend_|_ascend|_npu|npu_|Ascend|NPU")
@@ -18,7 +39,7 @@ def counterpart(program: Program, name: str) -> str:
     """vllm-ascend's class in place of a CUDA or GPU class, as ``module.Class``; empty when there is none."""
     for word in _NPU_WORDS:
         wanted = re.sub(r"CUDA|Cuda|GPU", word, name)
-        places = exports(program, ASCEND).definitions(wanted) if wanted != name else []
+        places = definitions(program, ASCEND, wanted) if wanted != name else []
         if places:
             return f"{places[0]}.{wanted}"
     return ""

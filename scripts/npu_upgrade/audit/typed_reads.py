@@ -6,15 +6,19 @@ import ast
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from npu_upgrade.audit.attributes.uses import Use, misused, note_uses
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.bindings import dotted
-from npu_upgrade.program.dead_code import branches, reached
 from npu_upgrade.program.members import members, own_members
-from npu_upgrade.program.program import ClassSymbol
-from npu_upgrade.program.type_terms import TENSOR, Tensor, Type
-from npu_upgrade.program.types import Frame, Types
+from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.program.self_use import methods_on, self_use
+from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
+from npu_upgrade.program.types import Frame, Types, frame_of
+from npu_upgrade.program.version_guards import branches, reached
+from npu_upgrade.threeway.signature_merge import alternatives
 
 # Of what buffer classes have, a tensor has these too.
 _OF_TENSORS = {"cpu", "cuda", "npu", "numpy", "to", "copy_", "fill_", "zero_", "shape", "dtype", "device"} | {
@@ -160,3 +164,152 @@ def _on_self(node: ast.expr, frame: Frame) -> str:
 
 def _is_first(node: ast.expr, frame: Frame) -> bool:
     return isinstance(node, ast.Name) and node.id == frame.first
+
+
+Nature = Literal["method", "value", ""]
+_PROPERTIES = {"property", "cached_property", "abstractproperty"}
+_METHODS = {"staticmethod", "classmethod", "abstractmethod", "override", "final", "cache", "lru_cache"}
+# What has no ``__call__``, by the names that hints use.
+_UNCALLABLE = {
+    *("bool", "int", "float", "str", "bytes", "None", "list", "dict", "tuple", "set", "frozenset"),
+    *("List", "Dict", "Tuple", "Set", "Sequence", "Mapping", "Tensor", "Literal"),
+}
+_PLAIN_VALUES = (ast.Compare, ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set)
+
+
+@functools.lru_cache(maxsize=16384)
+def nature(cls: ClassSymbol, name: str) -> Nature:
+    """What ``name`` is on objects of the class; empty where the trees do not tell for sure."""
+    if any(name in owner.assigned for owner in cls.mro):
+        return ""
+    for owner in cls.mro:
+        if name in owner.methods and name in owner.fields:
+            return ""
+        if name in owner.methods:
+            return _of_function(owner.methods[name].node)
+        if name in owner.fields:
+            node = owner.fields[name]
+            return "value" if isinstance(node, ast.AnnAssign) and _uncallable(node.annotation) else ""
+    return ""
+
+
+def _of_function(node: Function) -> Nature:
+    kinds = {last_name(item) for item in node.decorator_list}
+    if kinds & _PROPERTIES:
+        return "value" if _gives_value(node) else ""
+    return "" if kinds - _METHODS else "method"
+
+
+def _gives_value(node: Function) -> bool:
+    """Whether a property's value certainly cannot be called, by its hint or by what it returns."""
+    if node.returns:
+        return _uncallable(node.returns)
+    returns = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+    return bool(returns) and all(_plain(value) for value in returns)
+
+
+def _plain(value: ast.expr | None) -> bool:
+    return isinstance(value, _PLAIN_VALUES) or (
+        isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    )
+
+
+def _uncallable(hint: ast.expr) -> bool:
+    return all(isinstance(part, ast.expr) and _head(part) in _UNCALLABLE for part in alternatives(hint))
+
+
+def _head(part: ast.expr) -> str:
+    plain = part.value if isinstance(part, ast.Subscript) else part
+    return last_name(plain)
+
+
+Use = Literal["called", "tested"]
+_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
+_WRONG = {"called": "value", "tested": "method"}
+
+
+def note_uses(node: ast.AST, uses: dict[int, Use]) -> None:
+    """Note what a node does with the attributes right below it, by their identity."""
+    if isinstance(node, ast.Call):
+        uses[id(node.func)] = "called"
+    elif isinstance(node, _TESTS):
+        _tested(node.test, uses)
+    elif isinstance(node, ast.comprehension):
+        for test in node.ifs:
+            _tested(test, uses)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        _tested(node.operand, uses)
+    elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for value in node.values[:-1]:
+            _tested(value, uses)
+    elif isinstance(node, ast.Compare) and all(_is_plain(value) for value in node.comparators):
+        uses[id(node.left)] = "tested"
+
+
+def misused(known: Type | None, name: str, use: Use) -> ClassSymbol | None:
+    """The class on which a value is called, or a method tested as if it were a value; None for a fit use."""
+    terms = sorted(classes(known), key=lambda term: term.name)
+    return terms[0] if terms and all(nature(term, name) == _WRONG[use] for term in terms) else None
+
+
+def _tested(test: ast.expr, uses: dict[int, Use]) -> None:
+    for part in test.values if isinstance(test, ast.BoolOp) else [test]:
+        if isinstance(part, ast.BoolOp):
+            _tested(part, uses)
+        else:
+            uses[id(part)] = "tested"
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether an expression is a constant that no method equals; ``x is None`` may be meant."""
+    return isinstance(value, ast.Constant) and value.value is not None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A function to look at; ``only`` limits it to these attributes of ``self``."""
+
+    frame: Frame
+    only: frozenset[str] | None = None
+
+
+def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
+    """The reads that find nothing, each once, in the audited functions and in what they inherit."""
+    seen: set[tuple[int, int, str]] = set()
+    for job in _jobs(world, types):
+        for read in typed_reads(job.frame, types, job.only):
+            key = (id(job.frame.node), id(read.node), read.name)
+            if key not in seen:
+                seen.add(key)
+                yield read
+
+
+def _jobs(world: World, types: Types) -> Iterator[_Job]:
+    ours = "vllm-omni" if world.of_omni else "vllm-ascend"
+    covered: set[int] = set()
+    for cls in world.concrete:
+        for method in methods_on(cls, types.vllm):
+            covered.add(id(method.node))
+            frame = frame_of(cls, method)
+            if method.owner.project == ours:
+                yield _Job(frame)
+            elif only := _set_below(cls, method.owner.project, types):
+                yield _Job(frame, only)
+    for file in world.files if world.of_omni else world.worker_files:
+        for frame in _frames(file):
+            if id(frame.node) not in covered:
+                yield _Job(frame)
+
+
+def _frames(file: File) -> Iterator[Frame]:
+    yield from (Frame(file, function.node) for function in file.functions.values())
+    for cls in file.classes.values():
+        yield from (frame_of(cls, method) for method in cls.methods.values())
+
+
+def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:
+    """The attributes that the NPU side of a class sets before its parents of ``project`` use them."""
+    sides = {"vllm": ("vllm-omni", "vllm-ascend"), "vllm-ascend": ("vllm-omni",)}[project]
+    owners = (owner for owner in cls.mro if owner.project in sides)
+    methods = (method for owner in owners for method in owner.methods.values())
+    return frozenset(name for method in methods for name in self_use(method.node, types.vllm).writes)

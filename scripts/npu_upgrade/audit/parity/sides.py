@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.audit.device.words import is_device_bound, speaks_of_kernels
+from npu_upgrade.audit.device_words import is_device_bound, speaks_of_kernels
+from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.world import NPU_PLATFORM, Pair
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import class_names
@@ -112,11 +113,8 @@ def _only_on_cuda(node: ast.AST) -> frozenset[int]:
 
 
 def _upstream(side: Effective, name: str, project: str) -> Facts:
-    """The facts of the first method of that name that a project brings."""
-    for cls in side.cls.mro:
-        if cls.project == project and name in cls.methods:
-            return facts_of(cls.file, cls.methods[name].node)
-    return NO_FACTS
+    method = upstream_of(side, name, project)
+    return facts_of(method.owner.file, method.node) if method else NO_FACTS
 
 
 def does(method: Method, key: Key) -> bool:

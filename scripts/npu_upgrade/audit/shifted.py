@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from npu_upgrade.audit.calls.type_hints import lost_parameters
+from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.code.walk import walk
@@ -39,7 +39,7 @@ class Shifts:
 
     def of(self, call: ast.Call, callee: Callee, scope: Scope) -> Shift | None:
         """What shifted in a call that fits; None where nothing did, or the old pair does not tell."""
-        before = self._callee(callee) if call.args else None
+        before = self.before(callee) if call.args else None
         if before is None or _kinds(before) != _kinds(callee.node):
             return None
         now, then = (_places(node)[int(callee.bound) :] for node in (callee.node, before))
@@ -52,7 +52,7 @@ class Shifts:
                 return Shift(argument, had, has, before)
         return None
 
-    def _callee(self, callee: Callee) -> Function | None:
+    def before(self, callee: Callee) -> Function | None:
         """The old pair's function; None when it is not there or has the same text up to its body."""
         key = id(callee.node)
         if key not in self._before:

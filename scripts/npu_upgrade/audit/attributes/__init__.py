@@ -1,1 +1,0 @@
-"""Attributes and methods that are missing, hidden or never read: what the checks on them share."""

@@ -1,1 +1,0 @@
-"""What belongs to one device: CUDA names, forward contexts, what vllm-ascend has in their place."""

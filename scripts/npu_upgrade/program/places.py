@@ -1,0 +1,129 @@
+"""Where the names of a package stand: who defines them, who imports them, where a lost one is now."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from npu_upgrade.code.definitions import absolute, importable, module_of
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import Import, imports_of
+from npu_upgrade.program.program import File, Program
+
+_MOST = 4
+_SIMILAR = 0.75
+
+
+def definitions(program: Program, package: str, name: str) -> list[str]:
+    """The modules of the package that define ``name`` at their top level."""
+    start = re.compile(rf"^[ \t]*(?:(?:async\s+)?def\s+|class\s+)?{name}\b", re.MULTILINE)
+    files = _files_with(program, package, name)
+    return [module_of(path) for path, text in files if start.search(text) and name in importable(text)]
+
+
+def importers(program: Program, item: Import) -> list[str]:
+    """The files of a module's package that import the same from it."""
+    package = item.module.partition(".")[0]
+    files = _files_with(program, package, item.name or "")
+    return [path for path, text in files if _imports(text, path, item)]
+
+
+def imports_binding(program: Program, package: str, name: str) -> list[Import]:
+    """How the files of the package import ``name``, one import for each file that does."""
+    found = ((path, _import_of(text, name)) for path, text in _files_with(program, package, name))
+    return [absolute(item, path) for path, item in found if item]
+
+
+def works(program: Program, item: Import, edited: Collection[str] = ()) -> bool:
+    """Whether an import works, as far as the sources tell; True when they cannot tell.
+
+    What a package imports from itself without having it is made when it is built; the imports of files
+    that were ``edited`` tell nothing.
+    """
+    if item.name == "*":
+        return program.has_module(item.module)
+    if program.imported(item) is not None:
+        return True
+    return item.name is not None and any(path not in edited for path in importers(program, item))
+
+
+def new_places(program: Program, module: str, name: str) -> list[str]:
+    """The modules that define ``name`` now, those nearest to ``module`` first."""
+    package = module.partition(".")[0]
+    found = [other for other in definitions(program, package, name) if other != module]
+    made = [other for other in found if _makes(program.module(other), name)]
+    found, parts = made or found, module.split(".")
+    return sorted(found, key=lambda other: (-_common(parts, other.split(".")), len(other), other))
+
+
+def new_modules(program: Program, module: str) -> list[str]:
+    """The modules called as the last part of ``module``, elsewhere in its package."""
+    package, last = module.partition(".")[0], module.rpartition(".")[2]
+    wanted = re.compile(rf"(?:^|/){re.escape(last)}(?:\.py|/__init__\.py)$")
+    paths = [path for path in program.paths(package) if wanted.search(path)]
+    return [module_of(path) for path in paths]
+
+
+def alike(file: File | None, name: str) -> list[str]:
+    """Names of a module that look like ``name``: a renaming, perhaps."""
+    if file is None:
+        return []
+    names = [*file.classes, *file.functions, *file.values]
+    return difflib.get_close_matches(name, names, n=2, cutoff=_SIMILAR)
+
+
+def advice(program: Program, module: str, name: str) -> str:
+    """What to do about an import of ``name`` from ``module`` that does not work."""
+    if not program.has_module(module) and not name:
+        places = new_modules(program, module)
+        return f"use {_listed(places)}" if places else f"nothing is called {module} any more"
+    places = new_places(program, module, name)
+    if places:
+        return f"take {name} from {_listed(places)}"
+    renamed = alike(program.module(module), name)
+    if renamed:
+        return f"nothing is called {name} any more; {module} has {_listed(renamed)}"
+    return f"nothing is called {name} any more: find what replaced it, or drop its use"
+
+
+def _files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
+    return ((path, text) for path in program.paths(package) if word in (text := program.text(path)))
+
+
+def _import_of(text: str, name: str) -> Import | None:
+    try:
+        return imports_of(text).get(name)
+    except SyntaxError:
+        return None
+
+
+def _imports(text: str, path: str, item: Import) -> bool:
+    try:
+        nodes = [node for node in ast.walk(parse_module(text).tree) if isinstance(node, ast.ImportFrom)]
+    except SyntaxError:
+        return False
+    return any(
+        absolute(Import("." * node.level + (node.module or ""), None), path).module == item.module
+        for node in nodes
+        if any(alias.name == item.name for alias in node.names)
+    )
+
+
+def _makes(file: File | None, name: str) -> bool:
+    return file is not None and (name in file.classes or name in file.functions)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return " or ".join(names[:_MOST]) + more
