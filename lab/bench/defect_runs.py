@@ -11,10 +11,9 @@ from bench.defect_lines import reached
 from bench.defects import Defect, texts, write_shadow
 from bench.incidents import Trees
 from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import play
-from npu_upgrade.gates.emulation.reference import models_folder
+from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.vllm_cpu import models_folder
 from npu_upgrade.ground.progress import say
 
 _UNEDITED, _SHADOW = "unedited", "shadow"

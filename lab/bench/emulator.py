@@ -17,7 +17,7 @@ from bench.defects import load_defects
 from bench.emulator_known import Known, load_known
 from bench.emulator_matrix import ALONE, MATCHED, Row, play_pair
 from bench.emulator_upgrades import Reproduced, load_upgrades, run_upgrades
-from npu_upgrade.gates.emulation.machine import check_machine
+from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 

@@ -26,8 +26,8 @@ from bench.gates_inject import Scene, inject
 from bench.gates_observers import Observers
 from bench.gates_omni import Stages, stages
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.gates.checkpoints import tiny
-from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
+from npu_upgrade.gates.serving.server import check_leftovers, leftovers
+from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 _UPGRADE = Path(__file__).resolve().parents[2] / "scripts" / "upgrade.py"

@@ -13,9 +13,8 @@ import yaml
 from npu_upgrade.cli.main import main
 from npu_upgrade.commands import serving_arguments
 from npu_upgrade.gates.accuracy import lm_eval
-from npu_upgrade.gates.accuracy.chat_template import template
-from npu_upgrade.gates.accuracy.compare import compare
-from npu_upgrade.gates.accuracy.config_file import Task, fill_in, load
+from npu_upgrade.gates.accuracy.config_file import Task, compare, fill_in, load
+from npu_upgrade.gates.accuracy.lm_eval import template
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.environments import heavy, locks, store, venvs
+from npu_upgrade.environments import locks, store, venvs
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 
@@ -156,7 +156,7 @@ def test_uv_gets_the_settings_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://links.example/x")
     monkeypatch.setenv("PIP_CERT", "/ca.pem")
     monkeypatch.setenv("UV_OFFLINE", "1")
-    got = heavy.uv_variables()
+    got = venvs.uv_variables()
     assert got["UV_DEFAULT_INDEX"] == "https://me:p%40ss@one.example/simple"
     main = "https://me:p%40ss@one.example/simple"
     assert got["UV_INDEX"].split() == [main, "https://two.example/simple", "file:///three/simple"]
@@ -165,7 +165,7 @@ def test_uv_gets_the_settings_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path(got["UV_CACHE_DIR"]) == cache_root() / "uv"
     assert "UV_OFFLINE" not in got
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert heavy.uv_variables()["UV_NO_INDEX"] == "1"
+    assert venvs.uv_variables()["UV_NO_INDEX"] == "1"
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if command[1] == "venv":
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", command[-1]], check=True)
 
-    monkeypatch.setattr(heavy, "run", run)
-    monkeypatch.setattr(heavy, "find_uv", lambda: "uv")
+    monkeypatch.setattr(venvs, "run", run)
+    monkeypatch.setattr(venvs, "find_uv", lambda: "uv")
     return made
 
 

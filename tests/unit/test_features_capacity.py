@@ -10,13 +10,10 @@ from features_kit import started
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.gates.capacity.limits import fitting
-from npu_upgrade.gates.capacity.steps import LENGTH, RETRIES, SEQUENCES, Capacity, climb
-from npu_upgrade.gates.capacity.together import most_together
-from npu_upgrade.gates.features.started import Start, Started
-from npu_upgrade.gates.ladder import descend
+from npu_upgrade.gates.capacity import LENGTH, RETRIES, SEQUENCES, Capacity, climb, fitting, most_together
 from npu_upgrade.gates.serving.log_lines import parse
 from npu_upgrade.gates.serving.requests import Arrival
+from npu_upgrade.gates.serving.starts import Start, Started, descend
 from npu_upgrade.ground.verdict import Verdict
 
 TOO_LONG = "ERROR 11-22 03:04:05 [x.py:9] ValueError: To serve at least one request ... "

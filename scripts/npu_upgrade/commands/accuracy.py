@@ -18,10 +18,8 @@ from typing import Any
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
 from npu_upgrade.gates.accuracy import lm_eval
-from npu_upgrade.gates.accuracy.chat_template import template
-from npu_upgrade.gates.accuracy.compare import by_name, compare
-from npu_upgrade.gates.accuracy.config_file import Config, Task, fill_in, load
-from npu_upgrade.gates.accuracy.lm_eval import Evaluation
+from npu_upgrade.gates.accuracy.config_file import Config, Task, by_name, compare, fill_in, load
+from npu_upgrade.gates.accuracy.lm_eval import Evaluation, template
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.gate import judge
 from npu_upgrade.gates.serving.launch import DUMMY, Launch

@@ -15,13 +15,10 @@ from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.features import stopping
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.gates.capacity.filled import ANSWER, filled
-from npu_upgrade.gates.capacity.steps import LENGTH, SEQUENCES, Capacity, climb
-from npu_upgrade.gates.capacity.together import concurrent
-from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.features.serving import Extra, Servers
-from npu_upgrade.gates.features.started import Start
+from npu_upgrade.gates.capacity import ANSWER, LENGTH, SEQUENCES, Capacity, climb, concurrent, filled
+from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.gates.serving.starts import Extra, Servers, Start
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict

@@ -16,8 +16,7 @@ from npu_upgrade.sources import changes
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import resolve
 from npu_upgrade.sources.pins import Pin, kind_of, pins_of_omni
-from npu_upgrade.sources.published import Published
-from npu_upgrade.sources.releases import Answer
+from npu_upgrade.sources.releases import Answer, Published
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree
 

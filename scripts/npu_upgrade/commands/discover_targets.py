@@ -11,8 +11,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import Pair, pair_of, resolve
 from npu_upgrade.sources.pins import Pin, kind_of, pins_of_ascend
-from npu_upgrade.sources.published import Published
-from npu_upgrade.sources.releases import Answer
+from npu_upgrade.sources.releases import Answer, Published
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 

@@ -24,11 +24,10 @@ from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins,
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
-from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, as_text, compared, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.dry_run import run_kept
-from npu_upgrade.gates.emulation.machine import check_machine
-from npu_upgrade.gates.emulation.table import as_text
+from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say

@@ -25,20 +25,17 @@ from npu_upgrade.commands.serving_arguments import (
     scratch,
 )
 from npu_upgrade.gates.features import adapter as lora
-from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED
 from npu_upgrade.gates.features.capability import FEATURES, Capability
-from npu_upgrade.gates.features.checkpoint import Checkpoint, read
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make
-from npu_upgrade.gates.features.package import Package, given, installed_package
+from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, Checkpoint, read
 from npu_upgrade.gates.features.probe import probe
-from npu_upgrade.gates.features.serving import Servers, counters
-from npu_upgrade.gates.ladder import Ladder, descend
-from npu_upgrade.gates.ladder import as_text as ladder_text
+from npu_upgrade.gates.features.source import Package, given, installed_package
 from npu_upgrade.gates.serving.device import CPU
 from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.gates.serving.starts import Ladder, Servers, counters, descend, ladder_text
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table

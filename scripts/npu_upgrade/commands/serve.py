@@ -18,14 +18,12 @@ from typing import Any
 
 from npu_upgrade.commands.gate_next import after
 from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.features.serving import Servers
-from npu_upgrade.gates.ladder import Ladder, descend
-from npu_upgrade.gates.ladder import as_text as ladder_text
-from npu_upgrade.gates.serving import explanation_text
+from npu_upgrade.gates.features.model import read
+from npu_upgrade.gates.serving import root_cause
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
 from npu_upgrade.gates.serving.record import record
+from npu_upgrade.gates.serving.starts import Ladder, Servers, descend, ladder_text
 from npu_upgrade.ground import invocation
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
@@ -107,7 +105,7 @@ def as_text(served: Served, result: dict[str, Any]) -> str:
     ]
     text = table(("check", "state", ""), rows)
     if served.explanation and served.explanation.first:
-        text += f"\n\n{explanation_text.as_text(served.explanation)}"
+        text += f"\n\n{root_cause.as_text(served.explanation)}"
     return f"{text}\n\nevidence: {result['folder']}"
 
 

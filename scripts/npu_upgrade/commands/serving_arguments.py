@@ -17,16 +17,15 @@ import psutil
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.store import Store, workspace_store
-from npu_upgrade.gates.features.checkpoint import read
+from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving import launch as launching
 from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.installed import Installed, misplaced, probe
 from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
-from npu_upgrade.gates.serving.lifeline import LONGEST_LOG
-from npu_upgrade.gates.serving.preflight import check_leftovers, check_room, end_leftovers
-from npu_upgrade.gates.serving.watch import BUDGETS, STILL
+from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_leftovers
+from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say

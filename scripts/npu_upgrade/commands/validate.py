@@ -16,13 +16,12 @@ from pathlib import Path
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.commands.serving_arguments import named_python
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
 from npu_upgrade.gates.serving.installed import Installed, probe
 from npu_upgrade.gates.validation import matrix, on_ray
-from npu_upgrade.gates.validation.ladder import NAMES, Subject, rungs
 from npu_upgrade.gates.validation.matrix import GATES, Cell
-from npu_upgrade.gates.validation.rungs import Outcome, cell_rung, climb, together
+from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together
+from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.tables import table

@@ -121,7 +121,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     import shutil
     import time
 
-    from npu_upgrade.environments import heavy, sizes, venvs
+    from npu_upgrade.environments import sizes, venvs
 
     if spec.folder.exists():
         shutil.rmtree(spec.folder)
@@ -129,7 +129,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     say(f"making the Python environment {spec.name!r} in {spec.folder} ({_costs(spec)}made once)")
     begun = time.monotonic()
     if spec.heavy:
-        heavy.make(spec, lock)
+        venvs.create_heavy(spec, lock)
     else:
         venvs.create_venv(spec.folder, lock)
         venvs.install(spec.python, spec.requirements, lock)

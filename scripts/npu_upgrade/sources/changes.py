@@ -10,7 +10,7 @@ from datetime import datetime
 from packaging.version import Version
 
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.published import Published, version_of_tag
+from npu_upgrade.sources.releases import Published, version_of_tag
 from npu_upgrade.sources.tree import SourceTree
 
 

@@ -1,4 +1,4 @@
-"""Accuracy configs, in the form that vllm-ascend keeps below tests/e2e/models/configs.
+"""Accuracy configs, as vllm-ascend keeps them below tests/e2e/models/configs, and values held against them.
 
 .. code-block:: yaml
 
@@ -14,13 +14,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 
@@ -151,3 +152,33 @@ def _wrong(path: Path, what: str) -> BadInput:
         expected="model_name, serve and tasks with metrics, as in vllm-ascend's tests/e2e/models/configs",
         try_="compare it with one of those",
     )
+
+
+RTOL = 0.05
+
+
+def by_name(tasks: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Task -> metric -> value."""
+    return {task["name"]: {one["name"]: one["value"] for one in task["metrics"]} for task in tasks}
+
+
+def compare(wanted: Sequence[Task], measured: Mapping[str, Mapping[str, float]]) -> list[Check]:
+    """One check for each metric of a config. Better than named is as much a failure as worse."""
+    return [
+        _check(f"accuracy:{task.name}:{metric}", value, measured.get(task.name, {}), metric)
+        for task in wanted
+        for metric, value in task.values.items()
+    ]
+
+
+def _check(name: str, wanted: float | None, measured: Mapping[str, float], metric: str) -> Check:
+    if metric not in measured:
+        known = ", ".join(measured) or "nothing"
+        return failed(name, f"lm_eval measured no {metric}, it measured {known}")
+    value = measured[metric]
+    if wanted is None:
+        return unsure(name, f"{value:.4f} was measured, and the config names no value to hold it against")
+    if abs(value - wanted) <= RTOL * abs(wanted):
+        return passed(name, why=f"{value:.4f}, expected {wanted:.4f}")
+    side = "above" if value > wanted else "below"
+    return failed(name, f"{value:.4f} is more than {RTOL:.0%} {side} {wanted:.4f}")

@@ -14,10 +14,9 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, watched
 from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import play
-from npu_upgrade.gates.emulation.reference import models_folder, references
+from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.vllm_cpu import models_folder, references
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
 from npu_upgrade.gates.features.capability import (
     ANSWER,
     AUTOMATIC,
@@ -20,7 +19,8 @@ from npu_upgrade.gates.features.capability import (
     Proof,
     Way,
 )
-from npu_upgrade.gates.features.started import READY, Started, setting
+from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
+from npu_upgrade.gates.serving.starts import READY, Started, setting
 
 _REFUSED = ("not supported", "unsupported", "does not support", "not implemented", "unrecognized arguments")
 

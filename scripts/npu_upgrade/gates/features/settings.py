@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.gates.features.log_calls import log_call
-from npu_upgrade.gates.features.package import Package, Place
+from npu_upgrade.gates.features.source import Package, Place, log_call
 
 ENVIRONMENT, ADDITIONAL = "environment", "additional_config"
 _CONFIG = "additional_config"

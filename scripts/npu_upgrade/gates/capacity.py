@@ -1,18 +1,144 @@
-"""The ladder of capacity: 128k tokens and 16 sequences first, then more sequences, each really served.
+"""How long a context and how many sequences a model serves: what fits in theory, and what was served.
 
-The number of starts is bounded: a length that did not fit is tried again only at the length that vLLM says
-would.
+128k tokens and 16 sequences come first, then more sequences, each with that many real requests at once. The
+number of starts is bounded: a length that did not fit is tried again only at the length that vLLM says would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_upgrade.gates.capacity.limits import fitting
-from npu_upgrade.gates.features.started import Start, Started, Starter, setting
+from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
+from npu_upgrade.gates.serving.log_lines import LogLine
+from npu_upgrade.gates.serving.requests import Arrival, Client, Exchange, counted
+from npu_upgrade.gates.serving.starts import Start, Started, Starter, setting
 from npu_upgrade.ground.verdict import Verdict
+
+_ESTIMATED = re.compile(r"estimated maximum model length is ([\d,]+)")
+_DERIVED = re.compile(r"greater than the derived max_model_len \((?P<named>[^)]*)\)")
+_NUMBER = re.compile(r"=\s*(\d[\d,]*)")
+
+
+def fitting(lines: Iterable[LogLine]) -> int | None:
+    """The longest context, in tokens, that the log says would fit; None when it names none.
+
+    The memory's limit, and the configuration's; the lower one where both are said.
+    """
+    found: list[int] = []
+    for line in lines:
+        if estimated := _ESTIMATED.search(line.text):
+            found.append(_integer(estimated[1]))
+        if derived := _DERIVED.search(line.text):
+            found += [_integer(number) for number in _NUMBER.findall(derived["named"])]
+    return min((number for number in found if number > 0), default=None)
+
+
+def _integer(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+ANSWER = 8  # tokens
+_FIRST, _DIFFERENT = 10, 50  # token ids that every vocabulary has
+
+
+def filled(length: int, seconds: float) -> Callable[[Client, str], list[Check]]:
+    """A check that one request of ``length`` tokens, its answer included, is served within ``seconds``."""
+
+    def check(client: Client, name: str) -> list[Check]:
+        prompt = [_FIRST + at % _DIFFERENT for at in range(length - ANSWER)]
+        body = {"model": name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True}
+        exchange = client.post("/v1/completions", body, seconds)
+        if exchange.why:
+            return [failed("filled", f"a request of {length} tokens was not answered: {exchange.why}")]
+        usage = (exchange.answer or {}).get("usage") or {}
+        tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        if tokens != (length - ANSWER, ANSWER):
+            return [
+                failed("filled", f"a request of {length} tokens was counted as {tokens[0]} and {tokens[1]}")
+            ]
+        return [passed("filled", why=f"a request of {length} tokens took {exchange.seconds:.0f} s")]
+
+    return check
+
+
+PREEMPTED = "vllm:num_preemptions_total"
+_TIMES = (1, 3, 6)  # times the tokens, one try after the other
+_TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
+_WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
+
+
+def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, str], list[Check]]:
+    """A check that ``number`` requests of ``tokens`` tokens are all answered within ``seconds``, together.
+
+    They run together when all have begun to answer, none is near its end, and the engine preempted none.
+    An engine that takes them one after the other, or is done before all have begun, is asked again for more
+    tokens, and after that it is INCONCLUSIVE, not a pass.
+    """
+
+    def check(client: Client, name: str) -> list[Check]:
+        for times in _TIMES:
+            found = _ask(client, name, number, tokens * times, seconds)
+            if found.state != INCONCLUSIVE:
+                break
+        return [found]
+
+    return check
+
+
+def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
+    before = counted(client.metrics(), PREEMPTED)
+    with ThreadPoolExecutor(number) as pool:
+        sent = [
+            pool.submit(client.stream, "/v1/completions", _body(name, at, tokens), seconds)
+            for at in range(number)
+        ]
+        answers = [one.result() for one in sent]
+    after = counted(client.metrics(), PREEMPTED)
+    return _judge(number, answers, (after or 0.0) - (before or 0.0))
+
+
+def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
+    """A prompt of its own for each, so that no cache of prefixes answers for another."""
+    prompt = f"Story {at} about the {_WORDS[at % len(_WORDS)]}:"
+    return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+
+
+def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:
+    wrong = [one for one, _ in answers if one.why]
+    if wrong:
+        return failed(
+            "concurrent", f"{len(wrong)} of {number} requests at once were not answered: {wrong[0].why}"
+        )
+    streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
+    if not all(streams):
+        return failed("concurrent", f"{streams.count([])} of {number} answers count no token")
+    running = most_together(streams)
+    tokens = sum(stream[-1].tokens for stream in streams)
+    said = f"{number} requests at once, {tokens} tokens, {running} seen running together"
+    if running < number:
+        return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time")
+    if preempted:
+        return unsure(
+            "concurrent", f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
+        )
+    return passed("concurrent", why=said)
+
+
+def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
+    """The most requests that had begun to answer at one time with a good part still to come."""
+    spans = [(stream[0].at, _nearly_done(stream)) for stream in streams]
+    return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
+
+
+def _nearly_done(stream: Sequence[Arrival]) -> float:
+    """When no more than the last part of a request's tokens was to come."""
+    kept = (1 - _TO_COME) * stream[-1].tokens
+    return next(one.at for one in stream if one.tokens > kept)
+
 
 LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond
 RETRIES = 2  # further starts for one number of sequences
