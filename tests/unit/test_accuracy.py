@@ -15,9 +15,9 @@ from npu_upgrade.commands import serving_arguments
 from npu_upgrade.gates.accuracy import lm_eval
 from npu_upgrade.gates.accuracy.config_file import Task, compare, fill_in, load
 from npu_upgrade.gates.accuracy.lm_eval import template
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.sources.installed import Installed, Package
 
 CONFIG = """# measured by hand
 model_name: Org/Tiny
@@ -71,8 +71,8 @@ def config(folder: Path, text: str = CONFIG) -> Path:
 
 def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys, *more: str) -> tuple[int, dict]:
     """The exit code and the JSON of the command over the fake vLLM."""
-    installed = Installed("3.11", {"vllm": "0.30.0+cpu"}, {}, [])
-    monkeypatch.setattr(serving_arguments, "probe", lambda *_: installed)
+    installed = Installed("3.11", [Package("vllm", "0.30.0+cpu", "")])
+    monkeypatch.setattr(serving_arguments, "serving", lambda *_: installed)
     command = [
         "accuracy",
         str(kit.model(folder)),
@@ -211,7 +211,7 @@ def test_bad_requests_start_nothing(more: list[str], tmp_path, monkeypatch, caps
 
 def test_without_lm_eval_the_gate_is_blocked() -> None:
     with pytest.raises(Blocked, match="has no lm_eval"):
-        lm_eval.find(None, Path("/bin/false"), Installed("3.11", {}, {}, []))
+        lm_eval.find(None, Path("/bin/false"), Installed("3.11"))
 
 
 def test_chats_are_asked_with_the_template_and_thoughts_as_the_config_says() -> None:

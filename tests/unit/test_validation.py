@@ -12,11 +12,11 @@ import serving_kit as kit
 
 from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.validation import matrix
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.sources.installed import Installed
 
 SMI = """
 +------------------------------------------------------------------------------------------------+
@@ -137,7 +137,7 @@ def test_the_devices_memory_is_what_its_tool_says(tmp_path: Path, monkeypatch) -
     assert memory_is_back(npu, 7390, 0.1) == (True, 7390)
     shown.write_text(SMI.replace("{used}", "60000"))
     assert memory_is_back(npu, 7390, 0.1) == (False, 63390)
-    found = device.detect(Installed("3.11", {}, {"vllm_ascend": "x/__init__.py"}, []))
+    found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
     assert (found.kind, found.name, found.count) == ("npu", "910B3", 2)
     assert found.label("real") == "NPU real"
 
@@ -160,12 +160,12 @@ def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monke
     monkeypatch.setattr(device, "_DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert len(missing_for_npu(None)) == 3
-    lacks = missing_for_npu(Installed("3.11", {}, {"vllm": "x"}, []))
+    lacks = missing_for_npu(Installed("3.11", [], {"vllm": "x"}))
     assert [one.partition(" ")[0] for one in lacks] == ["no", "npu-smi", "torch-npu", "vllm-ascend"]
     (tmp_path / "davinci0").touch()
     fake_smi(tmp_path, monkeypatch, 1)
     whole = {"vllm": "x", "torch_npu": "x", "vllm_ascend": "x"}
-    assert missing_for_npu(Installed("3.11", {}, whole, [])) == []
+    assert missing_for_npu(Installed("3.11", [], whole)) == []
 
 
 def test_validate_npu_is_blocked_where_there_is_none(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.sources.changes import previous_release
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import from_index
+from npu_upgrade.sources.releases import from_index, previous_release
 from npu_upgrade.sources.tree import SourceTree
 
 

@@ -31,8 +31,6 @@ from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, 
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.source import Package, given, installed_package
 from npu_upgrade.gates.serving.device import CPU
-from npu_upgrade.gates.serving.installed import Installed
-from npu_upgrade.gates.serving.installed import probe as probe_installed
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.starts import Ladder, Servers, counters, descend, ladder_text
@@ -40,6 +38,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.sources.installed import Installed, serving
 
 EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2
   upgrade.py features /models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
@@ -226,7 +225,7 @@ def _probed(args: argparse.Namespace) -> Result:
         vllm = given(args.vllm, "vllm") if args.vllm else None
     else:
         python = named_python(args.python)
-        packages = _served_by(probe_installed(python, os.environ, Path.cwd()))
+        packages = _served_by(serving(python, os.environ, Path.cwd()))
         ascend, vllm = packages.get("vllm_ascend"), packages.get("vllm")
     found = probe(ascend, vllm)
     rows = [

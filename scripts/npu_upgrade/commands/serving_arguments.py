@@ -22,7 +22,6 @@ from npu_upgrade.gates.serving import launch as launching
 from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.installed import Installed, misplaced, probe
 from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
 from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_leftovers
 from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
@@ -30,6 +29,7 @@ from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.job.job import find_workspace
+from npu_upgrade.sources.installed import Installed, misplaced, serving
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
@@ -168,7 +168,7 @@ def asked(args: argparse.Namespace) -> Asked:
         overlay=args.keep_pythonpath or args.emulated,
     )
     launching.check(launch)
-    installed = probe(python, launch.variables(), launch.cwd)
+    installed = serving(python, launch.variables(), launch.cwd)
     if wrong := misplaced(
         installed, {name: Path(at) for name, at in _pairs(args.expect_import, "--expect-import")}
     ):

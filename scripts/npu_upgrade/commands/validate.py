@@ -17,7 +17,6 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.commands.serving_arguments import named_python
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
-from npu_upgrade.gates.serving.installed import Installed, probe
 from npu_upgrade.gates.validation import matrix, on_ray
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together
@@ -28,6 +27,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.job.onward import overview
+from npu_upgrade.sources.installed import Installed, serving
 
 EXAMPLES = """  upgrade.py validate
   upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
@@ -151,7 +151,7 @@ def _interpreter(text: str, needed: bool) -> Path | None:
 
 def _installed(python: Path | None) -> Installed | None:
     try:
-        return probe(python, dict(os.environ), Path.cwd()) if python else None
+        return serving(python, dict(os.environ), Path.cwd()) if python else None
     except UpgradeError:
         return None
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from npu_upgrade.evidence import ledger
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import find_workspace, open_job
 from npu_upgrade.job.plan_file import load_plan
+from npu_upgrade.sources.installed import Installed
 
 
 def into_job(workspace: Path | None, line: Record, installed: Installed) -> str | None:

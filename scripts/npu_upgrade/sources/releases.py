@@ -315,6 +315,20 @@ def _day(release: Published) -> str:
     return release.date.date().isoformat() if release.date else "no date"
 
 
+def previous_release(version: str | None, date: datetime | None, releases: Sequence[Published]) -> str | None:
+    """The newest stable release below ``version`` (of 0.30.0rc1 and 0.30.0 alike: 0.28.0).
+
+    Without a version (a commit between releases) the newest one published before ``date``.
+    """
+    stable = [r for r in releases if not r.prerelease and not r.yanked]
+    if version:
+        target = Version(version).release
+        below = [r.version for r in stable if Version(r.version).release < target]
+    else:
+        below = [r.version for r in stable if r.date and date and r.date < date]
+    return max(below, key=Version, default=None)
+
+
 def _newest_first(releases: Iterable[Published]) -> list[Published]:
     return sorted(releases, key=lambda r: Version(r.version), reverse=True)
 

@@ -74,7 +74,7 @@ def named_sources(args: argparse.Namespace) -> Sources:
 
 def _installed(python: Path) -> dict[str, str]:
     """What the interpreter has: the folder of each package's source."""
-    packages = installed(python, ("vllm", "vllm-ascend"))
+    packages = installed(python, ("vllm", "vllm-ascend")).packages
     return {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
 
 

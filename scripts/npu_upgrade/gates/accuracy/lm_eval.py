@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import read_object, sha256
+from npu_upgrade.sources.installed import Installed
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LOG, RESULTS = "lm_eval.log", "lm_eval-results.json"

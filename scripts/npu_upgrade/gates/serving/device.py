@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.sources.installed import Installed
 
 NPU, GPU, CPU, EMULATED = "npu", "gpu", "cpu", "npu emulated"
 _USAGE = re.compile(r"(\d+)\s*/\s*(\d+)\s*\|\s*$")

@@ -14,9 +14,9 @@ from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.ground import invocation
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.sources.installed import Installed
 
 SCHEMA = "npu-upgrade/serve/1"
 _JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
