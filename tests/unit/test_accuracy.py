@@ -99,7 +99,7 @@ def test_a_config_says_what_to_serve_and_what_to_expect(tmp_path: Path) -> None:
     [
         ("model_name: Org/Tiny", "model: Org/Tiny", "model_name"),
         ("dtype: auto", "dtyp: auto", "dtyp"),
-        ("value: 0.5", "value: half", "a number"),
+        ("value: 0.5", "value: half", r"tasks\[0\].metrics\[0\].value"),
         ("num_fewshot: 5", "num_fewshot: five", "num_fewshot"),
         ("tasks:", "task:", "tasks"),
         ("hardware: Atlas A2 Series", "model_type: vllm-asr", "vllm-asr"),

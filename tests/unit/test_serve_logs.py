@@ -240,7 +240,7 @@ def test_data_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
     entry = "- {id: a, area: x, texts: ['t'], cause: c, next: n, source: [s], versions: v}\n"
     for text, why in (
         (entry * 2, "twice"),
-        (entry.replace("'t'", ""), "without a text"),
+        (entry.replace("'t'", ""), r"\[0\].texts"),
         ("- {id: a}\n", "texts"),
     ):
         path = tmp_path / "signatures.yaml"

@@ -63,15 +63,15 @@ models:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("models: []", "one key, models"),
-        ("- a", "one key, models"),
-        ("models: [{tp: 1}]", "no mapping with a model"),
-        ("models: [{model: A, tp: 0}]", "from 1"),
-        ("models: [{model: A, tp: [true]}]", "from 1"),
-        ("models: [{model: A, gates: [all]}]", "are some of"),
+        ("models: []", r"\$.models"),
+        ("- a", "Expected `object`"),
+        ("models: [{tp: 1}]", "`model`"),
+        ("models: [{model: A, tp: 0}]", r"models\[0\].tp"),
+        ("models: [{model: A, tp: [true]}]", r"models\[0\].tp"),
+        ("models: [{model: A, gates: [all]}]", r"models\[0\].gates"),
         ("models: [{model: A, gate_file: none.yaml}]", "no file beside the matrix"),
-        ("models: [{model: A, gpu: 1}]", "has gpu"),
-        ("models: [{model: A, env: [1]}]", "env of model 1"),
+        ("models: [{model: A, gpu: 1}]", "gpu"),
+        ("models: [{model: A, env: [1]}]", r"models\[0\].env"),
         ("models: {", "is no matrix"),
     ],
 )

@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-import yaml
+import msgspec
 
+from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
 DATA = Path(__file__).with_name("signatures.yaml")
@@ -22,16 +24,15 @@ _KNOWN_LINES = 4096  # a flood repeats few lines
 _WORDS = re.compile(r"\w+")
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One error: ``wrapper`` only passes on another error, ``generic`` yields to any that says more."""
 
     id: str
     area: str
-    texts: tuple[str, ...]
+    texts: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     cause: str
     next: str
-    source: tuple[str, ...]
+    source: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     versions: str
     wrapper: bool = False
     generic: bool = False
@@ -114,22 +115,15 @@ def _word(parts: Sequence[str]) -> str:
 @functools.cache
 def signatures(path: Path = DATA) -> tuple[Signature, ...]:
     """All signatures; raises :class:`BadInput` when the data does not hold together."""
-    entries = yaml.safe_load(path.read_text("utf-8"))
-    found = []
-    for entry in entries:
-        try:
-            texts, source = tuple(entry.pop("texts")), tuple(entry.pop("source"))
-            found.append(Signature(texts=texts, source=source, **entry))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise _wrong(path, f"{entry!r}: {error}") from error
+    found = read_yaml(path, tuple[Signature, ...], _wrong)
     ids = [one.id for one in found]
     twice = {one for one in ids if ids.count(one) > 1}
     if twice:
         raise _wrong(path, f"the same id twice: {', '.join(sorted(twice))}")
-    empty = [one.id for one in found if not (one.texts and one.source and all(map(_parts_of, one.texts)))]
+    empty = [one.id for one in found if not all(map(_parts_of, one.texts))]
     if empty:
-        raise _wrong(path, f"without a text or a source: {', '.join(empty)}")
-    return tuple(found)
+        raise _wrong(path, f"with an empty text: {', '.join(empty)}")
+    return found
 
 
 def _parts_of(text: str) -> str:
