@@ -11,10 +11,10 @@ import serving_kit as kit
 import yaml
 
 from npu_upgrade.cli.main import main
-from npu_upgrade.commands import serving_arguments
 from npu_upgrade.gates.accuracy import lm_eval
 from npu_upgrade.gates.accuracy.config_file import Task, compare, fill_in, load
 from npu_upgrade.gates.accuracy.lm_eval import template
+from npu_upgrade.gates.serving import session
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.sources.installed import Installed, Package
@@ -72,7 +72,7 @@ def config(folder: Path, text: str = CONFIG) -> Path:
 def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys, *more: str) -> tuple[int, dict]:
     """The exit code and the JSON of the command over the fake vLLM."""
     installed = Installed("3.11", [Package("vllm", "0.30.0+cpu", "")])
-    monkeypatch.setattr(serving_arguments, "serving", lambda *_: installed)
+    monkeypatch.setattr(session, "serving", lambda *_: installed)
     command = [
         "accuracy",
         str(kit.model(folder)),

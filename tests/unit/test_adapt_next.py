@@ -14,7 +14,7 @@ from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands.adapt.next import ROUNDS
-from npu_upgrade.commands.gate_next import after as after_gate
+from npu_upgrade.commands.serving_arguments import after as after_gate
 from npu_upgrade.evidence.manifest import listing
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground import invocation
@@ -319,4 +319,4 @@ def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
     assert said == f"adapt.py serve {MODEL} --workspace {tmp_path}"
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("PASS", "FAIL"))
-    assert after_gate(wanted, result, Verdict.PASS).startswith("adapt.py evidence check r1")
+    assert str(after_gate(wanted, result, Verdict.PASS)).startswith("adapt.py evidence check r1")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.commands.serving_arguments import named_python
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
+from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.gates.validation import matrix, on_ray
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together

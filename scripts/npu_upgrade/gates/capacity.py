@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
+from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.gates.serving.log_lines import LogLine
 from npu_upgrade.gates.serving.requests import Arrival, Client, Exchange, counted
-from npu_upgrade.gates.serving.starts import Start, Started, Starter, setting
+from npu_upgrade.gates.serving.session import Stopped
+from npu_upgrade.gates.serving.starts import Extra, Start, Started, Starter, setting
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 
 _ESTIMATED = re.compile(r"estimated maximum model length is ([\d,]+)")
@@ -144,6 +147,9 @@ LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model i
 RETRIES = 2  # further starts for one number of sequences
 _BLOCK = 128  # tokens; lengths are rounded down to whole blocks of the KV cache
 NOT_TRIED = "not tried"
+_LONGER = 10  # times the patience for an answer: a whole context takes a while
+OPTIONS = ("--max-model-len", "--max-num-seqs")
+_TOKENS = 64  # of each answer: enough for all of them to run together for a while
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,26 @@ class Capacity:
     def most_sequences(self) -> int | None:
         return max((one.sequences for one in self.steps if one.state == "PASS"), default=None)
 
+    def judged(self, length: int, sequences: Sequence[int], stopped: Stopped = None) -> tuple[Verdict, str]:
+        """The verdict over the steps; the configuration's own limit lowers what is asked for only."""
+        if self.practical is None:
+            why = next((one.why for one in reversed(self.steps) if one.why), "nothing was started")
+            summary = f"nothing was served: {why}"
+        else:
+            most = f"theoretical maximum {self.theoretical}" if self.theoretical else "no KV cache size told"
+            summary = f"served {self.practical} tokens of context and {self.most_sequences} sequences; {most}"
+            summary += f"; filled {self.filled} tokens" if self.filled else ""
+        if isinstance(stopped, Blocked):
+            return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
+        if stopped is not None:
+            return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
+        if self.practical is None:
+            failed = any(one.state == "FAIL" for one in self.steps)
+            return (Verdict.FAIL if failed else Verdict.INCONCLUSIVE), summary
+        wanted = min(length, self.promised or length)
+        whole = self.practical >= wanted and self.most_sequences == max(sequences)
+        return (Verdict.PASS if whole else Verdict.INCONCLUSIVE), summary
+
     def rows(self) -> list[dict[str, Any]]:
         """The steps as results name them, each with the maxima."""
         maxima = {
@@ -213,6 +239,23 @@ class Capacity:
             "filled_max_model_len": self.filled,
         }
         return [one.as_json() | {key: value for key, value in maxima.items() if value} for one in self.steps]
+
+
+def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
+    """What a start is asked, ``seconds`` being the patience for an answer; each length is filled once."""
+    tried: set[int] = set()
+
+    def of(start: Start) -> list[Extra]:
+        length, number = (
+            int(given(start.arguments, one)[0]) for one in ("--max-model-len", "--max-num-seqs")
+        )
+        found = [concurrent(number, _TOKENS, seconds)]
+        if fill and length > ANSWER and length not in tried:
+            tried.add(length)
+            found.append(filled(length, _LONGER * seconds))
+        return found
+
+    return of
 
 
 def climb(
@@ -273,7 +316,7 @@ def _whole(length: int) -> int:
 
 
 def _start(capacity: Capacity, starter: Starter, length: int, number: int) -> Started:
-    arguments = ("--max-model-len", str(length), "--max-num-seqs", str(number))
+    arguments = (OPTIONS[0], str(length), OPTIONS[1], str(number))
     started = starter(Start(f"start-{len(capacity.starts) + 1}", (), arguments))
     capacity.starts.append(started)
     return started

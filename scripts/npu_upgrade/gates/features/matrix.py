@@ -6,6 +6,7 @@ All are asked for in one start, and one by one only when that does not serve.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,8 +22,12 @@ from npu_upgrade.gates.features.model import (
     needs_request,
     ruled_out,
 )
+from npu_upgrade.gates.serving.launch import clashing, given_json
+from npu_upgrade.gates.serving.session import Stopped
 from npu_upgrade.gates.serving.starts import Start, Started, Starter
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Verdict
 
 _ADDITIONAL = "--additional-config"
 _NEEDS = {"flashcomm1": "expert_parallel"}  # it has an effect only together with it
@@ -43,11 +48,11 @@ def start(
     chosen = with_needs(wanted, ways)
     arguments: list[str] = []
     environment: dict[str, str] = {}
-    additional = _given(asked)
+    additional = given_json(asked, _ADDITIONAL)
     own = dict(additional)
     for feature in chosen:
         way = ways[feature]
-        if way.kind == ARGUMENT and not _is_asked(way.name, asked):
+        if way.kind == ARGUMENT and not clashing(asked, [way.name]):
             arguments += [way.name, *_value(way)]
         elif way.kind == "environment":
             environment[way.name] = str(way.value)
@@ -64,24 +69,6 @@ def with_needs(wanted: Iterable[str], ways: Mapping[str, Way]) -> tuple[str, ...
     names = set(wanted)
     names |= {_NEEDS[name] for name in names if name in _NEEDS}
     return tuple(name for name in ways if name in names)
-
-
-def _given(asked: Sequence[str]) -> dict[str, object]:
-    """The additional_config among the user's arguments, which ours would otherwise replace."""
-    for at, word in enumerate(asked):
-        name, equals, value = word.partition("=")
-        text = value if equals else "".join(asked[at + 1 : at + 2])
-        if name == _ADDITIONAL:
-            try:
-                found = json.loads(text)
-            except ValueError:
-                return {}  # vLLM says itself what is wrong with it
-            return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _is_asked(name: str, asked: Sequence[str]) -> bool:
-    return any(word.partition("=")[0] == name for word in asked)
 
 
 def _value(way: Way) -> list[str]:
@@ -127,8 +114,20 @@ class Matrix:
         ]
         return table(head, cells)
 
-    def count(self, status: str) -> int:
-        return sum(row.status == status for row in self.rows.values())
+    def judged(self, stopped: Stopped = None) -> tuple[Verdict, str]:
+        """The verdict over the rows, and one line about them; ``stopped`` is what ended the starts early."""
+        counts = Counter(row.status for row in self.rows.values())
+        order = sorted(counts, key=lambda one: (one != VERIFIED, one))
+        summary = ", ".join(f"{counts[one]} {one}" for one in order) + f" in {len(self.starts)} starts"
+        if isinstance(stopped, Blocked):
+            return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
+        if stopped is not None:
+            return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
+        if self.serves is False:
+            return Verdict.FAIL, f"the model does not serve, with no feature asked for; {summary}"
+        if counts[UNSUPPORTED]:
+            return Verdict.FAIL, summary
+        return (Verdict.INCONCLUSIVE if counts[NOT_PROVEN] else Verdict.PASS), summary
 
 
 def make(

@@ -5,7 +5,6 @@ The analysis of the model adapter answers; no code of the checkpoint is run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from npu_upgrade.checkpoint.analysis import Analysis, analyse
 from npu_upgrade.checkpoint.config import Config
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.features.capability import AUTOMATIC, Capability, Way
+from npu_upgrade.gates.serving.launch import given, given_json
 from npu_upgrade.ground.errors import BadInput
 
 _INPUTS = ("image", "video", "audio")
@@ -114,8 +114,8 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _key(config: Config, value: int, words: str) -> str:
-    for key, given in config.raw.items():
-        if given == value and any(word in key for word in words.split()):
+    for key, found in config.raw.items():
+        if found == value and any(word in key for word in words.split()):
             return f"{config.path}{key}"
     return ""
 
@@ -217,18 +217,9 @@ def _draft_tokens(model: Checkpoint) -> int:
 
 def asked_mode(asked: Sequence[str]) -> str | None:
     """The cudagraph_mode among the arguments of vllm serve; None when they leave it to vLLM."""
-    for at, word in enumerate(asked):
-        name, equals, value = word.partition("=")
-        if name in ("-cc.cudagraph_mode", "--compilation-config.cudagraph_mode"):
-            return (value if equals else "".join(asked[at + 1 : at + 2])).upper()
-        if name in ("-cc", "--compilation-config"):
-            try:
-                config = json.loads(value if equals else "".join(asked[at + 1 : at + 2]))
-            except ValueError:
-                return None
-            mode = config.get("cudagraph_mode") if isinstance(config, dict) else None
-            return str(mode).upper() if mode else None
-    return None
+    whole = given_json(asked, "-cc", "--compilation-config").get("cudagraph_mode")
+    named = [*given(asked, "-cc.cudagraph_mode", "--compilation-config.cudagraph_mode"), whole]
+    return str(named[0]).upper() if named[0] else None
 
 
 def needs_request(way: Way) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from npu_upgrade.code.walk import walk
 from npu_upgrade.gates.features.capability import (
@@ -28,11 +28,13 @@ from npu_upgrade.gates.features.source import (
     Package,
     Place,
     flags,
+    installed_package,
     log_call,
     log_calls,
     string_list,
     strings,
 )
+from npu_upgrade.sources.installed import Installed
 
 _FLASHCOMM = r"(?:VLLM_ASCEND_)?ENABLE_FLASH_?COMM(?:_?V?1)?"
 _FLASHCOMM_ON = re.compile(r"(?<!\w)flash ?comm ?1? is enabled", re.IGNORECASE)
@@ -53,6 +55,18 @@ def probe(ascend: Package | None, vllm: Package | None) -> dict[str, Capability]
         "lora": _lora(ascend, vllm),
     }
     return {name: found[name] for name in FEATURES}
+
+
+def counters(capabilities: Iterable[Capability]) -> list[str]:
+    """The metrics by which features are proven."""
+    groups = [group for one in capabilities for group in one.proofs]
+    return [proof.text for group in groups for proof in group if proof.kind == METRIC]
+
+
+def packages_of(installed: Installed) -> dict[str, Package]:
+    """The vllm and vllm_ascend of an interpreter, by name."""
+    names = ("vllm", "vllm_ascend")
+    return {name: installed_package(folder, name) for name in names if (folder := installed.folder(name))}
 
 
 def _missing(feature: str, vllm: Package | None, flag: str) -> Capability:

@@ -5,13 +5,14 @@ The ladder after a failure starts the same again, then with less, until it serve
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.gates.features.capability import METRIC, Capability
+from npu_upgrade.gates.features.model import read as checkpoint
 from npu_upgrade.gates.serving.checks import Check
 from npu_upgrade.gates.serving.device import Device
 from npu_upgrade.gates.serving.gate import Options, Served, judge
@@ -142,14 +143,16 @@ class Servers:
         return started(start, served, self.metrics, f"{self.called}-{number}/server.log")
 
     def _check_clean(self) -> None:
-        checks = self.served[-1].checks if self.served else []
-        left = next((one for one in checks if one.name == "teardown" and one.state == "FAIL"), None)
-        if left:
+        if left := _left_behind(self.served[-1]) if self.served else None:
             raise Blocked(
                 f"the start before left something behind: {left.why}",
                 expected="a device as it was before",
                 try_="end what holds it, and run this again",
             )
+
+
+def _left_behind(served: Served) -> Check | None:
+    return next((one for one in served.checks if one.name == "teardown" and one.state == "FAIL"), None)
 
 
 def started(start: Start, served: Served, metrics: Iterable[str], shown: str) -> Started:
@@ -169,12 +172,6 @@ def started(start: Start, served: Served, metrics: Iterable[str], shown: str) ->
         served.root,
         cache.get("tokens"),
     )
-
-
-def counters(capabilities: Iterable[Capability]) -> list[str]:
-    """The metrics by which features are proven."""
-    groups = [group for one in capabilities for group in one.proofs]
-    return [proof.text for group in groups for proof in group if proof.kind == METRIC]
 
 
 def _several(extra: Extra | None) -> list[Extra]:
@@ -263,6 +260,20 @@ def descend(
         if started.served:
             break
     return ladder
+
+
+def diagnose(servers: Servers, served: Served, ladder: Ladder) -> None:
+    """Descend after a start that failed and left nothing behind; ``ladder`` is filled as far as it goes."""
+    if served.verdict is not Verdict.FAIL or served.interrupted or _left_behind(served):
+        return
+    config = Path(served.launch.model) / "config.json"
+    modalities = checkpoint(config.parent).inputs() if config.is_file() else ()
+    say("it failed; starting it again with less and less, to find the cause (this passes nothing)")
+    with contextlib.suppress(KeyboardInterrupt):  # ``servers.served`` says so
+        try:
+            descend(servers, modalities, served.launch.arguments, ladder)
+        except Blocked as error:
+            say(f"the diagnosis ends early: {error.what}")
 
 
 def _root(started: Started) -> str | None:
