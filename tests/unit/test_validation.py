@@ -14,6 +14,7 @@ from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
 from npu_upgrade.gates.validation import matrix
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.sources.installed import Installed
@@ -82,8 +83,8 @@ def test_a_wrong_matrix_is_refused_with_its_place(text: str, why: str, tmp_path:
 
 def test_more_ranks_than_the_machine_has_are_left_to_vllms_ray_executor() -> None:
     small, large = (cell_rung(matrix.Cell("/m/A", tp, "real"), "py", "ws", 2) for tp in (2, 4))
-    assert "ray" not in small.arguments
-    assert large.arguments[-2:] == ("--distributed-executor-backend", "ray")
+    assert "ray" not in small.command.passed_on
+    assert large.command.passed_on[-2:] == ("--distributed-executor-backend", "ray")
     assert large.after == "A tp4 dummy"
 
 
@@ -94,7 +95,11 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
         return judged(rung, codes[rung.name], json.dumps({"summary": rung.name}), 1.0)
 
     monkeypatch.setattr("npu_upgrade.gates.validation.rungs.run", answer)
-    rungs = [Rung("a", "", ()), Rung("b", "", (), after="a"), Rung("c", "", ())]
+    rungs = [
+        Rung("a", "", upgrade("serve")),
+        Rung("b", "", upgrade("serve"), after="a"),
+        Rung("c", "", upgrade("serve")),
+    ]
     first, second, third = climb(rungs)
     assert (first.verdict, third.verdict) == (Verdict.FAIL, Verdict.BLOCKED)
     assert not second.ran
@@ -111,13 +116,13 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
     ],
 )
 def test_what_cannot_run_takes_nothing_from_what_did(verdicts: str, whole: str) -> None:
-    outcomes = [Outcome(Rung("r", "", ()), Verdict(one), "") for one in verdicts.split()]
+    outcomes = [Outcome(Rung("r", "", upgrade("serve")), Verdict(one), "") for one in verdicts.split()]
     assert together(outcomes) is Verdict(whole)
 
 
 @pytest.mark.parametrize("code", [2, 70, -9, 130])
 def test_an_exit_code_of_no_verdict_judges_nothing(code: int) -> None:
-    assert judged(Rung("r", "", ()), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
+    assert judged(Rung("r", "", upgrade("serve")), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
 
 
 def fake_smi(folder: Path, monkeypatch, used: int) -> Path:

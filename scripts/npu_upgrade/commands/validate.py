@@ -158,25 +158,13 @@ def _installed(python: Path | None) -> Installed | None:
 
 def _result(outcomes: Sequence[Outcome], workspace: Path, note: str = "") -> Result:
     verdict = together(outcomes)
-    rows = [
-        (
-            one.rung.name,
-            one.label,
-            one.verdict.value if one.ran else "not tried",
-            f"{one.seconds:.0f}",
-            one.why[:100],
-        )
-        for one in outcomes
-    ]
+    rows = [(one.rung.name, one.label, one.state, f"{one.seconds:.0f}", one.why[:100]) for one in outcomes]
     text = table(("rung", "label", "verdict", "s", ""), rows)
-    said = ", ".join(f"{one.rung.name} {one.verdict.value if one.ran else 'not tried'}" for one in outcomes)
-    data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": _signed_off(outcomes)}
-    return Result(verdict, said, data, f"{text}\n\n{note}".strip(), next=overview(workspace))
-
-
-def _signed_off(outcomes: Sequence[Outcome]) -> bool:
-    """Whether real weights passed on an NPU; no other rung can say so."""
-    return any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
+    summary = ", ".join(f"{one.rung.name} {one.state}" for one in outcomes)
+    # only real weights that passed on an NPU sign a model off
+    signed_off = any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
+    data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": signed_off}
+    return Result(verdict, summary, data, f"{text}\n\n{note}".strip(), next=overview(workspace))
 
 
 def _split(text: str) -> list[str]:
