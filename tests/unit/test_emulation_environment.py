@@ -252,7 +252,6 @@ def test_native_parts_are_built_once(interpreter: Path, monkeypatch: pytest.Monk
 
     def build(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         built.append(command)
-        Path(command[-1]).mkdir()
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(environment.subprocess, "run", build)

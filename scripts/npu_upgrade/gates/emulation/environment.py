@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from npu_upgrade.environments import locks
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.gates.emulation.packages import emulator_info, materialise
+from npu_upgrade.gates.emulation.packages import emulator_info, kept, materialise
 from npu_upgrade.gates.emulation.process import import_once
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import SourceTree
@@ -57,25 +55,13 @@ def check_machine() -> None:
         )
 
 
-STAMP = "npu-upgrade-native.json"
-
-
 def native_parts(python: Path) -> Path:
-    """The folder with the native parts for the torch and torch-npu of an environment.
+    """The folder with the native parts for the torch and torch-npu of an environment, built once.
 
     Raises :class:`Blocked` with the compiler's text when they cannot be built.
     """
-    made_from = _made_from(python)
-    digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache_root().absolute() / "emulation" / "native" / digest
-    locks.use(folder)
-    if not (folder / STAMP).exists():
-        with locks.alone(folder):
-            if not (folder / STAMP).exists():
-                _build(python, folder, made_from)
-        locks.use(folder)
-    os.utime(folder / STAMP)
-    return folder
+    digest = sha256(json.dumps(_made_from(python), sort_keys=True))[:16]
+    return kept(cache_root().absolute() / "emulation" / "native" / digest, lambda into: _build(python, into))
 
 
 def _made_from(python: Path) -> dict[str, str]:
@@ -88,32 +74,27 @@ def _made_from(python: Path) -> dict[str, str]:
         "torch": versions["torch"],
         "torch-npu": versions.get("torch-npu") or versions["torch_npu"],
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "sources": hashlib.sha256(content).hexdigest(),
+        "sources": sha256(content),
     }
 
 
-def _build(python: Path, folder: Path, made_from: dict[str, str]) -> None:
-    say(f"building the emulator's native parts for torch-npu {made_from['torch-npu']} (about 30 s, once)")
-    shutil.rmtree(folder, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
-    try:
-        finished = scratch / "finished"
-        variables = os.environ | {"PYTHONPATH": str(EMULATOR), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [str(python), "-P", "-m", "npu_emulator.build", str(finished)]
-        done = subprocess.run(
-            command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+def _build(python: Path, into: Path) -> None:
+    say("building the emulator's native parts (about 30 s, once)")
+    done = subprocess.run(
+        [str(python), "-P", "-m", "npu_emulator.build", str(into)],
+        env=os.environ | {"PYTHONPATH": str(EMULATOR), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        tail = "\n    ".join(done.stderr.strip().splitlines()[-14:])
+        raise Blocked(
+            f"the emulator's native parts cannot be built (exit {done.returncode}):\n    {tail}",
+            expected="g++ with C++17, and torch and torch-npu as their wheels are",
+            try_="another g++ (11 or newer); upgrade.py env prune --all if the environment is damaged",
         )
-        if done.returncode != 0:
-            tail = "\n    ".join(done.stderr.strip().splitlines()[-14:])
-            raise Blocked(
-                f"the emulator's native parts cannot be built (exit {done.returncode}):\n    {tail}",
-                expected="g++ with C++17, and torch and torch-npu as their wheels are",
-                try_="another g++ (11 or newer); upgrade.py env prune --all if the environment is damaged",
-            )
-        (finished / STAMP).write_text(json.dumps(made_from, indent=2) + "\n", encoding="utf-8")
-        finished.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 MEMORY_MB = 640  # of the emulated device

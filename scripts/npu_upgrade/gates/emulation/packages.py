@@ -14,20 +14,21 @@ import os
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from npu_upgrade.environments import locks
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
-STAMP = "npu-upgrade-package.json"
+STAMP = "npu-upgrade-package.json"  # of a folder that is complete, with the sizes of its files
 LAYOUT = 1  # raise it when what is written changes
 UNKNOWN_VERSION = "0.0.0+unknown"
 _COMPILED = (".so", ".pyd", ".o", ".a", ".pyc")  # of a checkout that was built, for another device
@@ -54,11 +55,12 @@ def materialise(tree: SourceTree, top: str) -> Path:
     folder = _store() / f"{top}-{_digest(tree, content)}"
 
     def fill(into: Path) -> None:
+        say(f"unpacking {folder.name}")
         _write(into, content if content is not None else tree.contents(paths))
         _write(into, generated_files(top, tree.version or UNKNOWN_VERSION, set(paths)))
         _write(into, _info(PACKAGES[top], tree.version or UNKNOWN_VERSION, entry_points(tree, top)))
 
-    return _kept(folder, fill)
+    return kept(folder, fill)
 
 
 def emulator_info() -> Path:
@@ -68,7 +70,7 @@ def emulator_info() -> Path:
         points |= _PLUGIN
     files = _info("npu-emulator", "0", points)
     folder = _store() / f"npu_emulator-{sha256(json.dumps(points))[:16]}"
-    return _kept(folder, lambda into: _write(into, files))
+    return kept(folder, lambda into: _write(into, files))
 
 
 def _paths(tree: SourceTree, top: str) -> list[str]:
@@ -98,14 +100,9 @@ def _store() -> Path:
     return cache_root().absolute() / "emulation" / "packages"
 
 
-def _kept(folder: Path, fill) -> Path:
+def kept(folder: Path, fill: Callable[[Path], object]) -> Path:
     """``folder`` filled by ``fill``, now or before; in use until this process ends."""
-    locks.use(folder)
-    if not _complete(folder):
-        with locks.alone(folder):
-            if not _complete(folder):
-                _publish(folder, fill)
-        locks.use(folder)
+    locks.keep(folder, lambda: _complete(folder), lambda _: _publish(folder, fill))
     with contextlib.suppress(OSError):
         os.utime(folder / STAMP)
     return folder
@@ -120,13 +117,12 @@ def _complete(folder: Path) -> bool:
         return False
 
 
-def _publish(folder: Path, fill) -> None:
+def _publish(folder: Path, fill: Callable[[Path], object]) -> None:
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
     except OSError as error:
         raise _cannot_write(folder, error) from error
     try:
-        say(f"unpacking {folder.name}")
         finished = scratch / "finished"
         finished.mkdir()
         fill(finished)
