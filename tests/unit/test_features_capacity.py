@@ -181,7 +181,7 @@ def test_the_ladder_stops_at_the_first_that_serves(
     assert found.rungs[-1].step == last
     assert [one.state for one in found.rungs] == ["FAIL"] * (len(found.rungs) - 1) + ["PASS"]
     assert narrowed in found.narrowed
-    assert all(one.as_json()["diagnostic"] for one in found.rungs)
+    assert all(one.diagnostic for one in found.rungs)
 
 
 def test_a_text_model_has_no_step_without_pictures(tmp_path: Path) -> None:

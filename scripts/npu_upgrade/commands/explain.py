@@ -15,6 +15,7 @@ from pathlib import Path
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain
 from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> Result:
         write_atomic(path, render(signatures()))
         return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
     if args.log is None:
-        raise BadInput("no log is named", expected="a file", try_="upgrade.py explain serve.log")
+        raise BadInput("no log is named", expected="a file", try_=upgrade("explain", "serve.log").short)
     try:
         found = explain(read(args.log))
     except OSError as error:
@@ -87,5 +88,5 @@ def _check() -> Result:
         Verdict.FAIL,
         f"{PAGE} is stale: the signatures changed, or it was edited by hand",
         {"reference": str(path)},
-        next="upgrade.py explain --update-references",
+        next=upgrade("explain", "--update-references"),
     )

@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
 from npu_upgrade.gates.features import adapter as lora
@@ -113,9 +115,9 @@ def run(args: argparse.Namespace) -> Result:
         if ladder.narrowed:
             summary += f"; narrowed to {ladder.narrowed}"
         more = {
-            "features": [row.as_json() for row in matrix.rows.values()],
+            "features": msgspec.to_builtins(list(matrix.rows.values())),
             "probed": [one.as_json() for one in capabilities.values()],
-            "ladder": [one.as_json() for one in ladder.rungs],
+            "ladder": msgspec.to_builtins(ladder.rungs),
         }
         text = matrix.as_text() + (f"\n\n{ladder_text(ladder.rungs)}" if ladder.rungs else "")
         if servers.served:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
 from npu_upgrade.gates.serving import root_cause
 from npu_upgrade.gates.serving.gate import Served, judge
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> Result:
             served.verdict,
             served.summary,
             as_text(served, ladder),
-            {"ladder": [one.as_json() for one in ladder.rungs]} if ladder.rungs else {},
+            {"ladder": msgspec.to_builtins(ladder.rungs)} if ladder.rungs else {},
             KeyboardInterrupt() if interrupted else None,
             further=servers.served,
         )

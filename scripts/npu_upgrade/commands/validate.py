@@ -21,6 +21,7 @@ from npu_upgrade.gates.validation import matrix, on_ray
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together
 from npu_upgrade.gates.vllm_cpu import tiny
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.tables import table
@@ -120,7 +121,8 @@ def _on_npus(args: argparse.Namespace) -> Result:
         raise Blocked(
             "this machine cannot run the gates on hardware: " + "; ".join(lacks),
             expected="an Ascend machine: driver, npu-smi, and vllm with vllm-ascend and torch-npu",
-            try_="run it there and bring the evidence back: upgrade.py evidence pack, then evidence import",
+            try_=f"run it there and bring the evidence back: {upgrade('evidence', 'pack').short}, then "
+            f"{upgrade('evidence', 'import').short}",
         )
     planned = [cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells]
     return _result(climb(planned), workspace)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
@@ -145,6 +146,6 @@ def _check_room(spec: EnvSpec, free_mb: int) -> None:
         raise Blocked(
             f"no room for the Python environment {spec.name!r}: {free_mb} MB free in {spec.folder.parent}",
             expected=f"{spec.size_mb} MB",
-            try_="free some space (upgrade.py env prune removes what was not used for long), "
+            try_=f"free some space ({upgrade('env', 'prune').short} removes what was not used for long), "
             "or point XDG_CACHE_HOME at a larger disk",
         )

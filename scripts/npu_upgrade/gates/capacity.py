@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
 from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.gates.serving.log_lines import LogLine
@@ -152,34 +154,20 @@ OPTIONS = ("--max-model-len", "--max-num-seqs")
 _TOKENS = 64  # of each answer: enough for all of them to run together for a while
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One length with one number of sequences.
 
     ``why`` is a sentence where it did not pass or was lowered. ``filled``: one request took all of it.
     """
 
-    length: int
-    sequences: int
+    length: int = msgspec.field(name="max_model_len")
+    sequences: int = msgspec.field(name="max_num_seqs")
     state: str
     why: str = ""
-    cache_tokens: int | None = None
+    cache_tokens: int | None = msgspec.field(default=None, name="kv_cache_tokens")
     root: Any = None
     evidence: str = ""
     filled: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        said = {
-            "max_model_len": self.length,
-            "max_num_seqs": self.sequences,
-            "state": self.state,
-            "why": self.why,
-            "kv_cache_tokens": self.cache_tokens,
-            "root": self.root,
-            "evidence": self.evidence,
-            "filled": self.filled or None,
-        }
-        return {key: value for key, value in said.items() if value not in (None, "")}
 
 
 @dataclass
@@ -238,7 +226,10 @@ class Capacity:
             "practical_max_model_len": self.practical,
             "filled_max_model_len": self.filled,
         }
-        return [one.as_json() | {key: value for key, value in maxima.items() if value} for one in self.steps]
+        return [
+            msgspec.to_builtins(one) | {key: value for key, value in maxima.items() if value}
+            for one in self.steps
+        ]
 
 
 def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:

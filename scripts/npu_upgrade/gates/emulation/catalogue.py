@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 
 EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
@@ -45,7 +46,7 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     if not found and set(tiers) - {"import"}:
         raise BadInput(
             f"none of these scenarios runs in {', '.join(tiers)}",
-            expected="a scenario that has the tier: upgrade.py emulate --list",
+            expected=f"a scenario that has the tier: {upgrade('emulate', '--list').short}",
             try_="--scenarios all, or other tiers",
         )
     return found

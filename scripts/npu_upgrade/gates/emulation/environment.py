@@ -17,6 +17,7 @@ from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.packages import emulator_info, kept, materialise
 from npu_upgrade.gates.emulation.process import import_once
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
@@ -93,7 +94,7 @@ def _build(python: Path, into: Path) -> None:
         raise Blocked(
             f"the emulator's native parts cannot be built (exit {done.returncode}):\n    {tail}",
             expected="g++ with C++17, and torch and torch-npu as their wheels are",
-            try_="another g++ (11 or newer); upgrade.py env prune --all if the environment is damaged",
+            try_=f"another g++ (11 or newer), or {upgrade('env', 'prune', '--all').short}",
         )
 
 

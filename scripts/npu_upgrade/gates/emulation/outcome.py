@@ -50,9 +50,9 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """What a result shows of it; executed lines are reported as a whole, elsewhere."""
-        names = ("tier", "scenario", "state", "why", "where", "log", "seconds")
-        found = {name: getattr(self, name) for name in names} | {"traceback": list(self.traceback)}
-        return {name: value for name, value in found.items() if value not in ("", [], 0.0)}
+        names = ("tier", "scenario", "state", "why", "where", "log", "seconds", "traceback")
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value not in ("", (), 0.0)}
 
 
 def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:

@@ -22,6 +22,7 @@ from packaging.version import Version
 
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
@@ -150,7 +151,7 @@ def _cannot_write(folder: Path, error: OSError) -> Blocked:
     return Blocked(
         f"cannot write {folder}: {error.strerror or error}",
         expected="a cache folder this user may write to, with room",
-        try_="free some space (upgrade.py env prune), or point XDG_CACHE_HOME at another folder",
+        try_=f"free some space ({upgrade('env', 'prune').short}), or point XDG_CACHE_HOME at another folder",
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
@@ -53,7 +54,7 @@ def play(python: Path, variables: Mapping[str, str], plan: Mapping[str, Any], ou
         raise Blocked(
             f"the dry run ended before it could import anything (exit {process.returncode})",
             expected="an interpreter and native parts that start",
-            try_=f"see {out / 'driver.log'}; upgrade.py env prune --all makes the environment anew",
+            try_=f"see {out / 'driver.log'}; {upgrade('env', 'prune', '--all').short} makes it anew",
         )
 
 

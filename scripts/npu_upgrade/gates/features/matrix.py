@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from npu_upgrade.gates.features.capability import ARGUMENT, FEATURES, Capability, Way
 from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
 from npu_upgrade.gates.features.model import (
@@ -224,14 +226,8 @@ class _Run:
             row = self.matrix.rows[name]
             others = ", ".join(one for one in working if one != name)
             why = f"{row.why}; " if row.why else ""
-            self.matrix.rows[name] = Row(
-                row.feature,
-                row.status,
-                row.requested,
-                row.resolved,
-                row.evidence,
-                f"{why}alone only: not together with {others} ({started.shown_log})",
-            )
+            why += f"alone only: not together with {others} ({started.shown_log})"
+            self.matrix.rows[name] = replace(row, why=why)
 
     def _start(self, name: str, features: Sequence[str]) -> Started:
         number = len(self.matrix.starts) + 1
@@ -247,7 +243,7 @@ class _Run:
         row = not_started(one, way, started)
         others = [other for other in with_needs(started.start.features, self.ways) if other != name]
         if row.status == UNSUPPORTED and (others or not needs_request(way)):
-            return Row(row.feature, NOT_PROVEN, row.requested, row.resolved, row.evidence, row.why)
+            return replace(row, status=NOT_PROVEN)
         return row
 
 

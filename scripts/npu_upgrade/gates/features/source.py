@@ -48,6 +48,12 @@ class Package:
             if path.startswith(f"{self.name}/{below}") and any(word in self._lower[path] for word in wanted):
                 yield path, text
 
+    def nodes(self, *words: str, below: str = "") -> Iterator[tuple[str, ast.AST]]:
+        """Path and node, of all syntax in the files in which one of ``words`` stands."""
+        for path, _text in self.holding(*words, below=below):
+            if tree := self.parsed(path):
+                yield from ((path, node) for node in walk(tree))
+
     def parsed(self, path: str) -> ast.Module | None:
         """The syntax tree of a file; None when it is no Python of this interpreter."""
         return _parsed(self._texts[path])
@@ -92,25 +98,19 @@ def _parsed(text: str) -> ast.Module | None:
 def strings(package: Package, word: str, pattern: str, below: str = "") -> Iterator[tuple[str, Place]]:
     """Constants that match ``pattern`` as a whole, in files that hold ``word``."""
     matches = re.compile(pattern).fullmatch
-    for path, _text in package.holding(word, below=below):
-        tree = package.parsed(path)
-        for node in walk(tree) if tree else ():
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and matches(node.value):
-                yield node.value, Place(path, node.lineno)
+    for path, node in package.nodes(word, below=below):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and matches(node.value):
+            yield node.value, Place(path, node.lineno)
 
 
 def string_list(package: Package, name: str, below: str = "") -> tuple[tuple[str, ...], Place | None]:
     """The strings of a list or Literal called ``name``; names in it are looked up in the whole package."""
-    for path, _text in package.holding(name, below=below):
-        tree = package.parsed(path)
-        for node in walk(tree) if tree else ():
-            value = _assigned(node, name)
-            if value is not None:
-                inner = value.slice if isinstance(value, ast.Subscript) else value
-                items = inner.elts if isinstance(inner, (ast.List, ast.Tuple, ast.Set)) else [inner]
-                texts = tuple(text for item in items if (text := _text_of(package, item)))
-                if texts:
-                    return texts, Place(path, value.lineno)
+    for path, node in package.nodes(name, below=below):
+        if value := _assigned(node, name):
+            inner = value.slice if isinstance(value, ast.Subscript) else value
+            items = inner.elts if isinstance(inner, (ast.List, ast.Tuple, ast.Set)) else [inner]
+            if texts := tuple(text for item in items if (text := _text_of(package, item))):
+                return texts, Place(path, value.lineno)
     return (), None
 
 
@@ -144,20 +144,14 @@ _BELOW = ("engine/", "entrypoints/")
 _FIELDS = "FrontendArgs"  # its fields are options without an add_argument of their own
 
 
-def flags(vllm: Package) -> dict[str, Place]:
-    """Option -> where it is defined."""
-    return _flags(vllm)
-
-
 @functools.lru_cache(maxsize=8)
-def _flags(vllm: Package) -> dict[str, Place]:
+def flags(vllm: Package) -> dict[str, Place]:
+    """Option of vLLM's command line -> where it is defined."""
     found: dict[str, Place] = {}
     for below in _BELOW:
-        for path, _text in vllm.holding("add_argument", _FIELDS, below=below):
-            tree = vllm.parsed(path)
-            for node in walk(tree) if tree else ():
-                for name, line in _options(node):
-                    found.setdefault(name, Place(path, line))
+        for path, node in vllm.nodes("add_argument", _FIELDS, below=below):
+            for name, line in _options(node):
+                found.setdefault(name, Place(path, line))
     return found
 
 
@@ -206,11 +200,9 @@ class LogCall:
 
 def log_calls(package: Package, *words: str, below: str = "") -> Iterator[LogCall]:
     """The log calls of the files that hold one of ``words``."""
-    for path, _text in package.holding(*words, below=below):
-        tree = package.parsed(path)
-        for node in walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and (call := log_call(node, path)) and call.is_telling:
-                yield call
+    for path, node in package.nodes(*words, below=below):
+        if (call := log_call(node, path)) and call.is_telling:
+            yield call
 
 
 def log_call(node: ast.AST, path: str) -> LogCall | None:

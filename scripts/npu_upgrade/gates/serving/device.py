@@ -30,9 +30,6 @@ class Device:
         """The label of evidence; an emulated device never counts as one."""
         return "emulated dry-run" if self.kind == EMULATED else f"{self.kind.upper()} {load_format}"
 
-    def as_json(self) -> dict[str, object]:
-        return {"kind": self.kind, "name": self.name, "count": self.count}
-
 
 def detect(installed: Installed, emulated: bool = False) -> Device:
     """The device vLLM of this installation runs on. Looks at files and distributions; starts no engine."""

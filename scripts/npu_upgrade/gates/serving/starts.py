@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.gates.features.model import read as checkpoint
 from npu_upgrade.gates.serving.checks import Check
 from npu_upgrade.gates.serving.device import Device
@@ -194,21 +196,16 @@ _NARROWS = {
 }
 
 
-@dataclass(frozen=True)
-class Rung:
+class Rung(msgspec.Struct, frozen=True, omit_defaults=True):
     """One step down; ``state`` is of a diagnosis, and passes nothing."""
 
     step: str
     state: str
     why: str
+    diagnostic: bool
     root: Any = None
     arguments: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        said = {"step": self.step, "state": self.state, "root": self.root, "why": self.why}
-        said |= {"arguments": list(self.arguments), "environment": self.environment, "diagnostic": True}
-        return {key: value for key, value in said.items() if value not in (None, [], {})}
+    environment: dict[str, str] = {}
 
 
 def ladder_text(rungs: Sequence[Rung]) -> str:
@@ -290,4 +287,4 @@ def _rung(step: str, started: Started, first_root: str | None) -> Rung:
     else:
         why = started.summary
     start = started.start
-    return Rung(step, state, why, started.root, start.arguments, dict(start.environment))
+    return Rung(step, state, why, True, started.root, start.arguments, dict(start.environment))
