@@ -1,9 +1,9 @@
 """Serve a model, measure its accuracy with lm_eval, and hold the values against a config.
 
-The server is started, proven and ended as by serve; lm_eval asks it in between, from the serving Python or
-another one (--lm-eval). With --config the tasks, the options of the server and the expected values are those
-of a file as vllm-ascend keeps them in tests/e2e/models/configs; a value may be 5 % off on either side. With
---write the measured values replace those of the file; no value is ever written that was not measured. Dummy
+The command starts, proves and ends the server as serve does; lm_eval asks it in between, from the serving
+Python or another one (--lm-eval). --config names a file, as vllm-ascend keeps in tests/e2e/models/configs,
+with the tasks, the options of the server and the expected values; a value may be 5 % off on either side.
+--write replaces the values of that file by the measured ones, and writes none that was not measured. Dummy
 weights have no accuracy. Options of vllm serve follow --.
 """
 

@@ -1,8 +1,8 @@
 """How long a context and how many sequences a model serves on this machine.
 
-128k tokens and 16 sequences first, then 32 and 64, each with that many real requests at once, and the longest
-context that the KV cache has room for. A length that does not fit is tried again at the length that vLLM says
-would. Each step says what it was that did not serve. Options of vllm serve follow --.
+The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many real requests
+at once, and ends with the longest context that the KV cache has room for. Where a length does not fit, it
+tries the one that vLLM names. Each step says why it did not serve. Options of vllm serve follow --.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which features of the installed release work with a model: the feature matrix, each row with its evidence.
 
-Graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. What they are called, and
-what proves them, is read from the source of the vllm and vllm-ascend that serve; a feature the release does
-not have is never asked for. All are tried in one start; only when that does not serve, one by one. A feature
-is verified when what was asked for is what was resolved and its line, metric or answer was seen; it can also
-be unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm serve follow --.
+The features are graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. The source
+of the vllm and vllm-ascend that serve says how each is called and what proves it; the command never asks for
+a feature that the release does not have. It tries all in one start, and one by one only when that does not
+serve. A feature is verified when the server resolved what was asked for and showed its line, metric or
+answer; else it is unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm
+serve follow --.
 """
 
 from __future__ import annotations

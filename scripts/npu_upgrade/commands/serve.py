@@ -1,12 +1,12 @@
 """Start a model with vLLM, prove that it serves, and see it gone.
 
-Nothing is believed that a server says of itself: it is told from others by a random name, is ready after
-real generations that its metrics count, and any end before the gate's own stop is a failure, whatever its
-exit code. With dummy weights the answers have to come; with real weights they also have to be worth
-something. Options of vllm serve follow --.
+The gate believes nothing that a server says of itself. A random name tells it from others; it is ready after
+real generations that its metrics count; any end before the gate stops it is a failure, whatever the exit
+code. With dummy weights answers have to come; with real weights they also have to make sense. Options of
+vllm serve follow --.
 
-Everything is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a
-pass with dummy weights or on a CPU signs nothing off.
+The run is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a pass
+with dummy weights or on a CPU signs nothing off.
 """
 
 from __future__ import annotations

@@ -315,7 +315,6 @@ def _start(capacity: Capacity, starter: Starter, length: int, number: int) -> St
 
 def _step(started: Started, length: int, number: int, why: str) -> Step:
     root = started.root
-    place = f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root else ""
     state = "PASS" if _served(started) else started.verdict.value
     said = "; ".join(started.checks[name][1] for name in ("concurrent", "filled") if name in started.checks)
     if state == "PASS" and started.verdict is not Verdict.PASS:
@@ -325,4 +324,4 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
     filled = state == "PASS" and "filled" in started.checks
-    return Step(length, number, state, every, started.cache_tokens, root, place, filled)
+    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)

@@ -85,16 +85,10 @@ def not_started(one: Capability, way: Way, started: Started) -> Row:
     root = started.root or {}
     said = f"{root.get('text', '')} {root.get('cause', '')}".lower()
     status = UNSUPPORTED if any(word in said for word in _REFUSED) else NOT_PROVEN
-    place = (
-        f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root.get("line") else ""
-    )
     cause = f" ({root['id']}: {root['cause']})" if root.get("id") and root.get("cause") else ""
-    what = (
-        "the server does not serve"
-        if way.kind in (AUTOMATIC, DEFAULT)
-        else "with it the server does not serve"
-    )
-    return Row(one.feature, status, way.shown, "", place, f"{what}: {started.summary[:200]}{cause}")
+    what = "" if way.kind in (AUTOMATIC, DEFAULT) else "with it "
+    why = f"{what}the server does not serve: {started.summary[:200]}{cause}"
+    return Row(one.feature, status, way.shown, "", started.shown_root, why)
 
 
 class _Log:

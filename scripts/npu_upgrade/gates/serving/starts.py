@@ -64,6 +64,14 @@ class Started:
         return self.verdict is Verdict.PASS or self.verdict is Verdict.INCONCLUSIVE
 
     @property
+    def shown_root(self) -> str:
+        """The line of the root cause, as evidence cites it; empty when there is none."""
+        root = self.root or {}
+        return (
+            f"{self.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root.get("line") else ""
+        )
+
+    @property
     def shown_config(self) -> str:
         """The server's resolved configuration, as evidence calls it."""
         return self._beside("config.json")
