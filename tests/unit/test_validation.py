@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import serving_kit as kit
 
+from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
 from npu_upgrade.gates.validation import matrix
@@ -196,3 +197,17 @@ def test_ray_tasks_need_a_cluster(tmp_path: Path) -> None:
     rung = cell_rung(matrix.Cell("/m/A", 1, "dummy"), sys.executable, str(tmp_path))
     with pytest.raises(Blocked, match="has no ray"):
         on_ray.run([rung], [1], "auto", sys.executable, workspace_store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--rungs", "static,real"], "no real among static, emulated, cpu-dummy, cpu-real"),
+        (["--npu", "--gates", "all"], "no all among"),
+        (["--npu", "--tp", "1,0"], "0 is not above 0"),
+        (["--npu", "--tp", "two"], "--tp"),
+    ],
+)
+def test_a_wrong_list_is_refused_before_anything_runs(words: list[str], why: str, capsys) -> None:
+    assert cli.main("upgrade.py", "", ["validate"], ["validate", *words]) == 2
+    assert why in capsys.readouterr().out

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, positive
+from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.accuracy import lm_eval

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, positive
+from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving.launch import clashing

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.gate import Options, Served
@@ -32,8 +33,6 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.gate_record import into_job
 from npu_upgrade.job.job import find_workspace
 from npu_upgrade.job.onward import following
-
-N = TypeVar("N", int, float)
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -125,26 +124,6 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         help="end what earlier runs of this gate left behind, and nothing else",
     )
     add_workspace_argument(parser)
-
-
-def positive(kind: Callable[[str], N]) -> Callable[[str], N]:
-    """The type of an option that is a number above zero."""
-
-    def number(text: str) -> N:
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"{text} is not above 0")
-        return value
-
-    return number
-
-
-def pair(text: str) -> tuple[str, str]:
-    """The type of an option NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
-    return name, value
 
 
 def _budget(text: str) -> tuple[str, float]:

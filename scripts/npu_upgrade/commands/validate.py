@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
@@ -47,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", default="", metavar="MODEL", help="the model; with --matrix, part of its name"
     )
     parser.add_argument(
-        "--rungs", default=",".join(NAMES), metavar="LIST", help=f"without --npu: some of {','.join(NAMES)}"
+        "--rungs",
+        type=some_of(NAMES),
+        default=NAMES,
+        metavar="LIST",
+        help=f"without --npu: some of {','.join(NAMES)}",
     )
     parser.add_argument(
         "--omni", metavar="SPEC", help="without --npu: the vllm-omni (default: the workspace's upgrade)"
@@ -59,8 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with --npu: models, sizes and gates (references/serving.md)",
     )
-    parser.add_argument("--gates", default="", metavar="LIST", help=f"with --npu: some of {','.join(GATES)}")
-    parser.add_argument("--tp", default="", metavar="LIST", help="with --npu: tensor-parallel sizes")
+    parser.add_argument(
+        "--gates",
+        type=some_of(GATES),
+        default=(),
+        metavar="LIST",
+        help=f"with --npu: some of {','.join(GATES)}",
+    )
+    parser.add_argument(
+        "--tp",
+        type=lambda text: [positive(int)(one) for one in listed(text)],
+        default=(),
+        metavar="LIST",
+        help="with --npu: tensor-parallel sizes",
+    )
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
@@ -80,15 +97,10 @@ def run(args: argparse.Namespace) -> Result:
     """The worst verdict of what ran; BLOCKED when nothing could."""
     if args.npu:
         return _on_npus(args)
-    names = _split(args.rungs)
-    if unknown := [name for name in names if name not in NAMES]:
-        raise BadInput(
-            f"no rung is called {', '.join(unknown)}", expected=", ".join(NAMES), try_="one of those"
-        )
-    subject = _subject(args, names)
+    subject = _subject(args, args.rungs)
     note = f"no upgrade is here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
     note += "on hardware: make validate-npu"
-    return _result(climb(rungs(subject, tuple(names))), subject.workspace, note)
+    return _result(climb(rungs(subject, args.rungs)), subject.workspace, note)
 
 
 def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
@@ -129,8 +141,7 @@ def _on_npus(args: argparse.Namespace) -> Result:
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:
-    gates, sizes = _split(args.gates), _sizes(args.tp)
-    matrix.check_gates(gates)
+    gates, sizes = args.gates, args.tp
     if args.matrix:
         return matrix.select(matrix.load(args.matrix), args.model, gates, sizes)
     if not args.model:
@@ -167,17 +178,3 @@ def _result(outcomes: Sequence[Outcome], workspace: Path, note: str = "") -> Res
     signed_off = any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
     data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": signed_off}
     return Result(verdict, summary, data, f"{text}\n\n{note}".strip(), next=overview(workspace))
-
-
-def _split(text: str) -> list[str]:
-    return [name for name in text.replace(" ", ",").split(",") if name]
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        sizes = [int(one) for one in _split(text)]
-    except ValueError:
-        sizes = [0]
-    if any(size < 1 for size in sizes):
-        raise BadInput(f"--tp {text}", expected="numbers from 1, separated by commas", try_="--tp 1,2")
-    return sizes

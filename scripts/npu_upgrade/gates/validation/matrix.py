@@ -93,13 +93,6 @@ def select(cells: Sequence[Cell], model: str, gates: Sequence[str], tp: Sequence
     return found
 
 
-def check_gates(names: Sequence[str]) -> None:
-    if unknown := set(names) - set(GATES):
-        raise BadInput(
-            f"no gate is called {', '.join(sorted(unknown))}", expected=", ".join(GATES), try_="one of those"
-        )
-
-
 def _cells(path: Path, entry: _Model) -> list[Cell]:
     gate_file, accuracy = _file(path, entry.gate_file), _file(path, entry.accuracy)
     env = {key: str(value) for key, value in entry.env.items()}
