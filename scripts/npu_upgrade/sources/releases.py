@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.ground.errors import Blocked, UpgradeError
@@ -80,7 +81,7 @@ def from_clone(clone: Path | None) -> list[Published]:
     for tag, date, sha in listing:
         if version := version_of_tag(tag):
             found.append(Published(version, date, Version(version).is_prerelease, None, tag, sha))
-    return _some(found, f"no version tag in {clone}")
+    return _or_passed_over(found, f"no version tag in {clone}")
 
 
 def from_gh(repository: str) -> list[Published]:
@@ -89,11 +90,25 @@ def from_gh(repository: str) -> list[Published]:
         raise PassedOver("gh is not installed")
     command = ["gh", "api", "--paginate", f"repos/{repository}/releases?per_page=100"]
     quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
-    done = _run(command, timeout=_TOOL_SECONDS, env=os.environ | quiet)
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TOOL_SECONDS,
+            env=os.environ | quiet,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PassedOver(f"gh gave no answer in {_TOOL_SECONDS:.0f} s") from error
+    except OSError as error:
+        raise PassedOver(f"gh: {error.strerror}") from error
     if done.returncode == 4:
         raise PassedOver("gh is not logged in (rc 4): `gh auth login`")
     if done.returncode != 0:
-        raise PassedOver(f"gh rc {done.returncode}: {_first_line(done.stderr) or 'no network'}")
+        raise PassedOver(
+            f"gh rc {done.returncode}: {done.stderr.strip().partition(chr(10))[0] or 'no network'}"
+        )
     return _from_json(_json_pages(done.stdout), repository)
 
 
@@ -106,7 +121,7 @@ def from_rest(repository: str, rest_url: str = REST_URL) -> list[Published]:
     if token := os.environ.get("GITHUB_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     url: str | None = f"{rest_url}/repos/{repository}/releases?per_page=100"
-    entries: list[dict[str, Any]] = []
+    entries: list[_Entry] = []
     try:
         with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
             for _ in range(_PAGES):
@@ -136,22 +151,31 @@ def _refuse(response: httpx.Response) -> None:
     raise PassedOver(f"HTTP {response.status_code} {response.reason_phrase}")
 
 
-def _entries(page: Any) -> list[dict[str, Any]]:
-    if not isinstance(page, list) or not all(isinstance(e, dict) and "tag_name" in e for e in page):
-        raise PassedOver("GitHub answered with something other than a list of releases")
-    return page
+class _Entry(msgspec.Struct, frozen=True):
+    """A release as GitHub tells it."""
+
+    tag_name: str
+    published_at: datetime | None = None
+    draft: bool = False
 
 
-def _from_json(entries: Sequence[dict[str, Any]], repository: str) -> list[Published]:
+def _entries(page: Any) -> list[_Entry]:
+    try:
+        return msgspec.convert(page, list[_Entry])
+    except msgspec.ValidationError as error:
+        raise PassedOver("GitHub answered with something other than a list of releases") from error
+
+
+def _from_json(entries: Sequence[_Entry], repository: str) -> list[Published]:
     found = [
-        Published(version, _date(entry), Version(version).is_prerelease, None, entry["tag_name"])
-        for entry in entries
-        if not entry.get("draft") and (version := version_of_tag(entry["tag_name"]))
+        Published(version, one.published_at, Version(version).is_prerelease, None, one.tag_name)
+        for one in entries
+        if not one.draft and (version := version_of_tag(one.tag_name))
     ]
-    return _some(found, f"{repository} has no release named by a version")
+    return _or_passed_over(found, f"{repository} has no release named by a version")
 
 
-def _json_pages(text: str) -> list[dict[str, Any]]:
+def _json_pages(text: str) -> list[_Entry]:
     """The entries of JSON arrays written one after another, as older ``gh --paginate`` does."""
     decoder, position, entries = json.JSONDecoder(), 0, []
     text = text.strip()
@@ -165,32 +189,10 @@ def _json_pages(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _date(entry: dict[str, Any]) -> datetime | None:
-    text = entry.get("published_at")
-    return datetime.fromisoformat(text) if text else None
-
-
-def _some(found: list[Published], otherwise: str) -> list[Published]:
+def _or_passed_over(found: list[Published], otherwise: str) -> list[Published]:
     if not found:
         raise PassedOver(otherwise)
     return found
-
-
-def _run(
-    command: list[str], timeout: float, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env=env, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PassedOver(f"{command[0]} gave no answer in {timeout:.0f} s") from error
-    except OSError as error:
-        raise PassedOver(f"{command[0]}: {error.strerror}") from error
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
 
 
 REPOSITORIES = {
