@@ -106,9 +106,8 @@ def from_gh(repository: str) -> list[Published]:
     if done.returncode == 4:
         raise PassedOver("gh is not logged in (rc 4): `gh auth login`")
     if done.returncode != 0:
-        raise PassedOver(
-            f"gh rc {done.returncode}: {done.stderr.strip().partition(chr(10))[0] or 'no network'}"
-        )
+        why = done.stderr.strip().partition("\n")[0] or "no network"
+        raise PassedOver(f"gh rc {done.returncode}: {why}")
     return _from_json(_json_pages(done.stdout), repository)
 
 
