@@ -128,7 +128,7 @@ def test_prune_keeps_what_runs_without_a_lock(
     [
         (("make", "nothing"), "no environment is called 'nothing'"),
         (("make",), "needs a name"),
-        (("make", "emulation"), "which vllm-ascend"),
+        (("make", "emulation"), "no vllm-ascend is named"),
         (("list", "tools"), "takes no name"),
         (("prune", "--older-than", "-1"), "negative"),
     ],
