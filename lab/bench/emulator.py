@@ -22,7 +22,7 @@ from bench.emulator_defects import Defect
 from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, options, some
-from npu_upgrade.gates.emulation.machine import check_machine
+from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 

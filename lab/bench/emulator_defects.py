@@ -21,10 +21,9 @@ from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, changed_statements
 from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import play
-from npu_upgrade.gates.emulation.reference import models_folder
+from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.vllm_cpu import models_folder
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table

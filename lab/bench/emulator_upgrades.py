@@ -22,8 +22,7 @@ from npu_upgrade.gates.emulation.changed import OMNI_WORKERS
 from npu_upgrade.gates.emulation.dry_run import run
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.progress import say
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, overlay
 
 FILE = FOLDER / "upgrades.yaml"
 

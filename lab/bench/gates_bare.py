@@ -14,9 +14,8 @@ import httpx
 import psutil
 
 from bench.gates_cases import SMALL
-from npu_upgrade.gates.checkpoints import tiny
-from npu_upgrade.gates.serving.preflight import choose_port
-from npu_upgrade.gates.vllm_cpu import cpu_python
+from npu_upgrade.gates.serving.server import choose_port
+from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
 from npu_upgrade.ground.errors import Blocked
 
 _PATIENCE = 300.0  # seconds

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_upgrade.gates.checkpoints import tiny
+from npu_upgrade.gates.vllm_cpu import tiny
 
 WEIGHTS = "model.safetensors"
 

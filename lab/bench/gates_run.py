@@ -27,8 +27,8 @@ from bench.gates_observers import Observers
 from bench.gates_omni import Stages, stages
 from bench.shared import UPGRADE
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.gates.checkpoints import tiny
-from npu_upgrade.gates.serving.preflight import check_leftovers, leftovers
+from npu_upgrade.gates.serving.server import check_leftovers, leftovers
+from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 _MARK = "BENCH_GATES_CASE"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from email.parser import HeaderParser
 from pathlib import Path
 
-from npu_upgrade.gates.emulation.entry_points import entry_points
+from npu_upgrade.gates.emulation.packages import entry_points
 from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import SourceTree, open_source
 

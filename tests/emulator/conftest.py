@@ -2,7 +2,7 @@
 
 import pytest
 
-from npu_upgrade.gates.emulation.machine import check_machine
+from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.errors import Blocked
 
 

@@ -14,7 +14,7 @@ from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.cli import main as cli
 from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources import open_source
-from npu_upgrade.sources.overlay import overlay
+from npu_upgrade.sources.tree import overlay
 
 pytestmark = pytest.mark.network
 

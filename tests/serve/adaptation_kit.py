@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.weights import BITS
-from npu_upgrade.environments.heavy import find_uv, uv_variables
-from npu_upgrade.gates.checkpoints import tiny
-from npu_upgrade.gates.vllm_cpu import cpu_python
+from npu_upgrade.environments.venvs import find_uv, uv_variables
+from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
 
 ADAPT = Path(__file__).resolve().parents[2] / "scripts/adapt.py"
 ARCHITECTURE, MODEL_TYPE, PACKAGE = "TidalForCausalLM", "tidal", "tidal_plugin"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.gates.features.checkpoint import Checkpoint, read
-from npu_upgrade.gates.features.package import Package, given
-from npu_upgrade.gates.features.started import Start, Started
+from npu_upgrade.gates.features.model import Checkpoint, read
+from npu_upgrade.gates.features.source import Package, given
+from npu_upgrade.gates.serving.starts import Start, Started
 from npu_upgrade.ground.verdict import Verdict
 
 VLLM = {

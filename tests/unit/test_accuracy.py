@@ -11,14 +11,13 @@ import serving_kit as kit
 import yaml
 
 from npu_upgrade.cli.main import main
-from npu_upgrade.commands import serving_arguments
 from npu_upgrade.gates.accuracy import lm_eval
-from npu_upgrade.gates.accuracy.chat_template import template
-from npu_upgrade.gates.accuracy.compare import compare
-from npu_upgrade.gates.accuracy.config_file import Task, fill_in, load
-from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.gates.accuracy.config_file import Task, compare, fill_in, load
+from npu_upgrade.gates.accuracy.lm_eval import template
+from npu_upgrade.gates.serving import session
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.sources.installed import Installed, Package
 
 CONFIG = """# measured by hand
 model_name: Org/Tiny
@@ -72,8 +71,8 @@ def config(folder: Path, text: str = CONFIG) -> Path:
 
 def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys, *more: str) -> tuple[int, dict]:
     """The exit code and the JSON of the command over the fake vLLM."""
-    installed = Installed("3.11", {"vllm": "0.30.0+cpu"}, {}, [])
-    monkeypatch.setattr(serving_arguments, "probe", lambda *_: installed)
+    installed = Installed("3.11", [Package("vllm", "0.30.0+cpu", "")])
+    monkeypatch.setattr(session, "serving", lambda *_: installed)
     command = [
         "accuracy",
         str(kit.model(folder)),
@@ -100,7 +99,7 @@ def test_a_config_says_what_to_serve_and_what_to_expect(tmp_path: Path) -> None:
     [
         ("model_name: Org/Tiny", "model: Org/Tiny", "model_name"),
         ("dtype: auto", "dtyp: auto", "dtyp"),
-        ("value: 0.5", "value: half", "a number"),
+        ("value: 0.5", "value: half", r"tasks\[0\].metrics\[0\].value"),
         ("num_fewshot: 5", "num_fewshot: five", "num_fewshot"),
         ("tasks:", "task:", "tasks"),
         ("hardware: Atlas A2 Series", "model_type: vllm-asr", "vllm-asr"),
@@ -212,7 +211,7 @@ def test_bad_requests_start_nothing(more: list[str], tmp_path, monkeypatch, caps
 
 def test_without_lm_eval_the_gate_is_blocked() -> None:
     with pytest.raises(Blocked, match="has no lm_eval"):
-        lm_eval.find(None, Path("/bin/false"), Installed("3.11", {}, {}, []))
+        lm_eval.find(None, Path("/bin/false"), Installed("3.11"))
 
 
 def test_chats_are_asked_with_the_template_and_thoughts_as_the_config_says() -> None:

@@ -14,7 +14,7 @@ from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands.evidence import overview
-from npu_upgrade.commands.gate_next import after as after_run
+from npu_upgrade.commands.serving_arguments import after as after_run
 from npu_upgrade.evidence.chain import canonical
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import listing

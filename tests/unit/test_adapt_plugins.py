@@ -14,8 +14,8 @@ from npu_upgrade.delivery.adaptation import check_plugins
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.runs import Run, trusted_runs_of
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.gates.serving.installed import probe
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.sources.installed import serving
 
 REGISTERS = 'def register():\n    ModelRegistry.register_model("TideForCausalLM", "tide.model:Tide")\n'
 
@@ -81,7 +81,7 @@ def test_what_an_interpreter_loads_is_found_without_importing_it(
     (site / "vllm").mkdir()
     (site / "vllm/__init__.py").write_text("raise SystemExit('imported')\n", "utf-8")
     path = os.pathsep.join([str(site), str(repo / "plugins")])
-    found = probe(Path(sys.executable), os.environ | {"PYTHONPATH": path}, tmp_path)
+    found = serving(Path(sys.executable), os.environ | {"PYTHONPATH": path}, tmp_path)
     assert found.adapters == {"tide": str(repo / "plugins/tide")}
     monkeypatch.setenv("PYTHONPATH", path)
     assert installed_plugins(Path(sys.executable)) == {"TideForCausalLM": ("tide.model", "Tide")}

@@ -17,8 +17,7 @@ from bench.gates_cases import CASES, Case
 from bench.gates_observers import NAMES, Observers
 from bench.gates_run import Outcome, _left, faults
 from bench.shared import Run
-from npu_upgrade.gates.serving.preflight import choose_port
-from npu_upgrade.gates.serving.server import HOST, start, stop
+from npu_upgrade.gates.serving.server import HOST, choose_port, start, stop
 from npu_upgrade.gates.serving.signatures import signatures
 
 RIGHT = Outcome(["FAIL"], "start: it stands still", "port-in-use", 1.0, [], [], 1)

@@ -42,7 +42,8 @@ def test_versions_and_origins_without_importing(site: Path, tmp_path: Path, pyth
     )
     package(site, "torch-npu", "2.10.0.post4", {"url": "https://x/w.whl", "archive_info": {}})
     found = {
-        entry.name: entry for entry in installed(python, ("vllm", "vllm-omni", "vllm-ascend", "torch-npu"))
+        entry.name: entry
+        for entry in installed(python, ("vllm", "vllm-omni", "vllm-ascend", "torch-npu")).packages
     }
     assert {name: entry.version for name, entry in found.items()} == {
         "vllm": "0.30.0+empty",
@@ -62,7 +63,7 @@ def test_a_module_in_the_working_folder_is_not_installed(
 ) -> None:
     package(tmp_path / "here", "vllm", "9.9.9")
     monkeypatch.chdir(tmp_path / "here")
-    assert all(entry.version != "9.9.9" for entry in installed(None, ("vllm",)))
+    assert all(entry.version != "9.9.9" for entry in installed(None, ("vllm",)).packages)
 
 
 def test_the_metadata_of_another_interpreter_is_its_own(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_the_metadata_of_another_interpreter_is_its_own(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/other exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    assert [entry.version for entry in installed(python, ("vllm",))] == ["0.1.0"]
+    assert [entry.version for entry in installed(python, ("vllm",)).packages] == ["0.1.0"]
 
 
 @pytest.mark.parametrize("body", [None, "#!/bin/sh\necho broken >&2; exit 3\n", "#!/bin/sh\necho hello\n"])

@@ -13,7 +13,7 @@ from npu_upgrade.sources import open_source
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import pair_of, resolve
 from npu_upgrade.sources.pins import kind_of, pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.published import Published
+from npu_upgrade.sources.releases import Published
 from npu_upgrade.sources.tree import SourceTree
 
 MAIN = "ee0da84ab9e04ac7610e28580af62c365e898389"

@@ -14,14 +14,7 @@ from discover_world import Server, clone_with_tags, use_as_index
 
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources import releases
-from npu_upgrade.sources.published import (
-    PassedOver,
-    Published,
-    from_clone,
-    from_gh,
-    from_rest,
-    version_of_tag,
-)
+from npu_upgrade.sources.releases import PassedOver, Published, from_clone, from_gh, from_rest, version_of_tag
 
 NOWHERE = "http://127.0.0.1:9"
 

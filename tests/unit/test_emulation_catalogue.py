@@ -2,6 +2,7 @@
 
 import pytest
 
+from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.ground.errors import BadInput
 
@@ -29,10 +30,16 @@ def test_without_omni_only_what_needs_none_runs():
         (["nosuch"], ["eager"], True, "no scenario nosuch"),
         (["ar"], ["eager"], False, "scenario ar needs --omni"),
         (["plain"], ["eager"], True, "scenario plain is one of vllm-ascend alone"),
-        (["core"], ["eagr"], True, "no tier eagr"),
         (["ar"], ["serve"], True, "none of these scenarios runs in serve"),
     ],
 )
 def test_a_wrong_name_is_said_at_once(names, tiers, omni, said):
     with pytest.raises(BadInput, match=said):
         chosen(names, tiers, omni=omni)
+
+
+def test_a_tier_that_does_not_exist_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main("upgrade.py", "", ["emulate"], ["emulate", "--tiers", "import,eagr"]) == 2
+    assert "no eagr among import, eager, graph, serve" in capsys.readouterr().out

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.environments import store
-from npu_upgrade.gates.emulation import machine, native, packages, requirements
-from npu_upgrade.gates.emulation.entry_points import entry_points
+from npu_upgrade.gates.emulation import environment, packages, requirements
 from npu_upgrade.gates.emulation.environment import Environment
+from npu_upgrade.gates.emulation.packages import entry_points
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 PINS = "torch==2.10.0\ntorch-npu==2.10.0.post4\ntorchvision==0.25.0\ntransformers==5.14.1\n"
 VLLM = {"vllm/__init__.py": "", "requirements/common.txt": "fastapi >= 0.133.0  # why\nnumpy\n-r more.txt\n"}
@@ -131,15 +130,15 @@ def test_wrong_python_is_said(tmp_path: Path, vllm: SourceTree, monkeypatch: pyt
 
 
 def test_machine_that_lacks_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None if name == "nm" else f"/bin/{name}")
+    monkeypatch.setattr(environment.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None if name == "nm" else f"/bin/{name}")
     with pytest.raises(Blocked, match="need nm, not found") as blocked:
-        machine.check_machine()
+        environment.check_machine()
     assert "apt install binutils" in blocked.value.try_
-    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(environment.platform, "machine", lambda: "arm64")
     with pytest.raises(Blocked, match="does not run on Linux arm64"):
-        machine.check_machine()
+        environment.check_machine()
 
 
 def test_entry_points_of_setup_and_pyproject(tmp_path: Path) -> None:
@@ -242,7 +241,7 @@ def interpreter(tmp_path: Path) -> Path:
 def test_native_parts_that_cannot_be_built(interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # there are no headers of torch_npu, so the compiler fails
     with pytest.raises(Blocked, match=r"cannot be built \(exit 1\)") as blocked:
-        native.native_parts(interpreter)
+        environment.native_parts(interpreter)
     assert "acl_runtime.cpp" in blocked.value.what
     left = store.cache_root() / "emulation" / "native"
     assert not [path for path in left.iterdir() if path.is_dir()]
@@ -253,14 +252,13 @@ def test_native_parts_are_built_once(interpreter: Path, monkeypatch: pytest.Monk
 
     def build(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         built.append(command)
-        Path(command[-1]).mkdir()
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(native.subprocess, "run", build)
-    assert native.native_parts(interpreter) == native.native_parts(interpreter)
+    monkeypatch.setattr(environment.subprocess, "run", build)
+    assert environment.native_parts(interpreter) == environment.native_parts(interpreter)
     assert len(built) == 1
     other = interpreter.parents[1] / "lib"
     (info,) = other.glob("python3*/site-packages/torch_npu-2.0.dist-info/METADATA")
     info.write_text("Name: torch_npu\nVersion: 2.0.post1\n")
-    native.native_parts(interpreter)
+    environment.native_parts(interpreter)
     assert len(built) == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from npu_upgrade.gates.emulation import first_import
+from npu_upgrade.gates.emulation import process
 from npu_upgrade.ground.errors import Blocked
 
 
@@ -16,10 +16,10 @@ def imports(monkeypatch, tmp_path):
         if len(plans) == 2:
             raise Blocked("no", expected="-", try_="-")
 
-    monkeypatch.setattr(first_import, "play", play)
+    monkeypatch.setattr(process, "play", play)
     python = tmp_path / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    return lambda **names: first_import.import_once(
+    return lambda **names: process.import_once(
         python, {}, {name: tmp_path / value for name, value in names.items()}
     ), plans
 
@@ -28,7 +28,7 @@ def test_once_for_each_vllm_and_vllm_ascend(imports):
     do, plans = imports
     for omni in ("omni-1", "omni-2"):
         do(vllm="vllm-1", vllm_ascend="ascend-1", vllm_omni=omni)
-    assert [plan["modules"] for plan in plans] == [[first_import.RUNNER]]
+    assert [plan["modules"] for plan in plans] == [[process.RUNNER]]
     for _ in range(2):
         do(vllm="vllm-1", vllm_ascend="ascend-2")
     assert len(plans) == 2
@@ -36,14 +36,14 @@ def test_once_for_each_vllm_and_vllm_ascend(imports):
 
 def test_an_interrupted_import_is_done_again(imports, monkeypatch):
     do, plans = imports
-    whole = first_import.play
+    whole = process.play
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(first_import, "play", interrupted)
+    monkeypatch.setattr(process, "play", interrupted)
     with pytest.raises(KeyboardInterrupt):
         do(vllm="vllm-1", vllm_ascend="ascend-1")
-    monkeypatch.setattr(first_import, "play", whole)
+    monkeypatch.setattr(process, "play", whole)
     do(vllm="vllm-1", vllm_ascend="ascend-1")
     assert len(plans) == 1

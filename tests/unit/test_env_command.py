@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.environments import heavy, locks, store, venvs
+from npu_upgrade.environments import store, venvs
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 
@@ -92,7 +93,7 @@ def test_prune_all_takes_the_package_cache(kept: dict[str, Path], capsys: pytest
 
 
 def test_prune_keeps_what_is_in_use(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.environments import locks\n"
+    code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.ground import locks\n"
     code += "locks.use(Path(sys.argv[1]))\nprint(flush=True)\nsys.stdin.read()"
     scripts = str(Path(store.__file__).parents[2])
     user = subprocess.Popen(
@@ -127,7 +128,7 @@ def test_prune_keeps_what_runs_without_a_lock(
     [
         (("make", "nothing"), "no environment is called 'nothing'"),
         (("make",), "needs a name"),
-        (("make", "emulation"), "which vllm-ascend"),
+        (("make", "emulation"), "no vllm-ascend is named"),
         (("list", "tools"), "takes no name"),
         (("prune", "--older-than", "-1"), "negative"),
     ],
@@ -156,7 +157,7 @@ def test_uv_gets_the_settings_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://links.example/x")
     monkeypatch.setenv("PIP_CERT", "/ca.pem")
     monkeypatch.setenv("UV_OFFLINE", "1")
-    got = heavy.uv_variables()
+    got = venvs.uv_variables()
     assert got["UV_DEFAULT_INDEX"] == "https://me:p%40ss@one.example/simple"
     main = "https://me:p%40ss@one.example/simple"
     assert got["UV_INDEX"].split() == [main, "https://two.example/simple", "file:///three/simple"]
@@ -165,7 +166,7 @@ def test_uv_gets_the_settings_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path(got["UV_CACHE_DIR"]) == cache_root() / "uv"
     assert "UV_OFFLINE" not in got
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert heavy.uv_variables()["UV_NO_INDEX"] == "1"
+    assert venvs.uv_variables()["UV_NO_INDEX"] == "1"
 
 
 @pytest.fixture
@@ -178,8 +179,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if command[1] == "venv":
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", command[-1]], check=True)
 
-    monkeypatch.setattr(heavy, "run", run)
-    monkeypatch.setattr(heavy, "find_uv", lambda: "uv")
+    monkeypatch.setattr(venvs, "run", run)
+    monkeypatch.setattr(venvs, "find_uv", lambda: "uv")
     return made
 
 

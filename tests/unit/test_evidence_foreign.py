@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from evidence_kit import add_run
 
-from npu_upgrade.commands.serving_arguments import scratch
 from npu_upgrade.evidence.store import Store, workspace_store
+from npu_upgrade.gates.serving.session import scratch
 from npu_upgrade.ground.errors import Blocked
 
 NAMES = [

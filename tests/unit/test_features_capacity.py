@@ -10,13 +10,10 @@ from features_kit import started
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.gates.capacity.limits import fitting
-from npu_upgrade.gates.capacity.steps import LENGTH, RETRIES, SEQUENCES, Capacity, climb
-from npu_upgrade.gates.capacity.together import most_together
-from npu_upgrade.gates.features.started import Start, Started
-from npu_upgrade.gates.ladder import descend
+from npu_upgrade.gates.capacity import LENGTH, RETRIES, SEQUENCES, Capacity, climb, fitting, most_together
 from npu_upgrade.gates.serving.log_lines import parse
 from npu_upgrade.gates.serving.requests import Arrival
+from npu_upgrade.gates.serving.starts import Start, Started, descend
 from npu_upgrade.ground.verdict import Verdict
 
 TOO_LONG = "ERROR 11-22 03:04:05 [x.py:9] ValueError: To serve at least one request ... "
@@ -184,7 +181,7 @@ def test_the_ladder_stops_at_the_first_that_serves(
     assert found.rungs[-1].step == last
     assert [one.state for one in found.rungs] == ["FAIL"] * (len(found.rungs) - 1) + ["PASS"]
     assert narrowed in found.narrowed
-    assert all(one.as_json()["diagnostic"] for one in found.rungs)
+    assert all(one.diagnostic for one in found.rungs)
 
 
 def test_a_text_model_has_no_step_without_pictures(tmp_path: Path) -> None:

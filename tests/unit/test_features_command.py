@@ -17,6 +17,7 @@ from features_kit import VLLM, checkpoint
 
 from npu_upgrade.checkpoint.weights import read_weights
 from npu_upgrade.cli import main as cli
+from npu_upgrade.cli.programs import ADAPT, UPGRADE
 from npu_upgrade.gates.features import adapter
 
 CONFIG = {
@@ -70,7 +71,8 @@ def run(
     argv = [command, str(folder / "Tiny"), *rest[:at], *options, *QUICK, *rest[at:]]
     output = folder / "result.json"
     output.unlink(missing_ok=True)
-    code = cli.main(program, "", [command], [*argv[:1], "--output", str(output), *argv[1:]])
+    names = ADAPT if program == "adapt.py" else UPGRADE
+    code = cli.main(program, "", names, [*argv[:1], "--output", str(output), *argv[1:]])
     printed = json.loads(capsys.readouterr().out)
     return code, json.loads(output.read_text("utf-8")) if output.exists() else printed
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from features_kit import ASCEND, VLLM, checkpoint, package, started
 
-from npu_upgrade.gates.features.applicable import (
+from npu_upgrade.gates.features.capability import Capability
+from npu_upgrade.gates.features.judge import Row, judge, not_started
+from npu_upgrade.gates.features.model import (
     MISSING,
     NOT_APPLICABLE,
     NOT_PROVEN,
@@ -17,13 +19,11 @@ from npu_upgrade.gates.features.applicable import (
     VERIFIED,
     asked_mode,
     best_way,
+    read,
     ruled_out,
 )
-from npu_upgrade.gates.features.capability import Capability
-from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.features.judge import Row, judge, not_started
 from npu_upgrade.gates.features.probe import probe
-from npu_upgrade.gates.features.started import Start
+from npu_upgrade.gates.serving.starts import Start
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
 

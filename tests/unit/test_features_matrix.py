@@ -12,7 +12,7 @@ from features_kit import ASCEND, VLLM, checkpoint, package, started
 from npu_upgrade.gates.features.capability import FEATURES, Capability
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make
 from npu_upgrade.gates.features.probe import probe
-from npu_upgrade.gates.features.started import Start, Started
+from npu_upgrade.gates.serving.starts import Start, Started
 from npu_upgrade.ground.verdict import Verdict
 
 KEYED = ASCEND | {

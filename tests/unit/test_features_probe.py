@@ -11,10 +11,9 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from npu_upgrade.gates.features.capability import FEATURES, Capability
-from npu_upgrade.gates.features.log_calls import log_calls
-from npu_upgrade.gates.features.package import Package, given
 from npu_upgrade.gates.features.probe import probe
 from npu_upgrade.gates.features.settings import refuses_unknown_keys
+from npu_upgrade.gates.features.source import Package, given, log_calls
 
 ENV, KEY = "VLLM_ASCEND_ENABLE_FLASHCOMM1", "enable_flashcomm1"
 RELEASES = {  # vllm-ascend -> how FlashComm1 is asked for first, its line, the replay line, strict keys

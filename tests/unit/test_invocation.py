@@ -10,6 +10,7 @@ import pytest
 from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.validation.rungs import Outcome, Rung
 from npu_upgrade.ground import invocation
+from npu_upgrade.ground.command import note, upgrade
 from npu_upgrade.ground.verdict import Verdict
 
 SHARED = ["evidence", "validate", "explain", "accuracy"]
@@ -50,11 +51,11 @@ def test_the_help_names_the_script_that_was_run(capsys: pytest.CaptureFixture[st
     assert "upgrade.py" not in capsys.readouterr().out
 
 
-def test_a_rung_is_run_by_the_script_that_climbs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rung_is_run_by_the_script_that_climbs() -> None:
     def command(name: str) -> str:
-        return Outcome(Rung("a", "CPU dummy", (name, "M")), Verdict.PASS, "").as_json()["command"]
+        return Outcome(Rung("a", "CPU dummy", upgrade(name, "M")), Verdict.PASS, "").as_json()["command"]
 
-    monkeypatch.setattr(invocation, "_command", ["adapt.py", "validate"])
+    note("adapt.py", ["validate"], ["serve"])
     assert (command("serve"), command("audit")) == ("adapt.py serve M", "upgrade.py audit M")
-    monkeypatch.setattr(invocation, "_command", ["upgrade.py", "validate"])
+    note("upgrade.py", ["validate"], ["serve"])
     assert command("serve") == "upgrade.py serve M"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from npu_upgrade.gates.serving.log_lines import LONGEST, lines_until, parse, read
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
-from npu_upgrade.gates.serving.signatures import Matcher, signatures
-from npu_upgrade.gates.serving.troubleshooting import NAME, render
+from npu_upgrade.gates.serving.signatures import PAGE, Matcher, render, signatures
 from npu_upgrade.ground.errors import BadInput
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "serve_logs"
@@ -233,14 +232,14 @@ def test_colours_progress_bars_and_endless_lines(tmp_path: Path) -> None:
 
 
 def test_the_troubleshooting_page_is_what_the_data_gives() -> None:
-    assert (REFERENCES / NAME).read_text("utf-8") == render(signatures())
+    assert (REFERENCES / PAGE).read_text("utf-8") == render(signatures())
 
 
 def test_data_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
     entry = "- {id: a, area: x, texts: ['t'], cause: c, next: n, source: [s], versions: v}\n"
     for text, why in (
         (entry * 2, "twice"),
-        (entry.replace("'t'", ""), "without a text"),
+        (entry.replace("'t'", ""), r"\[0\].texts"),
         ("- {id: a}\n", "texts"),
     ):
         path = tmp_path / "signatures.yaml"

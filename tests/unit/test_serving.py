@@ -18,8 +18,18 @@ import serving_kit as kit
 from npu_upgrade.gates.serving import gate
 from npu_upgrade.gates.serving.device import CPU, Device
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.preflight import TOKEN, check_leftovers, check_port, end_leftovers, leftovers
-from npu_upgrade.gates.serving.server import HOST, members, sockets, start, stop
+from npu_upgrade.gates.serving.server import (
+    HOST,
+    TOKEN,
+    check_leftovers,
+    check_port,
+    end_leftovers,
+    leftovers,
+    members,
+    sockets,
+    start,
+    stop,
+)
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 

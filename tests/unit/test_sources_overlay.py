@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import open_source
+from npu_upgrade.sources.tree import open_source, overlay
 
 
 def test_replaced_added_and_removed_files(tmp_path: Path) -> None:

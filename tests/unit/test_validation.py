@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import serving_kit as kit
 
+from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
-from npu_upgrade.gates.serving.installed import Installed
 from npu_upgrade.gates.validation import matrix
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.sources.installed import Installed
 
 SMI = """
 +------------------------------------------------------------------------------------------------+
@@ -63,15 +65,15 @@ models:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("models: []", "one key, models"),
-        ("- a", "one key, models"),
-        ("models: [{tp: 1}]", "no mapping with a model"),
-        ("models: [{model: A, tp: 0}]", "from 1"),
-        ("models: [{model: A, tp: [true]}]", "from 1"),
-        ("models: [{model: A, gates: [all]}]", "are some of"),
+        ("models: []", r"\$.models"),
+        ("- a", "Expected `object`"),
+        ("models: [{tp: 1}]", "`model`"),
+        ("models: [{model: A, tp: 0}]", r"models\[0\].tp"),
+        ("models: [{model: A, tp: [true]}]", r"models\[0\].tp"),
+        ("models: [{model: A, gates: [all]}]", r"models\[0\].gates"),
         ("models: [{model: A, gate_file: none.yaml}]", "no file beside the matrix"),
-        ("models: [{model: A, gpu: 1}]", "has gpu"),
-        ("models: [{model: A, env: [1]}]", "env of model 1"),
+        ("models: [{model: A, gpu: 1}]", "gpu"),
+        ("models: [{model: A, env: [1]}]", r"models\[0\].env"),
         ("models: {", "is no matrix"),
     ],
 )
@@ -82,8 +84,8 @@ def test_a_wrong_matrix_is_refused_with_its_place(text: str, why: str, tmp_path:
 
 def test_more_ranks_than_the_machine_has_are_left_to_vllms_ray_executor() -> None:
     small, large = (cell_rung(matrix.Cell("/m/A", tp, "real"), "py", "ws", 2) for tp in (2, 4))
-    assert "ray" not in small.arguments
-    assert large.arguments[-2:] == ("--distributed-executor-backend", "ray")
+    assert "ray" not in small.command.passed_on
+    assert large.command.passed_on[-2:] == ("--distributed-executor-backend", "ray")
     assert large.after == "A tp4 dummy"
 
 
@@ -94,7 +96,11 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
         return judged(rung, codes[rung.name], json.dumps({"summary": rung.name}), 1.0)
 
     monkeypatch.setattr("npu_upgrade.gates.validation.rungs.run", answer)
-    rungs = [Rung("a", "", ()), Rung("b", "", (), after="a"), Rung("c", "", ())]
+    rungs = [
+        Rung("a", "", upgrade("serve")),
+        Rung("b", "", upgrade("serve"), after="a"),
+        Rung("c", "", upgrade("serve")),
+    ]
     first, second, third = climb(rungs)
     assert (first.verdict, third.verdict) == (Verdict.FAIL, Verdict.BLOCKED)
     assert not second.ran
@@ -111,13 +117,13 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
     ],
 )
 def test_what_cannot_run_takes_nothing_from_what_did(verdicts: str, whole: str) -> None:
-    outcomes = [Outcome(Rung("r", "", ()), Verdict(one), "") for one in verdicts.split()]
+    outcomes = [Outcome(Rung("r", "", upgrade("serve")), Verdict(one), "") for one in verdicts.split()]
     assert together(outcomes) is Verdict(whole)
 
 
 @pytest.mark.parametrize("code", [2, 70, -9, 130])
 def test_an_exit_code_of_no_verdict_judges_nothing(code: int) -> None:
-    assert judged(Rung("r", "", ()), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
+    assert judged(Rung("r", "", upgrade("serve")), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
 
 
 def fake_smi(folder: Path, monkeypatch, used: int) -> Path:
@@ -137,7 +143,7 @@ def test_the_devices_memory_is_what_its_tool_says(tmp_path: Path, monkeypatch) -
     assert memory_is_back(npu, 7390, 0.1) == (True, 7390)
     shown.write_text(SMI.replace("{used}", "60000"))
     assert memory_is_back(npu, 7390, 0.1) == (False, 63390)
-    found = device.detect(Installed("3.11", {}, {"vllm_ascend": "x/__init__.py"}, []))
+    found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
     assert (found.kind, found.name, found.count) == ("npu", "910B3", 2)
     assert found.label("real") == "NPU real"
 
@@ -160,12 +166,12 @@ def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monke
     monkeypatch.setattr(device, "_DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert len(missing_for_npu(None)) == 3
-    lacks = missing_for_npu(Installed("3.11", {}, {"vllm": "x"}, []))
+    lacks = missing_for_npu(Installed("3.11", [], {"vllm": "x"}))
     assert [one.partition(" ")[0] for one in lacks] == ["no", "npu-smi", "torch-npu", "vllm-ascend"]
     (tmp_path / "davinci0").touch()
     fake_smi(tmp_path, monkeypatch, 1)
     whole = {"vllm": "x", "torch_npu": "x", "vllm_ascend": "x"}
-    assert missing_for_npu(Installed("3.11", {}, whole, [])) == []
+    assert missing_for_npu(Installed("3.11", [], whole)) == []
 
 
 def test_validate_npu_is_blocked_where_there_is_none(tmp_path: Path) -> None:
@@ -191,3 +197,17 @@ def test_ray_tasks_need_a_cluster(tmp_path: Path) -> None:
     rung = cell_rung(matrix.Cell("/m/A", 1, "dummy"), sys.executable, str(tmp_path))
     with pytest.raises(Blocked, match="has no ray"):
         on_ray.run([rung], [1], "auto", sys.executable, workspace_store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--rungs", "static,real"], "no real among static, emulated, cpu-dummy, cpu-real"),
+        (["--npu", "--gates", "all"], "no all among"),
+        (["--npu", "--tp", "1,0"], "0 is not above 0"),
+        (["--npu", "--tp", "two"], "--tp"),
+    ],
+)
+def test_a_wrong_list_is_refused_before_anything_runs(words: list[str], why: str, capsys) -> None:
+    assert cli.main("upgrade.py", "", ["validate"], ["validate", *words]) == 2
+    assert why in capsys.readouterr().out

@@ -12,11 +12,10 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.layout import RUNNERS, check_omni, read_runner
-from npu_upgrade.sources.changes import previous_release
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.published import from_index
+from npu_upgrade.sources.releases import from_index, previous_release
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 _EXAMPLES = {

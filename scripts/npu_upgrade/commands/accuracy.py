@@ -1,32 +1,31 @@
 """Serve a model, measure its accuracy with lm_eval, and hold the values against a config.
 
-The server is started, proven and ended as by serve; lm_eval asks it in between, from the serving Python or
-another one (--lm-eval). With --config the tasks, the options of the server and the expected values are those
-of a file as vllm-ascend keeps them in tests/e2e/models/configs; a value may be 5 % off on either side. With
---write the measured values replace those of the file; no value is ever written that was not measured. Dummy
+The command starts, proves and ends the server as serve does; lm_eval asks it in between, from the serving
+Python or another one (--lm-eval). --config names a file, as vllm-ascend keeps in tests/e2e/models/configs,
+with the tasks, the options of the server and the expected values; a value may be 5 % off on either side.
+--write replaces the values of that file by the measured ones, and writes none that was not measured. Dummy
 weights have no accuracy. Options of vllm serve follow --.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.gate_next import after, served_job
-from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
+from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.environments.specs import read_spec
+from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.accuracy import lm_eval
-from npu_upgrade.gates.accuracy.chat_template import template
-from npu_upgrade.gates.accuracy.compare import by_name, compare
-from npu_upgrade.gates.accuracy.config_file import Config, Task, fill_in, load
+from npu_upgrade.gates.accuracy.config_file import Config, Task, by_name, fill_in, load
 from npu_upgrade.gates.accuracy.lm_eval import Evaluation
-from npu_upgrade.gates.serving.checks import Check, failed, passed
+from npu_upgrade.gates.serving.checks import Check
 from npu_upgrade.gates.serving.gate import judge
-from npu_upgrade.gates.serving.launch import DUMMY, Launch
-from npu_upgrade.gates.serving.record import record
-from npu_upgrade.gates.serving.requests import Client
+from npu_upgrade.gates.serving.launch import DUMMY
+from npu_upgrade.gates.serving.session import Session, scratch
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -49,14 +48,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, metavar="N", help="only so many questions (below 1: a share)")
     parser.add_argument("--batch-size", metavar="N", help="as lm_eval has it")
     parser.add_argument("--apply-chat-template", action="store_true", help="ask chats in place of texts")
-    parser.add_argument("--concurrent", type=int, default=8, metavar="N", help="requests at once (8)")
+    parser.add_argument(
+        "--concurrent", type=positive(int), default=8, metavar="N", help="requests at once (8)"
+    )
     parser.add_argument(
         "--lm-eval",
         metavar="PYTHON",
         help="the interpreter with lm_eval (default: the serving one); own: this project makes one",
     )
     parser.add_argument(
-        "--evaluation-seconds", type=float, default=_SECONDS, metavar="S", help=f"at most ({_SECONDS:.0f})"
+        "--evaluation-seconds",
+        type=positive(float),
+        default=_SECONDS,
+        metavar="S",
+        help=f"at most ({_SECONDS:.0f})",
     )
 
 
@@ -67,38 +72,32 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput("dummy weights have no accuracy", expected="real weights", try_="--load-format real")
     args.model = args.model or config.model
     args.passed_on = [*config.arguments, *args.passed_on]
-    args.env = [*(f"{name}={value}" for name, value in config.environment.items()), *args.env]
-    wanted = asked(args)
-    evaluation = _evaluation(args, config, wanted)
+    args.env = [*config.environment.items(), *args.env]
+    session = asked(args)
+    evaluation = _evaluation(args, config, session)
     tasks: list[dict[str, Any]] = []
-    with scratch(wanted.store) as folder:
-        extra = _measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)
-        served = judge(
-            wanted.launch, wanted.device, replace(wanted.options, extra=extra), folder / "server.log"
-        )
-        accuracy = _as_json(evaluation, config, tasks, wanted.launch) if tasks else None
+    with scratch(session.store) as folder:
+        extra = lm_eval.measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)
+        options = replace(session.options, extra=extra)
+        served = judge(session.launch, session.device, options, folder / "server.log")
         verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
-        line, result = record(
-            wanted.store,
+        result = conclude(
+            args,
+            session,
             "accuracy",
             [served],
-            wanted.installed,
-            verdict=verdict,
-            summary=served.summary,
-            job=served_job(wanted.store.workspace, wanted.installed),
-            more={"accuracy": accuracy},
+            verdict,
+            f"{lm_eval.values_text(tasks)}; {served.summary}" if tasks else served.summary,
+            _as_text(tasks, served.checks),
+            {"accuracy": evaluation.described(tasks, session.launch) if tasks else None},
+            KeyboardInterrupt() if served.interrupted else None,
             logs=lm_eval.files_of(folder),
         )
-        result["job"] = line.job and line.job.id
-    if served.interrupted:
-        raise KeyboardInterrupt
     sound = not any(one.state == "FAIL" and not one.name.startswith("accuracy:") for one in served.checks)
     if args.write and tasks and sound:
         fill_in(args.config, by_name(tasks))
         say(f"wrote the measured values into {args.config}")
-    text = _as_text(tasks, served.checks, result["folder"])
-    summary = f"{line.label}: {_summary(served.summary, tasks)}"
-    return Result(verdict, summary, result, text, after(wanted, result, verdict))
+    return result
 
 
 def _config(args: argparse.Namespace) -> Config:
@@ -113,7 +112,7 @@ def _config(args: argparse.Namespace) -> Config:
         raise BadInput(
             "nothing to measure" if args.model else "no model is named",
             expected="MODEL and --tasks, or --config",
-            try_="upgrade.py accuracy MODEL --tasks gsm8k",
+            try_=upgrade("accuracy", "MODEL", "--tasks", "gsm8k").short,
         )
     given = {"num_fewshot": args.num_fewshot, "limit": args.limit, "batch_size": args.batch_size}
     given["apply_chat_template"] = args.apply_chat_template or None
@@ -122,19 +121,21 @@ def _config(args: argparse.Namespace) -> Config:
     return Config(args.model, tuple(Task(name, {}) for name in names), run=run)
 
 
-def _evaluation(args: argparse.Namespace, config: Config, wanted: Asked) -> Evaluation:
+def _evaluation(args: argparse.Namespace, config: Config, session: Session) -> Evaluation:
     if args.include_path and not args.include_path.is_dir():
         raise BadInput(
             f"{args.include_path} is no folder",
             expected="a folder with task files",
             try_="--include-path DIR",
         )
-    python, version = lm_eval.find(_interpreter(args.lm_eval), wanted.launch.python, wanted.installed)
+    named = Path(args.lm_eval).expanduser().absolute() if args.lm_eval else None
+    wanted = ensure(read_spec(OWN)) if args.lm_eval == "own" else named
+    python, version = lm_eval.find(wanted, session.launch.python, session.installed)
     return Evaluation(
         python,
         version,
         [task.name for task in config.tasks],
-        wanted.launch.model,
+        session.launch.model,
         config.run,
         args.include_path.absolute() if args.include_path else None,
         config.kind == "vllm-vlm",
@@ -143,59 +144,7 @@ def _evaluation(args: argparse.Namespace, config: Config, wanted: Asked) -> Eval
     )
 
 
-def _interpreter(text: str | None) -> Path | None:
-    if text != "own":
-        return Path(text).expanduser().absolute() if text else None
-    from npu_upgrade.environments.specs import read_spec
-    from npu_upgrade.environments.store import ensure
-
-    return ensure(read_spec(OWN))
-
-
-def _measuring(
-    evaluation: Evaluation,
-    folder: Path,
-    seconds: float,
-    wanted: tuple[Task, ...],
-    tasks: list[dict[str, Any]],
-) -> Callable[[Client, str], list[Check]]:
-    """What the gate asks besides: the evaluation, and its values against those of the config."""
-
-    def measure(client: Client, name: str) -> list[Check]:
-        say(f"lm_eval {evaluation.version}: {', '.join(evaluation.tasks)}")
-        results, why = lm_eval.evaluate(evaluation, client.url, name, folder, seconds, client.broken)
-        if results is None:
-            return [failed("accuracy", f"nothing was measured: {why}")]
-        found = lm_eval.tasks_of(results, evaluation)
-        if empty := [one["name"] for one in found if not one["metrics"]]:
-            return [failed("accuracy", f"lm_eval gave no value for {', '.join(empty)}")]
-        tasks.extend(found)
-        return [passed("accuracy", why=_values(found)), *compare(wanted, by_name(found))]
-
-    return measure
-
-
-def _as_json(
-    evaluation: Evaluation, config: Config, tasks: list[dict[str, Any]], launch: Launch
-) -> dict[str, Any]:
-    run = {key: value for key, value in config.run.items() if key not in ("num_fewshot", "limit")}
-    if evaluation.asks_chats:
-        used = template(Path(launch.model), launch.arguments, launch.cwd)
-        run |= {"apply_chat_template": True, "chat_template": used}
-    return {"tool": f"lm_eval {evaluation.version}", "tasks": tasks, **run}
-
-
-def _values(tasks: list[dict[str, Any]]) -> str:
-    return ", ".join(
-        f"{task['name']} {one['name']} {one['value']:.4f}" for task in tasks for one in task["metrics"]
-    )
-
-
-def _summary(summary: str, tasks: list[dict[str, Any]]) -> str:
-    return f"{_values(tasks)}; {summary}" if tasks else summary
-
-
-def _as_text(tasks: list[dict[str, Any]], checks: list[Check], folder: str) -> str:
+def _as_text(tasks: list[dict[str, Any]], checks: list[Check]) -> str:
     parts = [table(("check", "state", ""), [(one.name, one.state, one.why[:110]) for one in checks])]
     if tasks:
         rows = [
@@ -204,4 +153,4 @@ def _as_text(tasks: list[dict[str, Any]], checks: list[Check], folder: str) -> s
             for one in task["metrics"]
         ]
         parts.append(table(("task", "few-shot", "metric", "value"), rows))
-    return "\n\n".join([*parts, f"evidence: {folder}"])
+    return "\n\n".join(parts)

@@ -11,7 +11,7 @@ from npu_upgrade.lineage.catalogue.build import Sources
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.layout import check_omni
 from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.published import PassedOver, Published, from_index
+from npu_upgrade.sources.releases import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 

@@ -8,25 +8,24 @@ or inferred and marked so.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from npu_upgrade.commands.discover_sections import gpu_section, notes, omni_section, releases_section
-from npu_upgrade.commands.discover_targets import (
-    find_pair,
-    newest_spec,
-    omni_for,
-    open_or_why,
-    resolved_pins,
-    spec_of,
-)
-from npu_upgrade.ground.errors import BadInput
+import msgspec
+
+from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.sources.installed import cann_toolkit, installed
+from npu_upgrade.sources import discovery
+from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
 from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
@@ -37,6 +36,7 @@ EXAMPLES = """  upgrade.py discover
   upgrade.py discover --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
   upgrade.py discover --python ~/venv/bin/python --limit 10 --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
+_WIDEST = 98
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,54 +77,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Answer every question that can be answered; PASS when all four projects were."""
-    from npu_upgrade.commands import discover_text  # rich is slow to import, and no other command needs it
-
     clones = _clones(args.repo)
     if args.limit < 1:
         raise BadInput(f"--limit {args.limit}", expected="a number of releases, 1 or more", try_="--limit 5")
     for spec in filter(None, (args.omni, args.ascend)):
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        packages = pool.submit(installed, args.python)
+        asked = pool.submit(installed, args.python)
         say("asking for the releases of " + ", ".join(REPOSITORIES))
         answers = find_all(args.source, clones)
         refuse_if_silent(answers)
-        found = packages.result()
+        packages = asked.result().packages
 
-    ascend_spec = args.ascend or newest_spec(answers["vllm-ascend"], clones, args.pre)
-    ascend, ascend_why = open_or_why(ascend_spec, given=bool(args.ascend))
-    pins = resolved_pins(ascend, clones)
-    pair = find_pair(ascend_spec, ascend, pins, answers)
-    omni_spec = args.omni or omni_for(pair, answers["vllm-omni"], clones, args.pre)
-    omni, omni_why = open_or_why(omni_spec, given=bool(args.omni))
+    newest = discovery.newest_spec
+    ascend = discovery.look(
+        args.ascend or newest(answers["vllm-ascend"], clones, args.pre), given=bool(args.ascend)
+    )
+    pins = discovery.pins_of(ascend.tree, clones)
+    pair = discovery.find_pair(ascend, pins, answers)
+    omni = discovery.look(
+        args.omni or newest(answers["vllm-omni"], clones, args.pre, pair.vllm), given=bool(args.omni)
+    )
     toolkit = cann_toolkit()
+    of_omni = discovery.omni_section(omni, answers["vllm-ascend"], clones)
+    if omni.tree:
+        of_omni["tracked"] = _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
     data = {
         "releases": {
-            name: releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
+            name: discovery.releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
         },
-        "ascend": {
-            "spec": spec_of(ascend, ascend_spec),
-            "identity": ascend.identity() if ascend else None,
-            "why": ascend_why,
-        },
-        "pair": asdict(pair) | {"pins": [asdict(pin) for pin in pins]},
+        "ascend": {"spec": ascend.spec, "identity": ascend.identity, "why": ascend.why},
+        "pair": asdict(pair) | {"pins": pins},
         "installed": {
             "python": str(args.python or sys.executable),
-            "packages": [asdict(package) for package in found],
+            "packages": [package.as_json() for package in packages],
             "cann": {"version": toolkit[0], "file": str(toolkit[1])} if toolkit else None,
         },
-        "omni": omni_section(omni_spec, omni, omni_why, answers["vllm-ascend"], clones, bool(args.omni)),
-        "gpu_changes": gpu_section(omni, answers["vllm-omni"]),
+        "omni": of_omni,
+        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"]),
+        "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
-    data["notes"] = notes(data, pins)
-    verdict, summary = _judge(answers, pair, data["ascend"]["spec"])
-    command = _merge_command(omni, ascend) if omni and ascend else None
-    return Result(verdict, summary, data, discover_text.render(data), command)
+    data = msgspec.to_builtins(data)
+    verdict, summary = _judge(answers, pair, ascend.spec)
+    command = _merge_command(omni.tree, ascend.tree) if omni.tree and ascend.tree else None
+    return Result(verdict, summary, data, render(data), command)
 
 
-def _merge_command(omni: SourceTree, ascend: SourceTree) -> str:
-    specs = ["--omni", omni.spec, "--ascend", ascend.spec]
-    return shlex.join(["upgrade.py", "merge", *specs, "--out", "upgrade-out"])
+def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:
+    return upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, "--out", "upgrade-out")
 
 
 def _judge(answers: dict[str, Answer], pair: Pair, ascend_spec: str | None) -> tuple[Verdict, str]:
@@ -148,3 +148,153 @@ def _clones(arguments: list[str]) -> dict[str, Path]:
             )
         clones[name] = Path(path).resolve()
     return clones
+
+
+def _tracked(omni: SourceTree | None, clone: Path | None) -> dict[str, Any]:
+    """The vllm-ascend that the runners of a vllm-omni were really copied from."""
+    if omni is None:
+        return {"why": "not inferred: give --omni"}
+    from npu_upgrade.lineage.inference import infer_base
+
+    say("finding the vllm-ascend that the runners were copied from")
+    try:
+        base = infer_base(omni, f"git:{clone}@HEAD" if clone else "pypi:vllm-ascend")
+    except UpgradeError as error:
+        return {"why": f"not inferred: {error.what}"}
+    return {name: _plain(getattr(base, name)) for name in _TRACKED}
+
+
+_TRACKED = ("label", "spec", "score", "runner_up", "confidence", "date")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON takes it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if isinstance(value, (int, float, str, type(None))) else str(value)
+
+
+def render(data: dict[str, Any]) -> str:
+    """All sections of a discovery, for people."""
+    sections = (_releases, _pair, _omni, _installed, _gpu_changes, _notes)
+    return "\n\n".join(text for section in sections if (text := "\n".join(section(data))))
+
+
+def _releases(data: dict[str, Any]) -> Iterator[str]:
+    projects = data["releases"]
+    yield "RELEASES (highest version first, date of publication; a/b/rc/dev are pre-releases)"
+    rows = [
+        ("stable", *(_release(p["newest_stable"]) for p in projects.values())),
+        ("pre", *(_release(p["newest_prerelease"]) for p in projects.values())),
+    ]
+    for number, row in enumerate(zip_longest(*(p["releases"] for p in projects.values()))):
+        rows.append(("" if number else "last", *(_release(r) if r else "" for r in row)))
+    rows.append(("source", *(p["source"] or "NONE" for p in projects.values())))
+    yield table(("", *projects), rows)
+    for reason, silent in _reasons(projects).items():
+        sources = list(dict.fromkeys(source for source, _ in silent))
+        names = list(dict.fromkeys(project for _, project in silent))
+        yield f"  passed over {', '.join(sources)} for {', '.join(names)}: {reason}"
+    for project, p in projects.items():
+        yield from (f"  {project}: {note}" for note in p["notes"])
+
+
+def _reasons(projects: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Reason -> the (source, project) pairs passed over for it."""
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for project, p in projects.items():
+        for source, why in p["passed_over"].items():
+            reasons.setdefault(why, []).append((source, project))
+    return reasons
+
+
+def _release(release: dict[str, Any] | None) -> str:
+    if release is None:
+        return "-"
+    yanked = " YANKED" if release["yanked"] else ""
+    return f"{release['version']} {(release['date'] or 'no date')[:10]}{yanked}"
+
+
+def _pair(data: dict[str, Any]) -> Iterator[str]:
+    pair, ascend = data["pair"], data["ascend"]
+    yield f"PAIR of {ascend['spec']}: vllm {pair['vllm']} ({pair['basis']})"
+    yield f"  {pair['why']}"
+    if pair["main"]:
+        yield f"  verified with vllm main at {pair['main']}"
+    if ascend["why"]:
+        yield f"  not read: {ascend['why']}"
+    yield from _pins(pair["pins"])
+
+
+def _pins(pins: list[dict[str, Any]]) -> Iterator[str]:
+    """One row per pinned value; files that repeat it are counted."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for pin in pins:
+        groups.setdefault((pin["role"], pin["name"], pin["value"]), []).append(pin)
+    rows = []
+    for (role, name, _), same in groups.items():
+        first, files = same[0], len({pin["file"] for pin in same})
+        where = f"{first['file']}:{first['line']}" + (f" (+{files - 1} more)" if files > 1 else "")
+        rows.append((role, name, _value(first), where))
+    if rows:
+        yield table(("role", "name", "value", "where"), rows)
+
+
+def _value(pin: dict[str, Any]) -> str:
+    if pin["kind"] == "sha":
+        return pin["value"][:12]
+    if pin["kind"] == "tag":
+        return f"{pin['value']} (tag)"
+    if pin["kind"] in ("branch", "short-sha"):
+        return f"{pin['value']} ({pin['kind']}: {pin['sha'][:12] if pin['sha'] else 'unresolved'})"
+    return pin["value"]
+
+
+def _omni(data: dict[str, Any]) -> Iterator[str]:
+    omni = data["omni"]
+    yield f"OMNI {omni['spec']}"
+    if omni["why"]:
+        yield f"  not read: {omni['why']}"
+        return
+    if omni["declared_why"]:
+        yield f"  declares: {omni['declared_why']}"
+    yield from _pins(omni["declared"])
+    tracked = omni["tracked"]
+    if "label" not in tracked:
+        yield f"  runners track: {tracked['why']}"
+        return
+    date = str(tracked["date"])[:10]
+    yield f"  runners track: {tracked['label']} ({date}), runner-up {tracked['runner_up']}"
+    yield f"  score {tracked['score']}, confidence {tracked['confidence']}"
+
+
+def _installed(data: dict[str, Any]) -> Iterator[str]:
+    found = data["installed"]
+    yield f"INSTALLED in {found['python']}"
+    rows = []
+    for package in found["packages"]:
+        origin = package["checkout"] or package["commit"] or package["folder"]
+        rows.append((package["name"], package["version"], origin + " (editable)" * package["editable"]))
+    yield table(("package", "version", "from"), rows) if rows else f"  none of {', '.join(PACKAGES)}"
+    cann = found["cann"]
+    yield "  CANN toolkit: " + (f"{cann['version']} ({cann['file']})" if cann else "not found")
+
+
+def _gpu_changes(data: dict[str, Any]) -> Iterator[str]:
+    found = data["gpu_changes"]
+    yield f"GPU WORKERS since {found.get('since', 'the last release')}"
+    if "files" not in found:
+        yield f"  {found['why']}"
+        return
+    rows = []
+    for change in found["files"]:
+        mark = "" if change["status"] == "changed" else f" ({change['status']})"
+        rows.append((f"+{change['added']}", f"-{change['removed']}", change["file"] + mark))
+    yield table(("added", "removed", "file"), rows) if rows else "  no file differs"
+    yield from (f"  {line[:_WIDEST]}" for line in found["commits"] or [])
+
+
+def _notes(data: dict[str, Any]) -> Iterator[str]:
+    if data["notes"]:
+        yield "NOTE"
+        yield from (f"  {note}" for note in data["notes"])

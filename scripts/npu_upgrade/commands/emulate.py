@@ -20,15 +20,15 @@ from typing import Any
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.commands.arguments import some_of
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
-from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, as_text, compared, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.dry_run import run_kept
-from npu_upgrade.gates.emulation.machine import check_machine
-from npu_upgrade.gates.emulation.table import as_text
+from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
@@ -69,7 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the old pair to run first: auto (default), none, or its vllm-omni, vllm-ascend and vllm",
     )
     parser.add_argument(
-        "--tiers", default=",".join(TIERS), metavar="LIST", help=f"some of {','.join(TIERS)} (default: all)"
+        "--tiers",
+        type=some_of(TIERS),
+        default=TIERS,
+        metavar="LIST",
+        help=f"some of {','.join(TIERS)} (default: all)",
     )
     parser.add_argument(
         "--scenarios",
@@ -92,7 +96,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    asked = _asked(args, _split(args.tiers))
+    asked = _asked(args, args.tiers)
     if asked.job is None:
         return _play(asked)
     try:
@@ -114,11 +118,7 @@ def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
-def _split(text: str) -> list[str]:
-    return [name for name in text.replace(" ", ",").split(",") if name]
-
-
-def _asked(args: argparse.Namespace, tier_names: list[str]) -> _Asked:
+def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
     """The triples and scenarios, from the arguments or from the job."""
     if not args.ascend and args.omni:
         raise BadInput(

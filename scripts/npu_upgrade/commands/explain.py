@@ -12,11 +12,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from npu_upgrade.gates.serving.explanation_text import as_text
 from npu_upgrade.gates.serving.log_lines import read
-from npu_upgrade.gates.serving.root_cause import Explanation, explain
-from npu_upgrade.gates.serving.signatures import signatures
-from npu_upgrade.gates.serving.troubleshooting import NAME, render
+from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain
+from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -33,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log", nargs="?", type=Path, metavar="FILE", help="the log: stdout and stderr of the server"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help=f"fail when references/{NAME} is stale")
+    what.add_argument("--check", action="store_true", help=f"fail when references/{PAGE} is stale")
     what.add_argument(
         "--update-references",
         action="store_true",
-        help=f"write references/{NAME}; only in a source checkout of this skill",
+        help=f"write references/{PAGE}; only in a source checkout of this skill",
     )
 
 
@@ -46,11 +45,11 @@ def run(args: argparse.Namespace) -> Result:
     if args.check:
         return _check()
     if args.update_references:
-        path = reference_to_refresh().with_name(NAME)
+        path = reference_to_refresh().with_name(PAGE)
         write_atomic(path, render(signatures()))
         return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
     if args.log is None:
-        raise BadInput("no log is named", expected="a file", try_="upgrade.py explain serve.log")
+        raise BadInput("no log is named", expected="a file", try_=upgrade("explain", "serve.log").short)
     try:
         found = explain(read(args.log))
     except OSError as error:
@@ -81,13 +80,13 @@ def _result(log: Path, found: Explanation) -> Result:
 
 
 def _check() -> Result:
-    path = skill_root() / "references" / NAME
+    path = skill_root() / "references" / PAGE
     same = path.is_file() and path.read_text("utf-8") == render(signatures())
     if same:
-        return Result(Verdict.PASS, f"{NAME} holds", {"reference": str(path)})
+        return Result(Verdict.PASS, f"{PAGE} holds", {"reference": str(path)})
     return Result(
         Verdict.FAIL,
-        f"{NAME} is stale: the signatures changed, or it was edited by hand",
+        f"{PAGE} is stale: the signatures changed, or it was edited by hand",
         {"reference": str(path)},
-        next="upgrade.py explain --update-references",
+        next=upgrade("explain", "--update-references"),
     )

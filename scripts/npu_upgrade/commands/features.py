@@ -1,55 +1,46 @@
 """Which features of the installed release work with a model: the feature matrix, each row with its evidence.
 
-Graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. What they are called, and
-what proves them, is read from the source of the vllm and vllm-ascend that serve; a feature the release does
-not have is never asked for. All are tried in one start; only when that does not serve, one by one. A feature
-is verified when what was asked for is what was resolved and its line, metric or answer was seen; it can also
-be unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm serve follow --.
+The features are graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. The source
+of the vllm and vllm-ascend that serve says how each is called and what proves it; the command never asks for
+a feature that the release does not have. It tries all in one start, and one by one only when that does not
+serve. A feature is verified when the server resolved what was asked for and showed its line, metric or
+answer; else it is unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm
+serve follow --.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.gate_next import after
-from npu_upgrade.commands.serving_arguments import (
-    Asked,
-    add_serving_arguments,
-    asked,
-    named_python,
-    scratch,
-)
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
 from npu_upgrade.gates.features import adapter as lora
-from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED
-from npu_upgrade.gates.features.capability import FEATURES, Capability
-from npu_upgrade.gates.features.checkpoint import Checkpoint, read
+from npu_upgrade.gates.features.capability import FEATURES
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make
-from npu_upgrade.gates.features.package import Package, given, installed_package
-from npu_upgrade.gates.features.probe import probe
-from npu_upgrade.gates.features.serving import Servers, counters
-from npu_upgrade.gates.ladder import Ladder, descend
-from npu_upgrade.gates.ladder import as_text as ladder_text
+from npu_upgrade.gates.features.model import read
+from npu_upgrade.gates.features.probe import counters, packages_of, probe
+from npu_upgrade.gates.features.source import given
 from npu_upgrade.gates.serving.device import CPU
-from npu_upgrade.gates.serving.installed import Installed
-from npu_upgrade.gates.serving.installed import probe as probe_installed
-from npu_upgrade.gates.serving.launch import DUMMY
-from npu_upgrade.gates.serving.record import record
-from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.gates.serving.launch import DUMMY, ranks
+from npu_upgrade.gates.serving.session import named_python, scratch, stopping
+from npu_upgrade.gates.serving.starts import Ladder, Servers, descend, ladder_text
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.sources.installed import serving
 
 EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2
   upgrade.py features /models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
   upgrade.py features ./tiny --python cpu
   upgrade.py features --probe --python cpu
   upgrade.py features --probe --ascend pypi:vllm-ascend==0.30.0rc2 --vllm pypi:vllm==0.30.0"""
-_PARALLEL = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,141 +76,67 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput(
             "--ascend and --vllm go with --probe" if args.model else "no model is named",
             expected="MODEL, or --probe with the sources to read",
-            try_="upgrade.py features --probe --ascend pypi:vllm-ascend==VERSION --vllm pypi:vllm==VERSION",
+            try_=upgrade("features", "--probe", "--ascend", "SPEC", "--vllm", "SPEC").short,
         )
-    wanted = asked(args)
-    model = read(model_folder(wanted.launch.model))
+    session = asked(args)
+    launch = session.launch
+    model = read(model_folder(launch.model))
     adapter = lora.given(args.lora) if args.lora else None
-    capabilities = _of(wanted)
-    with scratch(wanted.store) as folder:
+    packages = packages_of(session.installed)
+    say("reading what the features are called: " + ", ".join(one.label for one in packages.values()))
+    capabilities = probe(packages.get("vllm_ascend"), packages.get("vllm"))
+    with scratch(session.store) as folder:
         if adapter is None and "lora" in args.only and capabilities["lora"].exists:
             adapter = lora.make(model.folder, folder / "adapter")
-        setting = _setting(wanted, model, adapter)
+        lacking = "no adapter is given, and none can be made for these weights: --lora DIR"
+        setting = Setting(
+            model,
+            dummy=launch.load_format == DUMMY,
+            on_cpu=session.device.kind == CPU,
+            ranks=ranks(launch.arguments),
+            asked=launch.arguments,
+            more={"lora": adapter.arguments()} if adapter else {},
+            lacking={} if adapter else {"lora": lacking},
+        )
         servers = Servers(
-            *(wanted.launch, wanted.device, wanted.options, folder),
+            *(launch, session.device, session.options, folder),
             extra=lambda start: [lora.ask] if "lora" in start.features else [],
             metrics=counters(capabilities.values()),
         )
         matrix, ladder = Matrix(), Ladder()
-        stopped = stopping(lambda: _play(args, matrix, ladder, capabilities, setting, servers))
-        return _finish(wanted, capabilities, matrix, ladder, servers, stopped)
 
+        def play() -> None:
+            make(capabilities, setting, servers, args.only, matrix)
+            if matrix.serves is False and not args.no_ladder:
+                say("nothing serves; starting with less and less, to find the cause (this passes nothing)")
+                descend(servers, model.inputs(), launch.arguments, ladder)
 
-def _of(wanted: Asked) -> dict[str, Capability]:
-    packages = _served_by(wanted.installed)
-    say("reading what the features are called: " + ", ".join(one.label for one in packages.values()))
-    return probe(packages.get("vllm_ascend"), packages.get("vllm"))
-
-
-def _served_by(installed: Installed) -> dict[str, Package]:
-    names = ("vllm", "vllm_ascend")
-    return {name: installed_package(folder, name) for name in names if (folder := installed.folder(name))}
-
-
-def _setting(wanted: Asked, model: Checkpoint, adapter: lora.Adapter | None) -> Setting:
-    return Setting(
-        model,
-        dummy=wanted.launch.load_format == DUMMY,
-        on_cpu=wanted.device.kind == CPU,
-        ranks=_ranks(wanted.launch.arguments),
-        asked=wanted.launch.arguments,
-        more={"lora": adapter.arguments()} if adapter else {},
-        lacking={}
-        if adapter
-        else {"lora": "no adapter is given, and none can be made for these weights: --lora DIR"},
-    )
-
-
-def _ranks(arguments: Sequence[str]) -> int:
-    """Tensor times data parallel, as the arguments of vllm serve ask for."""
-    product = 1
-    for at, word in enumerate(arguments):
-        name, equals, value = word.partition("=")
-        text = value if equals else "".join(arguments[at + 1 : at + 2])
-        if name in _PARALLEL and text.isdigit():
-            product *= int(text)
-    return product
-
-
-def _play(
-    args: argparse.Namespace,
-    matrix: Matrix,
-    ladder: Ladder,
-    capabilities: Mapping[str, Capability],
-    setting: Setting,
-    servers: Servers,
-) -> None:
-    make(capabilities, setting, servers, args.only, matrix)
-    if matrix.serves is False and not args.no_ladder:
-        say("nothing serves; starting with less and less, to find out what it is (this passes nothing)")
-        descend(servers, setting.model.inputs(), setting.asked, ladder)
-
-
-def stopping(play: Callable[[], object]) -> Blocked | KeyboardInterrupt | None:
-    """Run it; what ended it early is said, so that what was done before is recorded."""
-    try:
-        play()
-    except (Blocked, KeyboardInterrupt) as error:
-        return error
-    return None
-
-
-def _finish(
-    wanted: Asked,
-    capabilities: Mapping[str, Capability],
-    matrix: Matrix,
-    ladder: Ladder,
-    servers: Servers,
-    stopped: Blocked | KeyboardInterrupt | None,
-) -> Result:
-    verdict, summary = judged(matrix, stopped)
-    if ladder.narrowed:
-        summary += f"; narrowed to {ladder.narrowed}"
-    more = {
-        "features": [row.as_json() for row in matrix.rows.values()],
-        "probed": [one.as_json() for one in capabilities.values()],
-        "ladder": [one.as_json() for one in ladder.rungs],
-    }
-    if not servers.served:
+        stopped = stopping(play)
+        verdict, summary = matrix.judged(stopped)
+        if ladder.narrowed:
+            summary += f"; narrowed to {ladder.narrowed}"
+        more = {
+            "features": msgspec.to_builtins(list(matrix.rows.values())),
+            "probed": [one.as_json() for one in capabilities.values()],
+            "ladder": msgspec.to_builtins(ladder.rungs),
+        }
+        text = matrix.as_text() + (f"\n\n{ladder_text(ladder.rungs)}" if ladder.rungs else "")
+        if servers.served:
+            return conclude(
+                args,
+                session,
+                "features",
+                servers.served,
+                verdict,
+                summary,
+                text,
+                more,
+                stopped,
+                numbered=True,
+            )
         if stopped:
             raise stopped
-        return Result(verdict, summary, more, matrix.as_text())
-    line, result = record(
-        wanted.store,
-        "features",
-        servers.served,
-        wanted.installed,
-        verdict=verdict,
-        summary=summary,
-        more=more,
-        numbered=True,
-    )
-    if isinstance(stopped, KeyboardInterrupt):
-        raise stopped
-    text = matrix.as_text()
-    if ladder.rungs:
-        text += f"\n\n{ladder_text(ladder.rungs)}"
-    text += f"\n\nevidence: {result['folder']}"
-    return Result(verdict, f"{line.label}: {summary}", result, text, after(wanted, result, verdict))
-
-
-def judged(matrix: Matrix, stopped: BaseException | None) -> tuple[Verdict, str]:
-    """The verdict over the rows, and one line about them."""
-    counts = ", ".join(f"{matrix.count(one)} {one}" for one in _statuses(matrix))
-    summary = f"{counts} in {len(matrix.starts)} starts"
-    if isinstance(stopped, Blocked):
-        return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
-    if stopped is not None:
-        return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
-    if matrix.serves is False:
-        return Verdict.FAIL, f"the model does not serve, with no feature asked for; {summary}"
-    if matrix.count(UNSUPPORTED):
-        return Verdict.FAIL, summary
-    return (Verdict.INCONCLUSIVE if matrix.count(NOT_PROVEN) else Verdict.PASS), summary
-
-
-def _statuses(matrix: Matrix) -> list[str]:
-    return sorted({row.status for row in matrix.rows.values()}, key=lambda one: (one != VERIFIED, one))
+        return Result(verdict, summary, more, text)
 
 
 def _probed(args: argparse.Namespace) -> Result:
@@ -228,8 +145,7 @@ def _probed(args: argparse.Namespace) -> Result:
         ascend = given(args.ascend, "vllm_ascend") if args.ascend else None
         vllm = given(args.vllm, "vllm") if args.vllm else None
     else:
-        python = named_python(args.python)
-        packages = _served_by(probe_installed(python, os.environ, Path.cwd()))
+        packages = packages_of(serving(named_python(args.python), os.environ, Path.cwd()))
         ascend, vllm = packages.get("vllm_ascend"), packages.get("vllm")
     found = probe(ascend, vllm)
     rows = [

@@ -25,8 +25,7 @@ from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import STAGES, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 
 @dataclass(frozen=True)

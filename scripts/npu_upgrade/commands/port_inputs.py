@@ -29,7 +29,7 @@ from npu_upgrade.port.sides import (
 )
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend
-from npu_upgrade.sources.published import PassedOver, Published, from_index
+from npu_upgrade.sources.releases import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 

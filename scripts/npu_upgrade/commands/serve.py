@@ -1,34 +1,27 @@
 """Start a model with vLLM, prove that it serves, and see it gone.
 
-Nothing is believed that a server says of itself: it is told from others by a random name, is ready after
-real generations that its metrics count, and any end before the gate's own stop is a failure, whatever its
-exit code. With dummy weights the answers have to come; with real weights they also have to be worth
-something. Options of vllm serve follow --.
+The gate believes nothing that a server says of itself. A random name tells it from others; it is ready after
+real generations that its metrics count; any end before the gate stops it is a failure, whatever the exit
+code. With dummy weights answers have to come; with real weights they also have to make sense. Options of
+vllm serve follow --.
 
-Everything is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a
-pass with dummy weights or on a CPU signs nothing off.
+The run is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a pass
+with dummy weights or on a CPU signs nothing off.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import Any
 
-from npu_upgrade.commands.gate_next import after, served_job
-from npu_upgrade.commands.serving_arguments import Asked, add_serving_arguments, asked, scratch
-from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.features.serving import Servers
-from npu_upgrade.gates.ladder import Ladder, descend
-from npu_upgrade.gates.ladder import as_text as ladder_text
-from npu_upgrade.gates.serving import explanation_text
+import msgspec
+
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.gates.serving import root_cause
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
-from npu_upgrade.gates.serving.record import record
-from npu_upgrade.ground import command
-from npu_upgrade.ground.command import Command
-from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.progress import say
+from npu_upgrade.gates.serving.session import Session, scratch
+from npu_upgrade.gates.serving.starts import Ladder, Servers, diagnose, ladder_text
+from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
@@ -49,72 +42,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
-    wanted = asked(args)
-    with scratch(wanted.store) as folder:
-        served = judge(wanted.launch, wanted.device, wanted.options, folder / "server.log")
-        further, ladder, stopped = (
-            _diagnosed(wanted, served, folder) if args.ladder else ([], Ladder(), False)
-        )
-        line, result = record(
-            wanted.store,
+    session = asked(args)
+    with scratch(session.store) as folder:
+        served = judge(session.launch, session.device, session.options, folder / "server.log")
+        servers = Servers(session.launch, session.device, session.options, folder, called="ladder")
+        ladder = Ladder()
+        if args.ladder:
+            diagnose(servers, served, ladder)
+        interrupted = any(one.interrupted for one in (served, *servers.served))
+        result = conclude(
+            args,
+            session,
             "serve",
             [served],
-            wanted.installed,
-            verdict=served.verdict,
-            summary=served.summary,
-            job=served_job(wanted.store.workspace, wanted.installed),
-            more={"ladder": [one.as_json() for one in ladder.rungs]} if ladder.rungs else {},
-            further=further,
+            served.verdict,
+            served.summary,
+            as_text(served, ladder),
+            {"ladder": msgspec.to_builtins(ladder.rungs)} if ladder.rungs else {},
+            KeyboardInterrupt() if interrupted else None,
+            further=servers.served,
         )
-        result["job"] = line.job and line.job.id
-        text = as_text(served, result)
-        if ladder.rungs:
-            text += f"\n\n{ladder_text(ladder.rungs)}"
-    if served.interrupted or stopped:
-        raise KeyboardInterrupt
-    return Result(
-        served.verdict, f"{line.label}: {served.summary}", result, text, _next(served, wanted, result)
-    )
+    result.next = _with_real_weights(served, session) or result.next
+    return result
 
 
-def _diagnosed(wanted: Asked, served: Served, folder: Path) -> tuple[list[Served], Ladder, bool]:
-    """Further starts of a server that failed, what they say, and whether they were interrupted."""
-    servers = Servers(wanted.launch, wanted.device, wanted.options, folder, called="ladder")
-    ladder = Ladder()
-    if served.verdict is not Verdict.FAIL or served.interrupted or _left_behind(served):
-        return [], ladder, False
-    config = Path(wanted.launch.model) / "config.json"
-    modalities = read(config.parent).inputs() if config.is_file() else ()
-    say("it failed; starting it again with less and less, to find out what it is (this passes nothing)")
-    try:
-        descend(servers, modalities, wanted.launch.arguments, ladder)
-    except Blocked as error:
-        say(f"the diagnosis ends early: {error.what}")
-    except KeyboardInterrupt:
-        return servers.served, ladder, True
-    return servers.served, ladder, False
-
-
-def _left_behind(served: Served) -> bool:
-    return any(one.name == "teardown" and one.state == "FAIL" for one in served.checks)
-
-
-def as_text(served: Served, result: dict[str, Any]) -> str:
+def as_text(served: Served, ladder: Ladder) -> str:
     """The checks as a table, and below it what went wrong first."""
     rows = [
         (one.name, one.state, (one.why or one.answer.strip().replace("\n", " "))[:110])
         for one in served.checks
     ]
-    text = table(("check", "state", ""), rows)
+    parts = [table(("check", "state", ""), rows)]
     if served.explanation and served.explanation.first:
-        text += f"\n\n{explanation_text.as_text(served.explanation)}"
-    return f"{text}\n\nevidence: {result['folder']}"
+        parts.append(root_cause.as_text(served.explanation))
+    if ladder.rungs:
+        parts.append(ladder_text(ladder.rungs))
+    return "\n\n".join(parts)
 
 
-def _next(served: Served, wanted: Asked, result: dict[str, Any]) -> Command:
-    """After a dummy pass the same with real weights."""
-    argv = command.current()
-    if served.verdict is Verdict.PASS and served.launch.load_format == DUMMY and DUMMY in argv:
-        argv[argv.index(DUMMY)] = REAL
-        return Command.of(argv)
-    return after(wanted, result, served.verdict)
+def _with_real_weights(served: Served, session: Session) -> Command | None:
+    """The same with real weights, after a pass with dummy ones."""
+    called = current()
+    if served.verdict is not Verdict.PASS or session.launch.load_format != DUMMY or DUMMY not in called:
+        return None
+    called[called.index(DUMMY)] = REAL
+    return Command(called[0], called[1], tuple(called[2:]))

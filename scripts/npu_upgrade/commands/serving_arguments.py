@@ -1,54 +1,42 @@
-"""The options of every command that starts a server, and what they ask for."""
+"""What the commands that serve a model have in common: their options, and how they record a run and go on."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
-import signal
-import tempfile
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import psutil
-
+from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.evidence.store import Store, workspace_store
-from npu_upgrade.gates.features.checkpoint import read
-from npu_upgrade.gates.serving import launch as launching
-from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
-from npu_upgrade.gates.serving.gate import Options
+from npu_upgrade.evidence.chain import OfJob
+from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.installed import Installed, misplaced, probe
 from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
-from npu_upgrade.gates.serving.lifeline import LONGEST_LOG
-from npu_upgrade.gates.serving.preflight import check_leftovers, check_room, end_leftovers
-from npu_upgrade.gates.serving.watch import BUDGETS, STILL
-from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
-from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.ground.progress import say
+from npu_upgrade.gates.serving.record import record
+from npu_upgrade.gates.serving.session import (
+    MODEL_ROOT,
+    WORK_DIR,
+    Session,
+    Stopped,
+    clear_leftovers,
+    model_place,
+    named_python,
+    prepare,
+    takes_images,
+)
+from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
+from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import after_gate
+from npu_upgrade.job.job import open_job
+from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import find_workspace
-
-WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
-_OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
-_DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
-    CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
-    NPU: {"HCCL_OP_EXPANSION_MODE": "AIV"},
-}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A server that is asked for: what to start, with which installation, on which device, how judged."""
-
-    launch: Launch
-    installed: Installed
-    device: Device
-    options: Options
-    store: Store
+from npu_upgrade.sources.installed import Installed
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -82,21 +70,19 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     parser.add_argument(
         "--gate", type=Path, metavar="FILE", help="a gate file: requests and what their answers have to be"
     )
-    parser.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help="the port, for instance 8000 (default: any free one)",
-    )
+    parser.add_argument("--port", type=int, metavar="N", help="the port (default: any free one)")
     parser.add_argument(
         "--work-dir",
         type=Path,
         metavar="DIR",
         help=f"where it is started ({WORK_DIR} where there is one, else here)",
     )
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set for the server")
+    parser.add_argument(
+        "--env", type=pair, action="append", default=[], metavar="NAME=VALUE", help="set for the server"
+    )
     parser.add_argument(
         "--expect-import",
+        type=pair,
         action="append",
         default=[],
         metavar="PACKAGE=DIR",
@@ -106,13 +92,14 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "--keep-pythonpath", action="store_true", help="leave PYTHONPATH; a diagnostic, never a default"
     )
     parser.add_argument(
-        "--generations", type=int, default=3, metavar="N", help="generations it has to survive (3)"
+        "--generations", type=positive(int), default=3, metavar="N", help="generations it has to survive (3)"
     )
     parser.add_argument(
         "--quiet", type=float, default=5.0, metavar="S", help="seconds in which nothing may end (5)"
     )
     parser.add_argument(
         "--budget",
+        type=_budget,
         action="append",
         default=[],
         metavar="PHASE=S",
@@ -130,7 +117,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     )
     parser.add_argument(
         "--longest-log",
-        type=int,
+        type=positive(int),
         default=LONGEST_LOG >> 20,
         metavar="MIB",
         help=f"a log that grows beyond this is a flood ({LONGEST_LOG >> 20})",
@@ -143,157 +130,93 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     add_workspace_argument(parser)
 
 
-def asked(args: argparse.Namespace) -> Asked:
+def _budget(text: str) -> tuple[str, float]:
+    phase, value = pair(text)
+    if phase not in BUDGETS:
+        raise argparse.ArgumentTypeError(f"{phase} is none of {', '.join(BUDGETS)}")
+    return phase, positive(float)(value)
+
+
+def asked(args: argparse.Namespace) -> Session:
     """Everything the options ask for; raises before anything starts."""
+    model = model_place(args.model)
     options = Options(
-        generations=_positive(args.generations, "--generations"),
+        generations=args.generations,
         quiet=args.quiet,
         still=args.still,
         answer=args.answer,
-        longest_log=_positive(args.longest_log, "--longest-log") << 20,
-        budgets=BUDGETS
-        | {name: _seconds(name, text) for name, text in _pairs(args.budget, "--budget", BUDGETS)},
-        images=_takes_images(_model(args.model)),
+        longest_log=args.longest_log << 20,
+        budgets=BUDGETS | dict(args.budget),
+        images=takes_images(model),
         requests=load(args.gate) if args.gate else (),
     )
-    python = named_python(args.python)
     launch = Launch(
-        model=_model(args.model),
-        python=python,
+        model=model,
+        python=named_python(args.python),
         load_format=args.load_format,
         omni=args.omni,
         arguments=tuple(args.passed_on),
-        environment=dict(_pairs(args.env, "--env")),
+        environment=dict(args.env),
         cwd=(args.work_dir or (WORK_DIR if WORK_DIR.is_dir() else Path.cwd())).absolute(),
         port=args.port,
         overlay=args.keep_pythonpath or args.emulated,
     )
-    launching.check(launch)
-    installed = probe(python, launch.variables(), launch.cwd)
-    if wrong := misplaced(
-        installed, {name: Path(at) for name, at in _pairs(args.expect_import, "--expect-import")}
-    ):
-        raise BadInput(
-            "; ".join(wrong),
-            expected="imports from the workspace, so that the code you changed is the code that serves",
-            try_=f"{python} -m pip install -e the workspace's checkout, or another --python",
-        )
-    device = detect(installed, args.emulated)
+    expected = {name: Path(at) for name, at in args.expect_import}
     store = workspace_store(args.workspace or find_workspace(Path.cwd()))
-    check_room(store.folder)
-    _leftovers(args.end_leftovers)
-    return Asked(_settled(launch, device), installed, device, options, store)
+    session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
+    clear_leftovers(args.end_leftovers)
+    return session
 
 
-@contextmanager
-def scratch(store: Store) -> Generator[Path]:
-    """A private folder for the logs of running servers, on the disk of the evidence; removed at the end.
+def conclude(
+    args: argparse.Namespace,
+    session: Session,
+    gate: str,
+    runs: Sequence[Served],
+    verdict: Verdict,
+    summary: str,
+    text: str,
+    more: Mapping[str, Any],
+    stopped: Stopped = None,
+    **details: Any,
+) -> Result:
+    """Record the starts of a gate, and say what comes next; an interruption goes on once they are recorded.
 
-    While it is open a termination of this process is an interruption, so that the server is ended first.
+    ``more`` and ``details`` are for :func:`npu_upgrade.gates.serving.record.record`.
     """
-    root = store.folder / "scratch"
-    try:
-        root.mkdir(mode=0o700, exist_ok=True)
-        for old in root.iterdir():
-            ours = _OURS.fullmatch(old.name)  # whatever else is there is somebody's
-            if ours and old.is_dir() and not psutil.pid_exists(int(ours[1])):
-                shutil.rmtree(old, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
-    except OSError as error:
-        raise Blocked(
-            f"no folder for the logs of servers can be made in {root}: {error.strerror}",
-            expected="a folder that this user may write to",
-            try_=f"look at {root}, or choose another --workspace",
-        ) from error
-
-    came: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        came.append(number)
-        if len(came) == 1:  # timeout(1) sends its signal twice
-            raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield folder
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        shutil.rmtree(folder, ignore_errors=True)
+    if gate in ("serve", "accuracy"):
+        details["job"] = served_job(session.store.workspace, session.installed)
+    line, result = record(
+        session.store, gate, runs, session.installed, verdict=verdict, summary=summary, more=more, **details
+    )
+    result["job"] = line.job and line.job.id
+    if isinstance(stopped, KeyboardInterrupt):
+        raise stopped
+    text += f"\n\nevidence: {result['folder']}"
+    return Result(verdict, f"{line.label}: {summary}", result, text, after(session, result, verdict))
 
 
-def _settled(launch: Launch, device: Device) -> Launch:
-    """With the defaults of the device for variables that nobody set."""
-    defaults = {
-        name: value for name, value in _DEFAULTS.get(device.kind, {}).items() if name not in os.environ
-    }
-    return replace(launch, environment=defaults | dict(launch.environment))
-
-
-def _leftovers(end: bool) -> None:
-    if end:
-        for one in end_leftovers():
-            say(f"ended process {one.pid} of the earlier run {one.run}")
-    check_leftovers()
-
-
-def _model(text: str) -> str:
-    """A folder as its whole path, a name below the model root, or an id as it is."""
-    here = Path(text).expanduser()
-    if here.is_dir():
-        return str(here.absolute())
-    below = MODEL_ROOT / text
-    return str(below) if below.is_dir() else text
-
-
-def _takes_images(model: str) -> bool | None:
-    """What the checkpoint's configuration says; None when only the server can tell."""
-    folder = Path(model)
-    if not (folder / "config.json").is_file():
+def served_job(workspace: Path, installed: Installed) -> OfJob | None:
+    """The current upgrade and its files as they are, when the served vllm_omni is of its checkout."""
+    if not (workspace / WORKSPACE_DIR / "current").is_file():
         return None
-    return "image" in read(folder).modalities().value
-
-
-def named_python(text: str) -> Path:
-    """The interpreter that ``--python`` names; raises :class:`Blocked` where auto finds none."""
-    kind, _, version = text.partition(":")
-    if kind == "cpu":
-        return cpu_python(version or DEFAULT)
-    if text != "auto":
-        return Path(text).expanduser().absolute()
-    script = shutil.which("vllm")
-    if script is None:
-        raise Blocked(
-            "there is no vllm on PATH",
-            expected="an installed vllm",
-            try_="--python /path/to/its/python, or --python cpu: this project then makes one for the CPU",
-        )
-    beside = Path(script).resolve().with_name("python")
-    return beside if beside.exists() else Path(script).with_name("python3")
-
-
-def _pairs(texts: list[str], option: str, known: Mapping[str, object] | None = None) -> list[tuple[str, str]]:
-    found = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or (known is not None and name not in known):
-            names = f" with one of {', '.join(known)}" if known else ""
-            raise BadInput(f"{option} {text}", expected=f"NAME=VALUE{names}", try_=f"{option} NAME=VALUE")
-        found.append((name, value))
-    return found
-
-
-def _seconds(name: str, text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value > 0:
-        raise BadInput(f"the budget of {name} is {text!r}", expected="seconds", try_=f"--budget {name}=600")
-    return value
+        job = open_job(workspace)
+        plan = load_plan(job)
+    except UpgradeError:  # one of another version, or whose plan is gone: its own commands say so
+        return None
+    served = installed.folder("vllm_omni")
+    if not job.repo or served is None or not served.resolve().is_relative_to(Path(job.repo).resolve()):
+        return None
+    return job.of(plan.subject(Path(job.repo)).tree)
 
 
-def _positive(number: int, option: str) -> int:
-    if number < 1:
-        raise BadInput(f"{option} {number}", expected="1 or more", try_=f"{option} 3")
-    return number
+def after(session: Session, result: Mapping[str, Any], verdict: Verdict) -> Command:
+    """The next step of an adaptation after a PASS; else the evidence of this run."""
+    workspace = session.store.workspace
+    if program() == ADAPT and verdict is Verdict.PASS:
+        with contextlib.suppress(UpgradeError):  # what ran is recorded and told, whatever ails the state
+            launch = session.launch
+            return after_gate(workspace, launch.model, result["gate"], launch.load_format, current())
+    action = "check" if verdict is Verdict.PASS and result["gate"] == "serve" else "show"
+    return upgrade("evidence", action, result["run"], "--workspace", str(workspace))

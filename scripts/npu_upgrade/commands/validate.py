@@ -13,22 +13,23 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.commands.serving_arguments import named_python
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.gates.checkpoints import tiny
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
-from npu_upgrade.gates.serving.installed import Installed, probe
+from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.gates.validation import matrix, on_ray
-from npu_upgrade.gates.validation.ladder import NAMES, Subject, rungs
 from npu_upgrade.gates.validation.matrix import GATES, Cell
-from npu_upgrade.gates.validation.rungs import Outcome, cell_rung, climb, together
+from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together
+from npu_upgrade.gates.vllm_cpu import tiny
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.sources.installed import Installed, serving
 
 EXAMPLES = """  upgrade.py validate
   upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
@@ -47,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", default="", metavar="MODEL", help="the model; with --matrix, part of its name"
     )
     parser.add_argument(
-        "--rungs", default=",".join(NAMES), metavar="LIST", help=f"without --npu: some of {','.join(NAMES)}"
+        "--rungs",
+        type=some_of(NAMES),
+        default=NAMES,
+        metavar="LIST",
+        help=f"without --npu: some of {','.join(NAMES)}",
     )
     parser.add_argument(
         "--omni", metavar="SPEC", help="without --npu: the vllm-omni (default: the workspace's upgrade)"
@@ -59,8 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with --npu: models, sizes and gates (references/serving.md)",
     )
-    parser.add_argument("--gates", default="", metavar="LIST", help=f"with --npu: some of {','.join(GATES)}")
-    parser.add_argument("--tp", default="", metavar="LIST", help="with --npu: tensor-parallel sizes")
+    parser.add_argument(
+        "--gates",
+        type=some_of(GATES),
+        default=(),
+        metavar="LIST",
+        help=f"with --npu: some of {','.join(GATES)}",
+    )
+    parser.add_argument(
+        "--tp",
+        type=lambda text: [positive(int)(one) for one in listed(text)],
+        default=(),
+        metavar="LIST",
+        help="with --npu: tensor-parallel sizes",
+    )
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
@@ -80,15 +97,10 @@ def run(args: argparse.Namespace) -> Result:
     """The worst verdict of what ran; BLOCKED when nothing could."""
     if args.npu:
         return _on_npus(args)
-    names = _split(args.rungs)
-    if unknown := [name for name in names if name not in NAMES]:
-        raise BadInput(
-            f"no rung is called {', '.join(unknown)}", expected=", ".join(NAMES), try_="one of those"
-        )
-    subject = _subject(args, names)
+    subject = _subject(args, args.rungs)
     note = f"no upgrade is here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
     note += "on hardware: make validate-npu"
-    return _result(climb(rungs(subject, tuple(names))), subject.workspace, note)
+    return _result(climb(rungs(subject, args.rungs)), subject.workspace, note)
 
 
 def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
@@ -121,15 +133,15 @@ def _on_npus(args: argparse.Namespace) -> Result:
         raise Blocked(
             "this machine cannot run the gates on hardware: " + "; ".join(lacks),
             expected="an Ascend machine: driver, npu-smi, and vllm with vllm-ascend and torch-npu",
-            try_="run it there and bring the evidence back: upgrade.py evidence pack, then evidence import",
+            try_=f"run it there and bring the evidence back: {upgrade('evidence', 'pack').short}, then "
+            f"{upgrade('evidence', 'import').short}",
         )
     planned = [cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells]
     return _result(climb(planned), workspace)
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:
-    gates, sizes = _split(args.gates), _sizes(args.tp)
-    matrix.check_gates(gates)
+    gates, sizes = args.gates, args.tp
     if args.matrix:
         return matrix.select(matrix.load(args.matrix), args.model, gates, sizes)
     if not args.model:
@@ -152,43 +164,17 @@ def _interpreter(text: str, needed: bool) -> Path | None:
 
 def _installed(python: Path | None) -> Installed | None:
     try:
-        return probe(python, dict(os.environ), Path.cwd()) if python else None
+        return serving(python, dict(os.environ), Path.cwd()) if python else None
     except UpgradeError:
         return None
 
 
 def _result(outcomes: Sequence[Outcome], workspace: Path, note: str = "") -> Result:
     verdict = together(outcomes)
-    rows = [
-        (
-            one.rung.name,
-            one.label,
-            one.verdict.value if one.ran else "not tried",
-            f"{one.seconds:.0f}",
-            one.why[:100],
-        )
-        for one in outcomes
-    ]
+    rows = [(one.rung.name, one.label, one.state, f"{one.seconds:.0f}", one.why[:100]) for one in outcomes]
     text = table(("rung", "label", "verdict", "s", ""), rows)
-    said = ", ".join(f"{one.rung.name} {one.verdict.value if one.ran else 'not tried'}" for one in outcomes)
-    data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": _signed_off(outcomes)}
-    return Result(verdict, said, data, f"{text}\n\n{note}".strip(), next=overview(workspace))
-
-
-def _signed_off(outcomes: Sequence[Outcome]) -> bool:
-    """Whether real weights passed on an NPU; no other rung can say so."""
-    return any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
-
-
-def _split(text: str) -> list[str]:
-    return [name for name in text.replace(" ", ",").split(",") if name]
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        sizes = [int(one) for one in _split(text)]
-    except ValueError:
-        sizes = [0]
-    if any(size < 1 for size in sizes):
-        raise BadInput(f"--tp {text}", expected="numbers from 1, separated by commas", try_="--tp 1,2")
-    return sizes
+    summary = ", ".join(f"{one.rung.name} {one.state}" for one in outcomes)
+    # only real weights that passed on an NPU sign a model off
+    signed_off = any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
+    data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": signed_off}
+    return Result(verdict, summary, data, f"{text}\n\n{note}".strip(), next=overview(workspace))

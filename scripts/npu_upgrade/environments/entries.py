@@ -12,12 +12,13 @@ from typing import Any
 
 import psutil
 
-from npu_upgrade.environments import locks, sizes
+from npu_upgrade.environments import sizes
 from npu_upgrade.environments.store import STAMP, envs_folder, read_stamp
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.paths import cache_root
 
 _DAY = 24 * 3600.0
-_STAMPS = (STAMP, "npu-upgrade-package.json", "npu-upgrade-native.json")
+_STAMPS = (STAMP, "npu-upgrade-package.json")
 _KEPT = {"packages": "a package to import", "native": "native parts"}
 
 

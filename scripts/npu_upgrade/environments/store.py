@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_upgrade.environments import locks
+from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
@@ -82,12 +83,7 @@ def ensure(spec: EnvSpec, *, inherited: bool = False) -> Path:
     at once: one makes it, the other waits. Raises :class:`Blocked` when the disk, the network or the
     package index stops it; the next call then starts over from the installer's cache.
     """
-    locks.use(spec.folder, inherited=inherited)
-    if not is_ready(spec):
-        with locks.alone(spec.folder) as lock:
-            if not is_ready(spec):
-                _make(spec, lock)
-        locks.use(spec.folder, inherited=inherited)
+    locks.keep(spec.folder, lambda: is_ready(spec), lambda lock: _make(spec, lock), inherited=inherited)
     with contextlib.suppress(OSError):
         os.utime(spec.folder / STAMP)
     return spec.python
@@ -121,7 +117,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     import shutil
     import time
 
-    from npu_upgrade.environments import heavy, sizes, venvs
+    from npu_upgrade.environments import sizes, venvs
 
     if spec.folder.exists():
         shutil.rmtree(spec.folder)
@@ -129,7 +125,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     say(f"making the Python environment {spec.name!r} in {spec.folder} ({_costs(spec)}made once)")
     begun = time.monotonic()
     if spec.heavy:
-        heavy.make(spec, lock)
+        venvs.create_heavy(spec, lock)
     else:
         venvs.create_venv(spec.folder, lock)
         venvs.install(spec.python, spec.requirements, lock)
@@ -150,6 +146,6 @@ def _check_room(spec: EnvSpec, free_mb: int) -> None:
         raise Blocked(
             f"no room for the Python environment {spec.name!r}: {free_mb} MB free in {spec.folder.parent}",
             expected=f"{spec.size_mb} MB",
-            try_="free some space (upgrade.py env prune removes what was not used for long), "
+            try_=f"free some space ({upgrade('env', 'prune').short} removes what was not used for long), "
             "or point XDG_CACHE_HOME at a larger disk",
         )

@@ -11,8 +11,7 @@ from npu_upgrade.code.names import Import, imports_of, names_of
 from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.program.places import definitions, imports_binding, works
 from npu_upgrade.program.program import Program
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.conflict_text import answers
 
 Offer = tuple[Import, str]

@@ -27,8 +27,7 @@ from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Callee, Scope
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.conflict_text import answers
 
 DIFF_LINES = 60

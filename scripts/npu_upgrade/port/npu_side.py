@@ -13,8 +13,7 @@ from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
 from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS, Runner, Upstream, read_runner
 from npu_upgrade.port.sides import statements
 from npu_upgrade.program.program import ClassSymbol, Program
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, overlay
 
 
 @dataclass(frozen=True)

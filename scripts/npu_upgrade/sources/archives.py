@@ -19,6 +19,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import msgspec
+
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.ground.paths import cache_root
@@ -31,6 +33,14 @@ SDIST_WORTH = 3  # an sdist may be this much larger than a wheel: it holds Docke
 MAX_ARCHIVE = 4 << 30
 LAYOUT = 1  # raise it when what is unpacked changes
 _ABANDONED_SECONDS = 24 * 3600.0
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """``archive.json``: what was unpacked, with the sizes of the files in bytes."""
+
+    layout: int
+    filename: str
+    files: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ def _unpack_into(scratch: Path, file: ReleaseFile) -> str:
     (finished / "files").mkdir(parents=True)
     label = file.filename
     files = unpack(scratch / "archive", finished / "files", label=label, strip_top=file.kind == "sdist")
-    write_json(finished / "archive.json", {"layout": LAYOUT, "filename": label, "files": files})
+    write_json(finished / "archive.json", msgspec.to_builtins(_Manifest(LAYOUT, label, files)))
     return digest
 
 
@@ -124,11 +134,10 @@ def _alias(file: ReleaseFile) -> Path:
 def _complete_files(folder: Path) -> dict[str, int] | None:
     """The files of a finished folder; None when some are gone or cut (a cleaner, a power loss)."""
     try:
-        value = json.loads((folder / "archive.json").read_text("utf-8"))
-        files = value["files"]
-        intact = all(os.stat(f"{folder}/files/{path}").st_size == size for path, size in files.items())
-        return files if intact and value["layout"] == LAYOUT else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = msgspec.json.decode((folder / "archive.json").read_bytes(), type=_Manifest)
+        intact = all(os.stat(f"{folder}/files/{path}").st_size == size for path, size in found.files.items())
+        return found.files if intact and found.layout == LAYOUT else None
+    except (OSError, msgspec.MsgspecError):
         return None
 
 

@@ -5,10 +5,9 @@ Pages are kept for ten minutes, and used past that when the network is down.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -39,6 +39,14 @@ class Release:
     files: tuple[ReleaseFile, ...]
     yanked: bool
     prerelease: bool
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """A kept page: when it was fetched and last checked, in seconds since the epoch."""
+
+    fetched: float
+    checked: float
+    files: list[ReleaseFile]
 
 
 def project_files(name: str) -> list[ReleaseFile]:
@@ -124,20 +132,19 @@ def _files_on(index: Index, project: str) -> list[ReleaseFile]:
         return _local_files(url, project)
     cache = cache_root() / "index" / f"{sha256(url)}.json"
     stored = _load(cache)
-    if stored and 0 <= time.time() - stored["checked"] < FRESH_SECONDS:
-        return [_from_row(row) for row in stored["files"]]
+    if stored and 0 <= time.time() - stored.checked < FRESH_SECONDS:
+        return stored.files
     try:
         files = _fetch(index, url, project)
     except Blocked as failure:
         if not stored:
             raise
-        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(stored["fetched"]))
+        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(stored.fetched))
         say(f"note: {failure.what}; using the page of {when} UTC")
-        stored["checked"] = time.time() - FRESH_SECONDS + RETRY_SECONDS
-        write_atomic(cache, json.dumps(stored))
-        return [_from_row(row) for row in stored["files"]]
-    rows = [_to_row(file) for file in files]
-    write_atomic(cache, json.dumps({"fetched": time.time(), "checked": time.time(), "files": rows}))
+        soon = time.time() - FRESH_SECONDS + RETRY_SECONDS
+        write_atomic(cache, msgspec.json.encode(_Page(stored.fetched, soon, stored.files)))
+        return stored.files
+    write_atomic(cache, msgspec.json.encode(_Page(time.time(), time.time(), files)))
     return files
 
 
@@ -190,20 +197,11 @@ def _complete(file: ReleaseFile, entry: dict[str, Any]) -> ReleaseFile:
     )
 
 
-def _load(cache: Path) -> dict[str, Any] | None:
+def _load(cache: Path) -> _Page | None:
     try:
-        stored = json.loads(cache.read_text("utf-8"))
-        return stored if isinstance(stored["checked"], float) and isinstance(stored["files"], list) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return msgspec.json.decode(cache.read_bytes(), type=_Page)
+    except (OSError, msgspec.MsgspecError):
         return None
-
-
-def _to_row(file: ReleaseFile) -> dict[str, Any]:
-    return asdict(file) | {"upload_time": file.upload_time and file.upload_time.isoformat()}
-
-
-def _from_row(row: dict[str, Any]) -> ReleaseFile:
-    return replace(ReleaseFile(**row), upload_time=parse_time(row["upload_time"]))
 
 
 def _not_a_page(place: str, why: str) -> Blocked:

@@ -1,89 +1,170 @@
 """What a Python interpreter has installed, and which CANN toolkit is on the machine.
 
-Only package metadata is read: importing torch_npu or vllm_ascend would start a driver.
+Nothing is imported: importing torch_npu or vllm_ascend would start a driver.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
-from npu_upgrade.ground.errors import BadInput
+import msgspec
 
-PACKAGES = ("vllm", "vllm-omni", "vllm-ascend", "torch", "torch-npu", "transformers")
+from npu_upgrade.ground.errors import BadInput, Blocked
+
+PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transformers", "ray", "lm-eval")
 DEFAULT_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")
-_SECONDS = 30
+_SECONDS = 120
 _PROBE = """
-import importlib.metadata as metadata, json, sys
+import importlib.metadata as metadata, importlib.util, json, sys
 sys.path = [entry for entry in sys.path if entry]
-found = {}
+
+def place(name):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return spec and (spec.origin or (folders and folders[0]) or None), folders
+
+packages, imports, adapters = [], {}, {}
 for name in sys.argv[1:]:
     try:
         package = metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        continue
-    url = package.read_text("direct_url.json")
-    origin = json.loads(url) if url else {}
-    version = package.version or "unknown"
-    found[name] = {"version": version, "folder": str(package.locate_file("")), "origin": origin}
-json.dump(found, sys.stdout)
+        pass
+    else:
+        origin = json.loads(package.read_text("direct_url.json") or "{}")
+        version = package.version or "unknown"
+        folder = str(package.locate_file(""))
+        packages.append({"name": name, "version": version, "folder": folder, "origin": origin})
+    module = name.replace("-", "_")
+    if place(module)[0]:
+        imports[module] = place(module)[0]
+groups = ("vllm.platform_plugins", "vllm.general_plugins")
+selectable = sys.version_info >= (3, 10)
+points = [one for group in groups for one in metadata.entry_points(group=group)] if selectable else []
+plugins = sorted(f"{one.name} = {one.value}" for one in points)
+for one in points:
+    top = one.value.partition(":")[0].partition(".")[0]
+    if one.group == groups[1] and top not in imports and place(top)[1]:
+        adapters[top] = place(top)[1][0]
+found = {"python": sys.version.split()[0], "packages": packages, "imports": imports}
+print(json.dumps(dict(found, plugins=plugins, adapters=adapters)))
 """
 
 
-@dataclass(frozen=True)
-class Installed:
-    """One installed package.
+class Package(msgspec.Struct, frozen=True):
+    """One installed distribution.
 
-    ``folder`` is the site folder that holds its metadata; ``checkout`` is the source tree it
-    was installed from and ``editable`` whether that tree is what runs; ``commit`` is the
-    commit pip recorded for an install from git.
+    ``folder`` is the site folder that holds its metadata; ``origin`` is what pip recorded of its source.
     """
 
     name: str
     version: str
     folder: str
-    checkout: str | None = None
-    editable: bool = False
-    commit: str | None = None
+    origin: dict[str, Any] = {}
+
+    @property
+    def checkout(self) -> str | None:
+        """The source tree it was installed from."""
+        url = urlparse(self.origin.get("url", ""))
+        return unquote(url.path) if url.scheme == "file" and "dir_info" in self.origin else None
+
+    @property
+    def editable(self) -> bool:
+        """Whether that tree is what runs."""
+        return bool(self.origin.get("dir_info", {}).get("editable"))
+
+    @property
+    def commit(self) -> str | None:
+        """The commit, for an install from git."""
+        return self.origin.get("vcs_info", {}).get("commit_id")
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("name", "version", "folder", "checkout", "editable", "commit")
+        return {name: getattr(self, name) for name in names}
 
 
-def installed(python: Path | None = None, packages: tuple[str, ...] = PACKAGES) -> list[Installed]:
-    """The packages an interpreter (this one by default) has, by metadata alone.
+class Installed(msgspec.Struct, frozen=True):
+    """What an interpreter of the version ``python`` has.
 
-    Raises :class:`BadInput` when ``python`` does not run as a Python 3.8 or newer.
+    ``imports``: package -> the file or folder it would be imported from. ``plugins`` are vLLM's entry points;
+    ``adapters``: package -> folder of those that others than vLLM's own projects registered.
     """
+
+    python: str
+    packages: list[Package] = []
+    imports: dict[str, str] = {}
+    plugins: list[str] = []
+    adapters: dict[str, str] = {}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Distribution -> version."""
+        return {one.name: one.version for one in self.packages}
+
+    def folder(self, package: str) -> Path | None:
+        """The folder of an importable package."""
+        path = Path(self.imports[package]) if package in self.imports else None
+        return path.parent if path and path.suffix else path
+
+
+def installed(
+    python: Path | None = None,
+    packages: tuple[str, ...] = PACKAGES,
+    variables: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Installed:
+    """Ask an interpreter, this one by default. Raises :class:`BadInput` when it is no Python 3.8 or newer."""
     command = [str(python or sys.executable), "-c", _PROBE, *packages]
+    environment = None if variables is None else dict(variables)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
-        found = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, json.JSONDecodeError) as error:
+        done = subprocess.run(
+            command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+        return msgspec.json.decode(done.stdout, type=Installed)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
         detail = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
         raise BadInput(
             f"{command[0]} could not list its packages: {detail}",
             expected="the path of a Python 3.8 or newer interpreter",
             try_="--python /path/to/venv/bin/python",
         ) from error
-    return [_read(name, entry) for name, entry in found.items()]
 
 
-def _read(name: str, entry: dict) -> Installed:
-    origin = entry["origin"]
-    url = urlparse(origin.get("url", ""))
-    is_folder = url.scheme == "file" and "dir_info" in origin
-    return Installed(
-        name,
-        entry["version"],
-        entry["folder"],
-        checkout=unquote(url.path) if is_folder else None,
-        editable=bool(origin.get("dir_info", {}).get("editable")),
-        commit=origin.get("vcs_info", {}).get("commit_id"),
-    )
+def serving(python: Path, variables: Mapping[str, str], cwd: Path) -> Installed:
+    """What an interpreter has that serves; raises :class:`Blocked` when it does not run or has no vLLM."""
+    try:
+        found = installed(python, variables=variables, cwd=cwd)
+        why = "" if "vllm" in found.imports else f"{python} has no vllm"
+    except BadInput as error:
+        why = error.what
+    if why:
+        raise Blocked(
+            why,
+            expected="an interpreter, 3.11 or newer, that vllm (and on an NPU vllm-ascend) is installed for",
+            try_="--python /path/to/python, or --python cpu for this project's own vLLM on the CPU",
+        )
+    return found
+
+
+def misplaced(found: Installed, roots: Mapping[str, Path]) -> list[str]:
+    """Packages that would not be imported from below the root they are expected in."""
+    wrong = []
+    for package, root in roots.items():
+        folder = found.folder(package)
+        if folder is None:
+            wrong.append(f"{package} is not installed, expected from {root}")
+        elif not folder.resolve().is_relative_to(root.resolve()):
+            wrong.append(f"{package} is imported from {folder}, expected from {root}")
+    return wrong
 
 
 def cann_toolkit(root: Path | None = None) -> tuple[str, Path] | None:

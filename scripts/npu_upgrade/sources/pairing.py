@@ -15,7 +15,7 @@ from packaging.version import Version
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pins import Pin
-from npu_upgrade.sources.published import Published
+from npu_upgrade.sources.releases import Published
 
 
 @dataclass(frozen=True)

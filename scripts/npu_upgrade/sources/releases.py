@@ -1,30 +1,198 @@
 """What has been published of each project, who answered, and why nobody earlier did.
 
-Asked in order: ``gh`` (when present and logged in), the GitHub REST API, the tags of
-a local clone, the package index. Versions are sorted as versions: upload order is
-another order, and a package index's "latest" hides pre-releases.
+Asked in order: ``gh`` (when present and logged in), the GitHub REST API, the tags of a local clone, the
+package index. Versions are sorted as versions: upload order is another order, and a package index's "latest"
+hides pre-releases.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
+import msgspec
+from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.sources.published import (
-    REST_URL,
-    PassedOver,
-    Published,
-    from_clone,
-    from_gh,
-    from_index,
-    from_rest,
-)
+from npu_upgrade.ground.errors import Blocked, UpgradeError
+from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import releases_of
+
+if TYPE_CHECKING:
+    import httpx
+
+REST_URL = "https://api.github.com"
+_PAGES = 10
+_TOOL_SECONDS = 60.0
+_CONNECT_SECONDS, _READ_SECONDS = 5.0, 15.0
+
+
+class PassedOver(Exception):
+    """A source cannot answer; the message is the reason shown to the user."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published version; ``yanked`` and ``sha`` are None where the source cannot tell."""
+
+    version: str
+    date: datetime | None
+    prerelease: bool
+    yanked: bool | None = None
+    tag: str | None = None
+    sha: str | None = None
+
+
+def version_of_tag(tag: str) -> str | None:
+    """The version a tag names ("v0.18.0rc1" -> "0.18.0rc1"), or None for another kind of tag."""
+    try:
+        return str(Version(tag))
+    except InvalidVersion:
+        return None
+
+
+def from_index(project: str) -> list[Published]:
+    """What the package index holds, with yanked versions marked."""
+    try:
+        found = releases_of(project)
+    except UpgradeError as error:
+        raise PassedOver(error.what) from error
+    if not found:
+        raise PassedOver(f"the package index has no {project}")
+    return [Published(r.version, r.date, r.prerelease, r.yanked) for r in found]
+
+
+def from_clone(clone: Path | None) -> list[Published]:
+    """The version tags of a local clone, each with its date and commit."""
+    if clone is None:
+        raise PassedOver("no clone given (--repo NAME=PATH)")
+    try:
+        listing = Repo(clone).tags()
+    except UpgradeError as error:
+        raise PassedOver(error.what) from error
+    found = []
+    for tag, date, sha in listing:
+        if version := version_of_tag(tag):
+            found.append(Published(version, date, Version(version).is_prerelease, None, tag, sha))
+    return _or_passed_over(found, f"no version tag in {clone}")
+
+
+def from_gh(repository: str) -> list[Published]:
+    """The releases of a GitHub repository by the ``gh`` tool (any version that has ``gh api``)."""
+    if shutil.which("gh") is None:
+        raise PassedOver("gh is not installed")
+    command = ["gh", "api", "--paginate", f"repos/{repository}/releases?per_page=100"]
+    quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TOOL_SECONDS,
+            env=os.environ | quiet,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PassedOver(f"gh gave no answer in {_TOOL_SECONDS:.0f} s") from error
+    except OSError as error:
+        raise PassedOver(f"gh: {error.strerror}") from error
+    if done.returncode == 4:
+        raise PassedOver("gh is not logged in (rc 4): `gh auth login`")
+    if done.returncode != 0:
+        why = done.stderr.strip().partition("\n")[0] or "no network"
+        raise PassedOver(f"gh rc {done.returncode}: {why}")
+    return _from_json(_json_pages(done.stdout), repository)
+
+
+def from_rest(repository: str, rest_url: str = REST_URL) -> list[Published]:
+    """The releases of a GitHub repository by its REST API; ``GITHUB_TOKEN`` is used when set."""
+    import httpx  # slow to import, and no other command needs it
+
+    headers = {"Accept": "application/vnd.github+json"}
+    timeout = httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
+    if token := os.environ.get("GITHUB_TOKEN"):
+        headers["Authorization"] = f"Bearer {token}"
+    url: str | None = f"{rest_url}/repos/{repository}/releases?per_page=100"
+    entries: list[_Entry] = []
+    try:
+        with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
+            for _ in range(_PAGES):
+                response = client.get(url)
+                _refuse(response)
+                entries += _entries(response.json())
+                url = response.links.get("next", {}).get("url")
+                if url is None:
+                    break
+    except httpx.TimeoutException as error:
+        raise PassedOver(f"{rest_url} timed out") from error
+    except httpx.HTTPError as error:
+        raise PassedOver(f"no network to {rest_url}: {error}") from error
+    except (ValueError, ImportError) as error:  # an answer that is no JSON, a proxy httpx cannot use
+        raise PassedOver(f"{rest_url}: {error}") from error
+    return _from_json(entries, repository)
+
+
+def _refuse(response: httpx.Response) -> None:
+    """Turn an HTTP refusal into its reason."""
+    if response.is_success:
+        return
+    if response.status_code in (403, 429) and response.headers.get("x-ratelimit-remaining") == "0":
+        until = datetime.fromtimestamp(int(response.headers.get("x-ratelimit-reset", 0)), UTC)
+        limited = f"rate limited until {until:%H:%M} UTC (HTTP {response.status_code})"
+        raise PassedOver(f"{limited}: set GITHUB_TOKEN")
+    raise PassedOver(f"HTTP {response.status_code} {response.reason_phrase}")
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A release as GitHub tells it."""
+
+    tag_name: str
+    published_at: datetime | None = None
+    draft: bool = False
+
+
+def _entries(page: Any) -> list[_Entry]:
+    try:
+        return msgspec.convert(page, list[_Entry])
+    except msgspec.ValidationError as error:
+        raise PassedOver("GitHub answered with something other than a list of releases") from error
+
+
+def _from_json(entries: Sequence[_Entry], repository: str) -> list[Published]:
+    found = [
+        Published(version, one.published_at, Version(version).is_prerelease, None, one.tag_name)
+        for one in entries
+        if not one.draft and (version := version_of_tag(one.tag_name))
+    ]
+    return _or_passed_over(found, f"{repository} has no release named by a version")
+
+
+def _json_pages(text: str) -> list[_Entry]:
+    """The entries of JSON arrays written one after another, as older ``gh --paginate`` does."""
+    decoder, position, entries = json.JSONDecoder(), 0, []
+    text = text.strip()
+    try:
+        while position < len(text):
+            page, position = decoder.raw_decode(text, position)
+            entries += _entries(page)
+            position += len(text[position:]) - len(text[position:].lstrip())
+    except json.JSONDecodeError as error:
+        raise PassedOver("gh did not answer with JSON") from error
+    return entries
+
+
+def _or_passed_over(found: list[Published], otherwise: str) -> list[Published]:
+    if not found:
+        raise PassedOver(otherwise)
+    return found
+
 
 REPOSITORIES = {
     "vllm": "vllm-project/vllm",
@@ -146,6 +314,20 @@ def _notes(answer: Answer) -> list[str]:
 
 def _day(release: Published) -> str:
     return release.date.date().isoformat() if release.date else "no date"
+
+
+def previous_release(version: str | None, date: datetime | None, releases: Sequence[Published]) -> str | None:
+    """The newest stable release below ``version`` (of 0.30.0rc1 and 0.30.0 alike: 0.28.0).
+
+    Without a version (a commit between releases) the newest one published before ``date``.
+    """
+    stable = [r for r in releases if not r.prerelease and not r.yanked]
+    if version:
+        target = Version(version).release
+        below = [r.version for r in stable if Version(r.version).release < target]
+    else:
+        below = [r.version for r in stable if r.date and date and r.date < date]
+    return max(below, key=Version, default=None)
 
 
 def _newest_first(releases: Iterable[Published]) -> list[Published]:

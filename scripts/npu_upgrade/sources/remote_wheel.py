@@ -7,15 +7,16 @@ checked against the index's hash; what is read here is checked against the wheel
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
-import json
 import re
 import zipfile
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
+
+import msgspec
 
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
@@ -62,11 +63,10 @@ def _remembered(wheel: ReleaseFile, path: str) -> str | None:
     if not digest or not digest.isalnum():
         return read_member(wheel.url, path)
     cache = cache_root() / "peeks" / digest / f"{sha256(path)}.json"
-    stored = _load(cache)
-    if stored is not None:
-        return stored[0]
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(cache.read_bytes(), type=tuple[str | None])[0]
     text = read_member(wheel.url, path)
-    write_atomic(cache, json.dumps([text]))
+    write_atomic(cache, msgspec.json.encode([text]))
     return text
 
 
@@ -107,14 +107,6 @@ def _bounded(wheel: zipfile.ZipFile, name: str) -> bytes:
     if wheel.getinfo(name).file_size > MAX_MEMBER:
         raise NoRanges(f"{name} is too large")
     return wheel.read(name)
-
-
-def _load(cache: Path) -> list[str | None] | None:
-    try:
-        stored = json.loads(cache.read_text("utf-8"))
-        return stored if isinstance(stored, list) and len(stored) == 1 else None
-    except (OSError, ValueError):
-        return None
 
 
 class _RangeReader(io.RawIOBase):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources import archives, index
 from npu_upgrade.sources.git import Repo, below, decoded, no_file
@@ -222,3 +223,39 @@ def _below(root: Path, folder: Path) -> Iterator[str]:
                 yield from _below(root, Path(entry.path))
         elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _inside(root, entry.path)):
             yield Path(entry.path).relative_to(root).as_posix()
+
+
+def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:
+    """``tree`` with the files of ``texts`` (path -> text, None for a file that is gone) in their place.
+
+    The result is no release and no commit any more: its identity names the content of the
+    replaced files, and it counts as dirty.
+    """
+    if not texts:
+        return tree
+    digest = sha256("".join(f"{path} {sha256(text or '')}\n" for path, text in sorted(texts.items())))
+
+    def listed(prefix: str) -> list[str]:
+        gone = {path for path, text in texts.items() if text is None}
+        return below(sorted({*tree.list(), *texts} - gone), prefix)
+
+    def data(path: str) -> bytes:
+        return many([path])[path]
+
+    def many(paths: Sequence[str]) -> dict[str, bytes]:
+        new = {path: text.encode() for path, text in texts.items() if text is not None}
+        return tree.contents([path for path in paths if path not in new]) | {
+            path: new[path] for path in paths if path in new
+        }
+
+    return replace(
+        tree,
+        spec=f"{tree.spec} with {len(texts)} files replaced ({digest[:12]})",
+        archive_sha256=None,
+        dirty=True,
+        root=None,
+        _has=lambda path: texts[path] is not None if path in texts else tree.exists(path),
+        _bytes=data,
+        _paths=listed,
+        _many=many,
+    )

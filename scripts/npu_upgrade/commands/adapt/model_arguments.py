@@ -48,7 +48,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def named_sources(args: argparse.Namespace) -> Sources:
     """The trees the options name. Raises :class:`BadInput` when one is not what it should be."""
-    packages = installed(args.python, ("vllm", "vllm-ascend")) if args.python else ()
+    packages = installed(args.python, ("vllm", "vllm-ascend")).packages if args.python else ()
     folders = {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
     vllm = _tree("vllm", args.vllm, folders.get("vllm"), REGISTRY)
     ascend = _tree("ascend", args.ascend, folders.get("vllm-ascend"), "vllm_ascend/__init__.py")

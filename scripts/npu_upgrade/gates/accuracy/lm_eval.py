@@ -16,8 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.gates.accuracy.config_file import Task, by_name, compare
+from npu_upgrade.gates.serving.checks import Check, failed, passed
+from npu_upgrade.gates.serving.launch import Launch, given
+from npu_upgrade.gates.serving.requests import Client
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import read_object, sha256
+from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.installed import Installed
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LOG, RESULTS = "lm_eval.log", "lm_eval-results.json"
@@ -76,6 +82,14 @@ class Evaluation:
             ]
         return found + (["--include_path", str(self.include)] if self.include else [])
 
+    def described(self, tasks: Sequence[Mapping[str, Any]], launch: Launch) -> dict[str, Any]:
+        """What was measured, with the tool, the way it asked, and the chat template that was used."""
+        run = {key: value for key, value in self.run.items() if key not in ("num_fewshot", "limit")}
+        if self.asks_chats:
+            used = template(Path(launch.model), launch.arguments, launch.cwd)
+            run |= {"apply_chat_template": True, "chat_template": used}
+        return {"tool": f"lm_eval {self.version}", "tasks": tasks, **run}
+
 
 def find(asked: Path | None, serving: Path, installed: Installed) -> tuple[Path, str]:
     """The interpreter with lm_eval and its version: the one asked for, else the serving one.
@@ -96,6 +110,32 @@ def find(asked: Path | None, serving: Path, installed: Installed) -> tuple[Path,
             try_=f"{python} -m pip install 'lm-eval[api]', or --lm-eval PYTHON, or --lm-eval own",
         )
     return python, done.stdout.strip()
+
+
+def measuring(
+    evaluation: Evaluation, folder: Path, seconds: float, wanted: Sequence[Task], tasks: list[dict[str, Any]]
+) -> Callable[[Client, str], list[Check]]:
+    """What the gate asks besides: the evaluation, its values held against ``wanted``; fills ``tasks``."""
+
+    def measure(client: Client, name: str) -> list[Check]:
+        say(f"lm_eval {evaluation.version}: {', '.join(evaluation.tasks)}")
+        results, why = evaluate(evaluation, client.url, name, folder, seconds, client.broken)
+        if results is None:
+            return [failed("accuracy", f"nothing was measured: {why}")]
+        found = tasks_of(results, evaluation)
+        if empty := [one["name"] for one in found if not one["metrics"]]:
+            return [failed("accuracy", f"lm_eval gave no value for {', '.join(empty)}")]
+        tasks.extend(found)
+        return [passed("accuracy", why=values_text(found)), *compare(wanted, by_name(found))]
+
+    return measure
+
+
+def values_text(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """The measured values in one line."""
+    return ", ".join(
+        f"{task['name']} {one['name']} {one['value']:.4f}" for task in tasks for one in task["metrics"]
+    )
 
 
 def evaluate(
@@ -177,3 +217,34 @@ def _error(log: Path) -> str:
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     first = next((line for line in lines if _EXCEPTION.match(line)), None)
     return (first or (lines[-1] if lines else "it says nothing"))[:300]
+
+
+_OPTION = "--chat-template"
+NONE = "none in the checkpoint: vLLM's own for this architecture, where it has one"
+
+
+def template(model: Path, arguments: Sequence[str], cwd: Path) -> dict[str, Any]:
+    """``from``: where the server takes it from; ``sha256`` of its text, None where that is not known here.
+
+    ``arguments`` are those of vllm serve, started in ``cwd``; they may name another than the checkpoint's.
+    """
+    if named := next(iter(given(arguments, _OPTION)), ""):
+        path = cwd / named
+        text = path.read_text("utf-8", "replace") if path.is_file() else named
+        return {"from": f"{_OPTION} {named if path.is_file() else 'as text'}", "sha256": sha256(text)}
+    for name, text in _of_checkpoint(model):
+        if text:
+            return {"from": name, "sha256": sha256(text)}
+    if not model.is_dir():
+        return {"from": "the model by its id: not looked at", "sha256": None}
+    return {"from": NONE, "sha256": None}
+
+
+def _of_checkpoint(model: Path) -> list[tuple[str, str]]:
+    """The places in the order in which Transformers takes them: a processor's before a tokenizer's."""
+    whole = model / "chat_template.jinja"
+    found = [(whole.name, whole.read_text("utf-8", "replace"))] if whole.is_file() else []
+    for name in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+        value = read_object(model / name).get("chat_template")
+        found.append((name, value if isinstance(value, str) else json.dumps(value) if value else ""))
+    return found

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 
 EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
@@ -37,27 +38,17 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     """The (tier, scenario) pairs to run, by tier and then in catalogue order.
 
     ``names`` are scenario names, "core" or "all". Without vllm-omni only those that need none count.
-    Raises :class:`BadInput` for a name or a tier that does not exist, or that cannot run here.
+    Raises :class:`BadInput` for a name that does not exist, or that cannot run here.
     """
-    _check_tiers(tiers)
     wanted = _wanted(names, omni)
     found = [(tier, one) for tier in TIERS for one in wanted if tier in tiers and tier in one.tiers]
     if not found and set(tiers) - {"import"}:
         raise BadInput(
             f"none of these scenarios runs in {', '.join(tiers)}",
-            expected="a scenario that has the tier: upgrade.py emulate --list",
+            expected=f"a scenario that has the tier: {upgrade('emulate', '--list').short}",
             try_="--scenarios all, or other tiers",
         )
     return found
-
-
-def _check_tiers(tiers: Sequence[str]) -> None:
-    """Raise :class:`BadInput` for a tier that does not exist."""
-    wrong = [tier for tier in tiers if tier not in TIERS]
-    if wrong:
-        raise BadInput(
-            f"no tier {wrong[0]}", expected=f"some of {', '.join(TIERS)}", try_="--tiers import,eager"
-        )
 
 
 def _wanted(names: Sequence[str], omni: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The new pair's outcomes against those of the matched old pair.
+"""The new pair's outcomes against those of the matched old pair, and both as a table.
 
 A failure the old pair does not have is new: FAIL. One that both have, with the same text, is LAG when it is
 the pair's own, and no reason to fail the upgrade. Where the old pair fails in another way, the emulator may
@@ -11,7 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.gates.emulation.changed import Coverage, ranges
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, NOT_REACHED, PASS, Outcome
+from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Verdict
 
 LAG = "LAG"
@@ -74,3 +76,44 @@ def tiers(all_compared: Sequence[Compared]) -> Mapping[str, str]:
         known = worst.get(one.new.tier)
         worst[one.new.tier] = max(one.state, known or PASS, key=order.index)
     return worst
+
+
+_WIDEST = 100
+
+
+def as_text(compared: Sequence[Compared], covered: Sequence[Coverage]) -> str:
+    """The outcomes, why each that did not pass did not, and the changed lines nothing executed."""
+    rows = [[one.new.tier, _scenario(one), one.state, _old(one), _seconds(one)] for one in compared]
+    parts = [table(["tier", "scenario", "new pair", "old pair", "s"], rows)]
+    parts += [_explained(one) for one in compared if one.why]
+    parts += [_uncovered(one) for one in covered if one.unexecuted]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _scenario(one: Compared) -> str:
+    return "" if one.new.tier == "import" else one.new.scenario
+
+
+def _old(one: Compared) -> str:
+    return one.old.state if one.old else "-"
+
+
+def _seconds(one: Compared) -> str:
+    return f"{one.new.seconds:.0f}" if one.new.seconds else "-"
+
+
+def _explained(one: Compared) -> str:
+    lines = [f"{one.state} {one.new.name}: {one.why}"]
+    if one.new.where:
+        lines.append(f"  at {one.new.where}")
+    if one.new.log:
+        lines.append(f"  log {one.new.log}")
+    return "\n".join(lines)
+
+
+def _uncovered(one: Coverage) -> str:
+    shown = ", ".join(ranges(one.unexecuted))
+    if len(shown) > _WIDEST:
+        shown = shown[:_WIDEST].rpartition(",")[0] + ", ..."
+    head = f"hardware or review only: {one.path}, {len(one.unexecuted)} of {one.changed} changed statements"
+    return f"{head}\n  lines {shown}"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
 from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, watched
 from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.first_import import RUNNER
 from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import play
-from npu_upgrade.gates.emulation.reference import models_folder, references
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.vllm_cpu import models_folder, references
+from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 
@@ -52,14 +52,13 @@ def run_kept(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Pl
     """Like :func:`run`; outcomes of the same content, emulator and scenarios are read from the cache."""
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
     kept = cache_root() / "emulation" / "outcomes" / f"{_identity(environment, wanted)}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        outcomes = [Outcome(**entry) for entry in json.loads(kept.read_text("utf-8"))["outcomes"]]
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        outcomes = msgspec.json.decode(kept.read_bytes(), type=list[Outcome])
         say(f"ran before: {len(outcomes)} outcomes read from the cache")
         return Played(tuple(outcomes))
     played = _run(triple, environment, wanted, out)
     if not any(outcome.state == NOT_REACHED for outcome in played.outcomes):
-        content = [asdict(outcome) | {"lines": {}} for outcome in played.outcomes]
-        write_json(kept, {"outcomes": content})
+        write_atomic(kept, msgspec.json.encode([replace(one, lines={}) for one in played.outcomes]))
     return played
 
 

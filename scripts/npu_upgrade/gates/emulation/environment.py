@@ -1,20 +1,102 @@
-"""Everything a process needs to run one triple on emulated CANN: interpreter, variables, packages."""
+"""All that an emulated run of a triple needs: interpreter, native parts, variables and packages."""
 
 from __future__ import annotations
 
+import json
 import os
+import platform
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.gates.emulation.first_import import import_once
-from npu_upgrade.gates.emulation.machine import check_machine
-from npu_upgrade.gates.emulation.native import native_parts
-from npu_upgrade.gates.emulation.packages import emulator_info, materialise
+from npu_upgrade.gates.emulation.packages import emulator_info, kept, materialise
+from npu_upgrade.gates.emulation.process import import_once
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import SourceTree
+
+_TOOLS = {"g++": "g++", "nm": "binutils"}  # command -> Debian package
+_PLATFORM = ("Linux", "x86_64")
+
+
+def check_machine() -> None:
+    """Raise :class:`Blocked` naming what this machine lacks for the emulator.
+
+    The disk is checked where something is made, with what that needs.
+    """
+    here = (platform.system(), platform.machine())
+    if here != _PLATFORM:
+        raise Blocked(
+            f"the emulator does not run on {' '.join(here)}",
+            expected="Linux on x86-64: its native parts and the torch-npu wheels are for that",
+            try_="run this gate on such a machine (a container will do); the other gates run here",
+        )
+    if sys.implementation.name != "cpython":
+        raise Blocked(
+            f"torch-npu has no wheels for {sys.implementation.name}",
+            expected="CPython",
+            try_="start the command with python3",
+        )
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(_TOOLS[tool] for tool in missing)
+        raise Blocked(
+            f"the emulator's native parts need {' and '.join(missing)}, not found on PATH",
+            expected="a C++17 compiler and nm",
+            try_=f"apt install {packages} (Debian, Ubuntu), dnf install gcc-c++ binutils (Fedora)",
+        )
+
+
+def native_parts(python: Path) -> Path:
+    """The folder with the native parts for the torch and torch-npu of an environment, built once.
+
+    Raises :class:`Blocked` with the compiler's text when they cannot be built.
+    """
+    digest = sha256(json.dumps(_made_from(python), sort_keys=True))[:16]
+    return kept(cache_root().absolute() / "emulation" / "native" / digest, lambda into: _build(python, into))
+
+
+def _made_from(python: Path) -> dict[str, str]:
+    """All that decides what gets built."""
+    (packages,) = python.parents[1].glob("lib/python3*/site-packages")
+    versions = {found.name: found.version for found in distributions(path=[str(packages)])}
+    sources = [EMULATOR / "npu_emulator" / "build.py", *sorted((EMULATOR / "npu_emulator/native").iterdir())]
+    content = b"".join(path.read_bytes() for path in sources if path.is_file())
+    return {
+        "torch": versions["torch"],
+        "torch-npu": versions.get("torch-npu") or versions["torch_npu"],
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "sources": sha256(content),
+    }
+
+
+def _build(python: Path, into: Path) -> None:
+    say("building the emulator's native parts (about 30 s, once)")
+    done = subprocess.run(
+        [str(python), "-P", "-m", "npu_emulator.build", str(into)],
+        env=os.environ | {"PYTHONPATH": str(EMULATOR), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        tail = "\n    ".join(done.stderr.strip().splitlines()[-14:])
+        raise Blocked(
+            f"the emulator's native parts cannot be built (exit {done.returncode}):\n    {tail}",
+            expected="g++ with C++17, and torch and torch-npu as their wheels are",
+            try_=f"another g++ (11 or newer), or {upgrade('env', 'prune', '--all').short}",
+        )
+
 
 MEMORY_MB = 640  # of the emulated device
 

@@ -6,24 +6,30 @@ and its metadata with the entry points that the tree declares. It appears by one
 
 from __future__ import annotations
 
+import ast
+import configparser
 import contextlib
 import json
 import os
 import shutil
 import tempfile
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from npu_upgrade.environments import locks
+from packaging.version import Version
+
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.gates.emulation.entry_points import entry_points, entry_points_text
-from npu_upgrade.gates.emulation.generated import generated_files
+from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
-STAMP = "npu-upgrade-package.json"
+STAMP = "npu-upgrade-package.json"  # of a folder that is complete, with the sizes of its files
 LAYOUT = 1  # raise it when what is written changes
 UNKNOWN_VERSION = "0.0.0+unknown"
 _COMPILED = (".so", ".pyd", ".o", ".a", ".pyc")  # of a checkout that was built, for another device
@@ -50,11 +56,12 @@ def materialise(tree: SourceTree, top: str) -> Path:
     folder = _store() / f"{top}-{_digest(tree, content)}"
 
     def fill(into: Path) -> None:
+        say(f"unpacking {folder.name}")
         _write(into, content if content is not None else tree.contents(paths))
         _write(into, generated_files(top, tree.version or UNKNOWN_VERSION, set(paths)))
         _write(into, _info(PACKAGES[top], tree.version or UNKNOWN_VERSION, entry_points(tree, top)))
 
-    return _kept(folder, fill)
+    return kept(folder, fill)
 
 
 def emulator_info() -> Path:
@@ -64,7 +71,7 @@ def emulator_info() -> Path:
         points |= _PLUGIN
     files = _info("npu-emulator", "0", points)
     folder = _store() / f"npu_emulator-{sha256(json.dumps(points))[:16]}"
-    return _kept(folder, lambda into: _write(into, files))
+    return kept(folder, lambda into: _write(into, files))
 
 
 def _paths(tree: SourceTree, top: str) -> list[str]:
@@ -94,14 +101,9 @@ def _store() -> Path:
     return cache_root().absolute() / "emulation" / "packages"
 
 
-def _kept(folder: Path, fill) -> Path:
+def kept(folder: Path, fill: Callable[[Path], object]) -> Path:
     """``folder`` filled by ``fill``, now or before; in use until this process ends."""
-    locks.use(folder)
-    if not _complete(folder):
-        with locks.alone(folder):
-            if not _complete(folder):
-                _publish(folder, fill)
-        locks.use(folder)
+    locks.keep(folder, lambda: _complete(folder), lambda _: _publish(folder, fill))
     with contextlib.suppress(OSError):
         os.utime(folder / STAMP)
     return folder
@@ -116,13 +118,12 @@ def _complete(folder: Path) -> bool:
         return False
 
 
-def _publish(folder: Path, fill) -> None:
+def _publish(folder: Path, fill: Callable[[Path], object]) -> None:
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
     except OSError as error:
         raise _cannot_write(folder, error) from error
     try:
-        say(f"unpacking {folder.name}")
         finished = scratch / "finished"
         finished.mkdir()
         fill(finished)
@@ -150,5 +151,97 @@ def _cannot_write(folder: Path, error: OSError) -> Blocked:
     return Blocked(
         f"cannot write {folder}: {error.strerror or error}",
         expected="a cache folder this user may write to, with room",
-        try_="free some space (upgrade.py env prune), or point XDG_CACHE_HOME at another folder",
+        try_=f"free some space ({upgrade('env', 'prune').short}), or point XDG_CACHE_HOME at another folder",
     )
+
+
+_BUILD_INFO = "vllm_ascend/_build_info.py"
+_DEVICE = "__device_type__ = 'A2'\n__soc_version__ = 'ASCEND910B1'\n"  # releases read the one or the other
+
+
+def generated_files(top: str, version: str, present: set[str]) -> dict[str, bytes]:
+    """The generated files of the package ``top``: its version where it is missing, vllm-ascend's device."""
+    texts = {}
+    if f"{top}/_version.py" not in present:
+        texts[f"{top}/_version.py"] = _version_text(version)
+    if top == "vllm_ascend":  # a checkout's own may be for another device
+        texts[_BUILD_INFO] = _DEVICE
+    return {path: text.encode() for path, text in texts.items()}
+
+
+def _version_text(version: str) -> str:
+    return (
+        f"__version__ = version = {version!r}\n"
+        f"__version_tuple__ = version_tuple = {Version(version).release!r}\n"
+        "__commit_id__ = commit_id = None\n"
+    )
+
+
+Points = dict[str, dict[str, str]]  # group -> name -> "module:attribute"
+
+
+def entry_points(tree: SourceTree, top: str) -> Points:
+    """The entry points of the package ``top``, by group; empty when the tree declares none."""
+    for path in tree.list():
+        folder, _, name = path.rpartition("/")
+        if name == "entry_points.txt" and folder.startswith(f"{top}-") and folder.endswith(".dist-info"):
+            return _of_text(tree.read(path))
+    found = _of_pyproject(tree.read("pyproject.toml")) if tree.exists("pyproject.toml") else {}
+    if tree.exists("setup.py"):
+        found = _of_setup(tree.read("setup.py"), tree.spec) | found
+    return found
+
+
+def entry_points_text(points: Points) -> str:
+    """The content of an ``entry_points.txt``."""
+    groups = (
+        [f"[{group}]", *(f"{name} = {value}" for name, value in named.items()), ""]
+        for group, named in points.items()
+        if named
+    )
+    return "\n".join(line for group in groups for line in group)
+
+
+def _of_text(text: str) -> Points:
+    parser = configparser.RawConfigParser(delimiters=("=",))
+    parser.optionxform = lambda optionstr: optionstr  # names keep their case
+    parser.read_string(text)
+    return {group: dict(parser.items(group)) for group in parser.sections()}
+
+
+def _of_pyproject(text: str) -> Points:
+    project: dict[str, Any] = tomllib.loads(text).get("project", {})
+    scripts = {"console_scripts": project["scripts"]} if "scripts" in project else {}
+    return scripts | project.get("entry-points", {})
+
+
+def _of_setup(text: str, spec: str) -> Points:
+    """``entry_points=`` of the call of setup(), which has to be written out."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and _name(node.func) == "setup":
+            for keyword in node.keywords:
+                if keyword.arg == "entry_points":
+                    return _of_literal(keyword.value, spec)
+    return {}
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _of_literal(node: ast.expr, spec: str) -> Points:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError as error:
+        raise BadInput(
+            f"the entry points in setup.py of {spec} are computed",
+            expected="entry_points={...} written out, or in pyproject.toml",
+            try_="an installed or released copy of it (its metadata has them)",
+        ) from error
+    if isinstance(value, str):
+        return _of_text(value)
+    pairs = {
+        group: [line.partition("=") for line in ([lines] if isinstance(lines, str) else lines)]
+        for group, lines in value.items()
+    }
+    return {group: {name.strip(): what.strip() for name, _, what in lines} for group, lines in pairs.items()}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
@@ -51,7 +54,7 @@ def play(python: Path, variables: Mapping[str, str], plan: Mapping[str, Any], ou
         raise Blocked(
             f"the dry run ended before it could import anything (exit {process.returncode})",
             expected="an interpreter and native parts that start",
-            try_=f"see {out / 'driver.log'}; upgrade.py env prune --all makes the environment anew",
+            try_=f"see {out / 'driver.log'}; {upgrade('env', 'prune', '--all').short} makes it anew",
         )
 
 
@@ -76,3 +79,22 @@ def _end(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+RUNNER = "vllm_ascend.worker.model_runner_v1"
+
+
+def import_once(python: Path, variables: Mapping[str, str], packages: Mapping[str, Path]) -> None:
+    """Import once what every run of these vLLM and vllm-ascend imports, and remember that.
+
+    What it says does not matter here: the import tier will say it again.
+    """
+    made_from = "\n".join(str(packages[top]) for top in ("vllm", "vllm_ascend"))
+    mark = python.parents[1] / f".imported-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}"
+    if mark.exists():
+        return
+    say("importing everything once, which writes its byte code (about 30 s)")
+    with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as folder, contextlib.suppress(Blocked):
+        plan = {"out": folder, "models": folder, "modules": [RUNNER], "watched": [], "runs": []}
+        play(python, variables, plan, Path(folder))
+    mark.touch()

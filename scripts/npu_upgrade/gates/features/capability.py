@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_upgrade.gates.features.log_calls import LogCall
-from npu_upgrade.gates.features.package import Place
+from npu_upgrade.gates.features.source import LogCall, Place
 
 FEATURES = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal", "quantization", "lora")
 ARGUMENT, DEFAULT, AUTOMATIC = "argument", "default", "automatic"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from npu_upgrade.gates.features.applicable import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
+import msgspec
+from msgspec.structs import replace
+
 from npu_upgrade.gates.features.capability import (
     ANSWER,
     AUTOMATIC,
@@ -20,13 +22,13 @@ from npu_upgrade.gates.features.capability import (
     Proof,
     Way,
 )
-from npu_upgrade.gates.features.started import READY, Started, setting
+from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
+from npu_upgrade.gates.serving.starts import READY, Started, setting
 
 _REFUSED = ("not supported", "unsupported", "does not support", "not implemented", "unrecognized arguments")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One row of the matrix. ``evidence`` is ``file:line: text``, or the key that says it."""
 
     feature: str
@@ -35,9 +37,6 @@ class Row:
     resolved: str = ""
     evidence: str = ""
     why: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        return {key: value for key, value in asdict(self).items() if value or key in ("feature", "status")}
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,12 @@ def judge(one: Capability, way: Way, started: Started, dummy: bool) -> Row:
     resolved = _resolved(one, started)
     row = Row(one.feature, NOT_PROVEN, way.shown, resolved)
     if text.taken:
-        return _with(
+        return replace(
             row, evidence=text.taken, why="it was asked for, and the log says that it was taken away"
         )
     wrong = _contradiction(one, way, started)
     if wrong:
-        return _with(row, evidence=wrong, why="the resolved configuration is not what was asked for")
+        return replace(row, evidence=wrong, why="the resolved configuration is not what was asked for")
     groups = [_group(group, started, text) for group in one.proofs]
     lacking = [found.missing for found in groups if not found.evidence]
     shown = [found.evidence for found in groups if found.evidence]
@@ -74,11 +73,11 @@ def judge(one: Capability, way: Way, started: Started, dummy: bool) -> Row:
             why = f"{why} ({one.why})"
         if one.feature == "mtp" and dummy:
             why += "; with dummy weights no draft can be expected to be accepted"
-        return _with(row, evidence="; ".join(shown), why=why)
+        return replace(row, evidence="; ".join(shown), why=why)
     if one.feature == "mtp" and dummy:
-        return _with(row, evidence="; ".join(shown), why="with dummy weights accepted drafts mean nothing")
+        return replace(row, evidence="; ".join(shown), why="with dummy weights accepted drafts mean nothing")
     why = f"but it became less: {text.lowered}" if text.lowered else ""
-    return _with(row, status=VERIFIED, evidence="; ".join(shown), why=why)
+    return replace(row, status=VERIFIED, evidence="; ".join(shown), why=why)
 
 
 def not_started(one: Capability, way: Way, started: Started) -> Row:
@@ -86,20 +85,10 @@ def not_started(one: Capability, way: Way, started: Started) -> Row:
     root = started.root or {}
     said = f"{root.get('text', '')} {root.get('cause', '')}".lower()
     status = UNSUPPORTED if any(word in said for word in _REFUSED) else NOT_PROVEN
-    place = (
-        f"{started.shown_log}:{root['line']}: {str(root['text']).strip()[:300]}" if root.get("line") else ""
-    )
     cause = f" ({root['id']}: {root['cause']})" if root.get("id") and root.get("cause") else ""
-    what = (
-        "the server does not serve"
-        if way.kind in (AUTOMATIC, DEFAULT)
-        else "with it the server does not serve"
-    )
-    return Row(one.feature, status, way.shown, "", place, f"{what}: {started.summary[:200]}{cause}")
-
-
-def _with(row: Row, **changes: str) -> Row:
-    return Row(**(asdict(row) | changes))
+    what = "" if way.kind in (AUTOMATIC, DEFAULT) else "with it "
+    why = f"{what}the server does not serve: {started.summary[:200]}{cause}"
+    return Row(one.feature, status, way.shown, "", started.shown_root, why)
 
 
 class _Log:

@@ -1,25 +1,84 @@
-"""The feature matrix: from the model, the release and a few starts to one row for each feature."""
+"""The feature matrix: from the model, the release and a few starts to one row for each feature.
+
+All are asked for in one start, and one by one only when that does not serve.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.gates.features.applicable import (
+from msgspec.structs import replace
+
+from npu_upgrade.gates.features.capability import ARGUMENT, FEATURES, Capability, Way
+from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
+from npu_upgrade.gates.features.model import (
     NOT_PROVEN,
     UNSUPPORTED,
     VERIFIED,
+    Checkpoint,
     Ruling,
     best_way,
     needs_request,
     ruled_out,
 )
-from npu_upgrade.gates.features.capability import FEATURES, Capability, Way
-from npu_upgrade.gates.features.checkpoint import Checkpoint
-from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
-from npu_upgrade.gates.features.plan import start, with_needs
-from npu_upgrade.gates.features.started import Started, Starter
+from npu_upgrade.gates.serving.launch import clashing, given_json
+from npu_upgrade.gates.serving.session import Stopped
+from npu_upgrade.gates.serving.starts import Start, Started, Starter
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Verdict
+
+_ADDITIONAL = "--additional-config"
+_NEEDS = {"flashcomm1": "expert_parallel"}  # it has an effect only together with it
+
+
+def start(
+    name: str,
+    ways: Mapping[str, Way],
+    wanted: Iterable[str],
+    asked: Sequence[str] = (),
+    more: Mapping[str, Sequence[str]] | None = None,
+) -> Start:
+    """One start with the wanted features, and with those they have no effect without.
+
+    ``asked`` are the user's own arguments: what is in them already is not said twice. ``more``: further
+    arguments of a feature.
+    """
+    chosen = with_needs(wanted, ways)
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
+    additional = given_json(asked, _ADDITIONAL)
+    own = dict(additional)
+    for feature in chosen:
+        way = ways[feature]
+        if way.kind == ARGUMENT and not clashing(asked, [way.name]):
+            arguments += [way.name, *_value(way)]
+        elif way.kind == "environment":
+            environment[way.name] = str(way.value)
+        elif way.kind == "additional_config":
+            additional[way.name] = way.value
+        arguments += (more or {}).get(feature, ())
+    if additional != own:
+        arguments += [_ADDITIONAL, json.dumps(additional, separators=(",", ":"))]
+    return Start(name, chosen, tuple(arguments), environment)
+
+
+def with_needs(wanted: Iterable[str], ways: Mapping[str, Way]) -> tuple[str, ...]:
+    """The features in the order of ``ways``, completed."""
+    names = set(wanted)
+    names |= {_NEEDS[name] for name in names if name in _NEEDS}
+    return tuple(name for name in ways if name in names)
+
+
+def _value(way: Way) -> list[str]:
+    if way.value is None:
+        return []
+    return [
+        json.dumps(way.value, separators=(",", ":")) if isinstance(way.value, Mapping) else str(way.value)
+    ]
 
 
 @dataclass(frozen=True)
@@ -57,8 +116,20 @@ class Matrix:
         ]
         return table(head, cells)
 
-    def count(self, status: str) -> int:
-        return sum(row.status == status for row in self.rows.values())
+    def judged(self, stopped: Stopped = None) -> tuple[Verdict, str]:
+        """The verdict over the rows, and one line about them; ``stopped`` is what ended the starts early."""
+        counts = Counter(row.status for row in self.rows.values())
+        order = sorted(counts, key=lambda one: (one != VERIFIED, one))
+        summary = ", ".join(f"{counts[one]} {one}" for one in order) + f" in {len(self.starts)} starts"
+        if isinstance(stopped, Blocked):
+            return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
+        if stopped is not None:
+            return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
+        if self.serves is False:
+            return Verdict.FAIL, f"the model does not serve, with no feature asked for; {summary}"
+        if counts[UNSUPPORTED]:
+            return Verdict.FAIL, summary
+        return (Verdict.INCONCLUSIVE if counts[NOT_PROVEN] else Verdict.PASS), summary
 
 
 def make(
@@ -155,14 +226,8 @@ class _Run:
             row = self.matrix.rows[name]
             others = ", ".join(one for one in working if one != name)
             why = f"{row.why}; " if row.why else ""
-            self.matrix.rows[name] = Row(
-                row.feature,
-                row.status,
-                row.requested,
-                row.resolved,
-                row.evidence,
-                f"{why}alone only: not together with {others} ({started.shown_log})",
-            )
+            why += f"alone only: not together with {others} ({started.shown_log})"
+            self.matrix.rows[name] = replace(row, why=why)
 
     def _start(self, name: str, features: Sequence[str]) -> Started:
         number = len(self.matrix.starts) + 1
@@ -178,7 +243,7 @@ class _Run:
         row = not_started(one, way, started)
         others = [other for other in with_needs(started.start.features, self.ways) if other != name]
         if row.status == UNSUPPORTED and (others or not needs_request(way)):
-            return Row(row.feature, NOT_PROVEN, row.requested, row.resolved, row.evidence, row.why)
+            return replace(row, status=NOT_PROVEN)
         return row
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from collections.abc import Callable, Iterable, Iterator
 
-from npu_upgrade.gates.features import graph_source
 from npu_upgrade.gates.features.capability import (
     ANSWER,
     ARGUMENT,
     AUTOMATIC,
+    DEFAULT,
     FEATURES,
     METRIC,
     PROCESS,
@@ -18,43 +21,54 @@ from npu_upgrade.gates.features.capability import (
     Way,
     logged,
 )
-from npu_upgrade.gates.features.constants import string_list, strings
-from npu_upgrade.gates.features.flags import flags
-from npu_upgrade.gates.features.log_calls import log_calls
-from npu_upgrade.gates.features.package import Package, Place
 from npu_upgrade.gates.features.settings import ENVIRONMENT, Setting, refuses_unknown_keys, settings
+from npu_upgrade.gates.features.source import (
+    LogCall,
+    Package,
+    Place,
+    flags,
+    installed_package,
+    log_call,
+    log_calls,
+    string_list,
+    strings,
+)
+from npu_upgrade.sources.installed import Installed
 
 _FLASHCOMM = r"(?:VLLM_ASCEND_)?ENABLE_FLASH_?COMM(?:_?V?1)?"
 _FLASHCOMM_ON = re.compile(r"(?<!\w)flash ?comm ?1? is enabled", re.IGNORECASE)
 _FLASHCOMM_OFF = re.compile(r"flash ?comm ?1? is (?:disabled|enabled, but)", re.IGNORECASE)
 _DRAFTS = r"vllm:spec_decode_num_(?:drafts|accepted_tokens)"
-_NO_VLLM = "the source of vLLM is not at hand"
 
 
 def probe(ascend: Package | None, vllm: Package | None) -> dict[str, Capability]:
     """Feature -> capability, for a vllm-ascend on a vLLM, or for a vLLM alone."""
-    found = {
-        "graph": graph_source.probe(ascend, vllm),
-        "expert_parallel": _experts(vllm),
-        "flashcomm1": _flashcomm(ascend, vllm),
-        "mtp": _drafts(ascend, vllm),
-        "multimodal": _multimodal(vllm),
-        "quantization": _quantization(ascend, vllm),
-        "lora": _lora(ascend, vllm),
-    }
+    found = {"graph": _graph(ascend, vllm), "flashcomm1": _flashcomm(ascend, vllm)}
+    known = flags(vllm) if vllm else {}
+    for name, (options, read) in _BY_OPTION.items():
+        lacking = next((one for one in options if one not in known), None)
+        if vllm is None:
+            found[name] = Capability(name, known=False, why="the source of vLLM is not at hand")
+        elif lacking:
+            found[name] = Capability(name, known=True, why=f"no option {lacking} in {vllm.label}")
+        else:
+            found[name] = read(ascend, vllm, *(known[one] for one in options))
     return {name: found[name] for name in FEATURES}
 
 
-def _missing(feature: str, vllm: Package | None, flag: str) -> Capability:
-    why = f"no option {flag} in {vllm.label}" if vllm else _NO_VLLM
-    return Capability(feature, known=vllm is not None, why=why)
+def counters(capabilities: Iterable[Capability]) -> list[str]:
+    """The metrics by which features are proven."""
+    groups = [group for one in capabilities for group in one.proofs]
+    return [proof.text for group in groups for proof in group if proof.kind == METRIC]
 
 
-def _experts(vllm: Package | None) -> Capability:
-    flag = "--enable-expert-parallel"
-    place = flags(vllm).get(flag) if vllm else None
-    if vllm is None or place is None:
-        return _missing("expert_parallel", vllm, flag)
+def packages_of(installed: Installed) -> dict[str, Package]:
+    """The vllm and vllm_ascend of an interpreter, by name."""
+    names = ("vllm", "vllm_ascend")
+    return {name: installed_package(folder, name) for name in names if (folder := installed.folder(name))}
+
+
+def _experts(ascend: Package | None, vllm: Package, place: Place) -> Capability:
     names = strings(vllm, "_ep{", "_EP", "v1/executor/")
     workers = tuple(
         Proof(PROCESS, rf"\bWorker\w*{text}\d+", f"a process Worker…{text}N", at) for text, at in names
@@ -63,7 +77,10 @@ def _experts(vllm: Package | None) -> Capability:
     lines = logged(call for call in log_calls(vllm, "expert parallel") if said.search(call.text))
     asked = Proof(RESOLVED, "enable_expert_parallel", "enable_expert_parallel=True", place)
     return Capability(
-        "expert_parallel", True, (Way(ARGUMENT, flag, place),), ((asked,), (*workers[:1], *lines))
+        "expert_parallel",
+        True,
+        (Way(ARGUMENT, "--enable-expert-parallel", place),),
+        ((asked,), (*workers[:1], *lines)),
     )
 
 
@@ -99,11 +116,7 @@ def _way(setting: Setting) -> Way:
     return Way(setting.kind, setting.name, setting.used, value, note)
 
 
-def _drafts(ascend: Package | None, vllm: Package | None) -> Capability:
-    flag = "--speculative-config"
-    place = flags(vllm).get(flag) if vllm else None
-    if vllm is None or place is None:
-        return _missing("mtp", vllm, flag)
+def _drafts(ascend: Package | None, vllm: Package, place: Place) -> Capability:
     methods = [at for _text, at in strings(vllm, '"mtp"', "mtp", "config/")]
     proposers = [at for _text, at in strings(ascend, '"mtp"', "mtp")] if ascend else methods
     lacking = vllm if not methods else ascend if not proposers else None
@@ -111,25 +124,17 @@ def _drafts(ascend: Package | None, vllm: Package | None) -> Capability:
         return Capability("mtp", known=True, why=f"{lacking.label} knows no speculative method mtp")
     names = sorted(set(strings(vllm, "spec_decode_num", _DRAFTS, "v1/")), reverse=True)
     counted = {name: Proof(METRIC, name, f"{name} > 0", at) for name, at in names}
-    way = Way(ARGUMENT, flag, place, {"method": "mtp", "num_speculative_tokens": 1})
+    way = Way(ARGUMENT, "--speculative-config", place, {"method": "mtp", "num_speculative_tokens": 1})
     groups = tuple((one,) for one in counted.values())
     return Capability("mtp", True, (way,), groups, places=(methods[0], proposers[0]))
 
 
-def _multimodal(vllm: Package | None) -> Capability:
-    flag = "--limit-mm-per-prompt"
-    place = flags(vllm).get(flag) if vllm else None
-    if vllm is None or place is None:
-        return _missing("multimodal", vllm, flag)
+def _multimodal(ascend: Package | None, vllm: Package, place: Place) -> Capability:
     answer = Proof(ANSWER, "image", "a request with an image is answered", place)
-    return Capability("multimodal", True, (Way(AUTOMATIC, flag, place),), ((answer,),))
+    return Capability("multimodal", True, (Way(AUTOMATIC, "--limit-mm-per-prompt", place),), ((answer,),))
 
 
-def _quantization(ascend: Package | None, vllm: Package | None) -> Capability:
-    flag = "--quantization"
-    place = flags(vllm).get(flag) if vllm else None
-    if vllm is None or place is None:
-        return _missing("quantization", vllm, flag)
+def _quantization(ascend: Package | None, vllm: Package, place: Place) -> Capability:
     names, at = string_list(ascend, "supported_quantization") if ascend else ((), None)
     if not names:
         names, at = string_list(vllm, "QuantizationMethods", "model_executor/layers/quantization/")
@@ -140,25 +145,19 @@ def _quantization(ascend: Package | None, vllm: Package | None) -> Capability:
     return Capability(
         "quantization",
         True,
-        (Way(AUTOMATIC, flag, place),),
+        (Way(AUTOMATIC, "--quantization", place),),
         ((asked,), *((lines,) if lines else ())),
         names=names,
         places=(at,) if at else (),
     )
 
 
-def _lora(ascend: Package | None, vllm: Package | None) -> Capability:
-    flag, modules = "--enable-lora", "--lora-modules"
-    known = flags(vllm) if vllm else {}
-    if vllm is None or flag not in known or modules not in known:
-        return _missing("lora", vllm, flag if flag not in known else modules)
-    wrappers = _wrappers(ascend) if ascend else [known[flag]]
+def _lora(ascend: Package | None, vllm: Package, place: Place, modules: Place) -> Capability:
+    wrappers = _wrappers(ascend) if ascend else [place]
     if not wrappers:
         return Capability("lora", known=True, why="its platform names no get_punica_wrapper")
-    answer = Proof(
-        ANSWER, "lora", "a request to the adapter's name is answered in its own way", known[modules]
-    )
-    ways = (Way(ARGUMENT, flag, known[flag]),)
+    answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered in its own way", modules)
+    ways = (Way(ARGUMENT, "--enable-lora", place),)
     return Capability("lora", True, ways, ((answer,),), places=(wrappers[0],))
 
 
@@ -168,3 +167,91 @@ def _wrappers(ascend: Package) -> list[Place]:
         line = text[: text.index("def get_punica_wrapper")].count("\n") + 1
         found.append(Place(path, line))
     return found
+
+
+_SWITCH = "--enforce-eager"
+_CAPTURED = re.compile(r"graph captur\w* finished", re.IGNORECASE)
+_REPLAYED = re.compile(r"graph replay|replay\w* .{0,20}graph", re.IGNORECASE)
+_DRAFT = re.compile(r"draft|eagle|speculat", re.IGNORECASE)
+
+
+def _graph(ascend: Package | None, vllm: Package | None) -> Capability:
+    """Graphs are on unless eager mode is asked for; a platform without a replay line has none to prove."""
+    packages = [one for one in (ascend, vllm) if one]
+    switch = flags(vllm).get(_SWITCH) if vllm else None
+    if ascend is None:
+        why = "only graphs of an NPU can be replayed, and no vllm-ascend is here"
+        return Capability("graph", known=True, why=why)
+    replayed = [call for call in log_calls(ascend, "replay") if _is_replay(call)]
+    captured = [call for one in packages for call in log_calls(one, "captur") if _CAPTURED.search(call.text)]
+    shown = (logged(captured), logged(replayed, after_ready=True))
+    if not switch:
+        why = f"no option {_SWITCH} in vLLM's source"
+        return Capability("graph", known=vllm is not None, proofs=shown, why=why)
+    eager = Proof(RESOLVED, "enforce_eager", "enforce_eager=False", switch)
+    taken = [call for one in packages for call in _downgrades(one, "NONE")]
+    lowered = [call for one in packages for call in _downgrades(one, "PIECEWISE")]
+    return Capability(
+        "graph",
+        known=True,
+        ways=(Way(DEFAULT, _SWITCH, switch),),
+        proofs=((eager,), *shown),
+        against=logged(taken),
+        lowered=logged(lowered),
+        names=_modes(vllm) if vllm else (),
+        why="" if replayed else "this release logs nothing when it replays a graph",
+    )
+
+
+def _modes(vllm: Package) -> tuple[str, ...]:
+    """The modes of graphs as ``NAME=VALUE``, the value as it stands in JSON."""
+    nodes = (node for _, node in vllm.nodes("class CUDAGraphMode", below="config/"))
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "CUDAGraphMode")
+    return next(map(_members, classes), ())
+
+
+def _members(definition: ast.ClassDef) -> tuple[str, ...]:
+    values: dict[str, object] = {}
+    for node in definition.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = node.value
+            if isinstance(value, ast.Constant):
+                values[node.targets[0].id] = value.value
+            elif isinstance(value, ast.Tuple):
+                values[node.targets[0].id] = [values.get(ast.unparse(one)) for one in value.elts]
+    return tuple(f"{name}={json.dumps(value)}" for name, value in values.items())
+
+
+def _is_replay(call: LogCall) -> bool:
+    return call.level == "info" and bool(_REPLAYED.search(call.text)) and not _DRAFT.search(call.text)
+
+
+def _downgrades(package: Package, mode: str) -> Iterator[LogCall]:
+    """What is logged beside the statement that gives the graphs a lesser ``mode``."""
+    for path, node in package.nodes("cudagraph_mode ="):
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(block, list) and any(_sets(one, mode) for one in block):
+                yield from _said(block, path)
+
+
+def _sets(statement: ast.stmt, mode: str) -> bool:
+    if not isinstance(statement, ast.Assign):
+        return False
+    targets = [ast.unparse(one) for one in statement.targets]
+    value = ast.unparse(statement.value)
+    return any(one.endswith(".cudagraph_mode") for one in targets) and value.endswith(f"CUDAGraphMode.{mode}")
+
+
+def _said(block: list[ast.stmt], path: str) -> Iterator[LogCall]:
+    for statement in block:
+        if isinstance(statement, ast.Expr) and (call := log_call(statement.value, path)) and call.is_telling:
+            yield call
+
+
+_BY_OPTION: dict[str, tuple[tuple[str, ...], Callable[..., Capability]]] = {
+    "expert_parallel": (("--enable-expert-parallel",), _experts),
+    "mtp": (("--speculative-config",), _drafts),
+    "multimodal": (("--limit-mm-per-prompt",), _multimodal),
+    "quantization": (("--quantization",), _quantization),
+    "lora": (("--enable-lora", "--lora-modules"), _lora),
+}

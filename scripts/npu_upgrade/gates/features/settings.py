@@ -11,21 +11,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.gates.features.log_calls import log_call
-from npu_upgrade.gates.features.package import Package, Place
+from npu_upgrade.gates.features.source import Package, Place, log_call
 
 ENVIRONMENT, ADDITIONAL = "environment", "additional_config"
 _CONFIG = "additional_config"
 _DEPRECATED_LINES = 3  # of comment above a definition
 
 
-@dataclass(frozen=True)
+@dataclass
 class Setting:
-    """``used`` is where something follows from it; None when it is only warned about."""
+    """``used`` is where something follows from it; None when the source only warns about it.
+
+    ``read``: it is really one of its kind and not only a word of that form.
+    """
 
     kind: str
     name: str
-    used: Place | None
+    read: bool = False
+    used: Place | None = None
     deprecated: Place | None = None
 
 
@@ -35,30 +38,17 @@ def settings(package: Package, word: str, pattern: str) -> list[Setting]:
     Those that are used come first, then those of additional_config, then what is not deprecated.
     """
     matches = re.compile(pattern, re.IGNORECASE).fullmatch
-    found: dict[tuple[str, str], _Seen] = {}
+    found: dict[str, Setting] = {}
     for path, text in package.holding(word):
         tree = package.parsed(path)
         for name, node, above in _mentions(tree) if tree else ():
             if matches(name):
                 kind = ENVIRONMENT if name.isupper() else ADDITIONAL
-                _add(found.setdefault((kind, name), _Seen()), node, above, Place(path, node.lineno), text)
-    read = [_setting(*key, seen) for key, seen in found.items() if seen.read]
+                _add(found.setdefault(name, Setting(kind, name)), node, above, Place(path, node.lineno), text)
     return sorted(
-        read, key=lambda one: (not one.used, one.kind != ADDITIONAL, bool(one.deprecated), -len(one.name))
+        (one for one in found.values() if one.read),
+        key=lambda one: (not one.used, one.kind != ADDITIONAL, bool(one.deprecated), -len(one.name)),
     )
-
-
-@dataclass
-class _Seen:
-    """``read``: it is really one of its kind and not only a word of that form."""
-
-    read: bool = False
-    used: Place | None = None
-    deprecated: Place | None = None
-
-
-def _setting(kind: str, name: str, seen: _Seen) -> Setting:
-    return Setting(kind, name, seen.used, seen.deprecated)
 
 
 def _mentions(tree: ast.Module) -> Iterator[tuple[str, ast.expr, list[ast.AST]]]:
@@ -74,7 +64,7 @@ def _mentions(tree: ast.Module) -> Iterator[tuple[str, ast.expr, list[ast.AST]]]
         waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
-def _add(seen: _Seen, node: ast.expr, above: list[ast.AST], place: Place, text: str) -> None:
+def _add(seen: Setting, node: ast.expr, above: list[ast.AST], place: Place, text: str) -> None:
     if _is_definition(node, above):
         seen.read = True
         comments = text.split("\n")[max(0, place.line - 1 - _DEPRECATED_LINES) : place.line - 1]
@@ -82,15 +72,15 @@ def _add(seen: _Seen, node: ast.expr, above: list[ast.AST], place: Place, text: 
             seen.deprecated = seen.deprecated or place
         return
     if isinstance(node, ast.Attribute):
-        if node.attr.isupper() and not _only_told(node, above):
+        if node.attr.isupper() and not _only_logged(node, above):
             seen.used = seen.used or place
         return
     if not _is_read(above):
         return
     seen.read = True
-    if not _only_told(node, above):
+    if not _only_logged(node, above):
         seen.used = seen.used or place
-    elif _told_to_be_deprecated(above):
+    elif _warns_of_its_end(above):
         seen.deprecated = seen.deprecated or place
 
 
@@ -115,19 +105,19 @@ def _is_read(above: list[ast.AST]) -> bool:
     return False
 
 
-def _only_told(node: ast.AST, above: list[ast.AST]) -> bool:
-    """Whether it is said in a message, or decides about nothing but messages."""
+def _only_logged(node: ast.AST, above: list[ast.AST]) -> bool:
+    """Whether it stands in a message, or decides about nothing but messages."""
     inner = node
     for one in reversed(above):
         if isinstance(one, ast.Call) and log_call(one, ""):
             return True
-        if isinstance(one, ast.If) and (inner is one.test) and all(map(_tells, [*one.body, *one.orelse])):
+        if isinstance(one, ast.If) and (inner is one.test) and all(map(_only_logs, [*one.body, *one.orelse])):
             return True
         inner = one
     return False
 
 
-def _tells(statement: ast.stmt) -> bool:
+def _only_logs(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Pass):
         return True
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
@@ -135,7 +125,7 @@ def _tells(statement: ast.stmt) -> bool:
     return bool(log_call(statement.value, "")) or ast.unparse(statement.value.func) == "warnings.warn"
 
 
-def _told_to_be_deprecated(above: list[ast.AST]) -> bool:
+def _warns_of_its_end(above: list[ast.AST]) -> bool:
     around = next((one for one in reversed(above) if isinstance(one, ast.If)), None)
     return around is not None and "deprecated" in ast.unparse(around).lower()
 

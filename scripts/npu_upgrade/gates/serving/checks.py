@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+
+import msgspec
 
 from npu_upgrade.ground.verdict import Verdict
 
 PASS, FAIL, INCONCLUSIVE, SKIPPED = "PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """One check. ``why`` is a sentence when it did not pass; ``prompt`` and ``answer`` are for people."""
 
     name: str
@@ -20,9 +19,6 @@ class Check:
     why: str = ""
     prompt: str = ""
     answer: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value or key in ("name", "state")}
 
 
 def passed(name: str, prompt: str = "", answer: str = "", why: str = "") -> Check:

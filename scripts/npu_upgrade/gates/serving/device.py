@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.gates.serving.installed import Installed
+from npu_upgrade.sources.installed import Installed
 
 NPU, GPU, CPU, EMULATED = "npu", "gpu", "cpu", "npu emulated"
 _USAGE = re.compile(r"(\d+)\s*/\s*(\d+)\s*\|\s*$")
@@ -29,9 +29,6 @@ class Device:
     def label(self, load_format: str) -> str:
         """The label of evidence; an emulated device never counts as one."""
         return "emulated dry-run" if self.kind == EMULATED else f"{self.kind.upper()} {load_format}"
-
-    def as_json(self) -> dict[str, object]:
-        return {"kind": self.kind, "name": self.name, "count": self.count}
 
 
 def detect(installed: Installed, emulated: bool = False) -> Device:

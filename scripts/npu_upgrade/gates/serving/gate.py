@@ -15,21 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.evidence.surroundings import utc_now
-from npu_upgrade.gates.serving import ready, semantics, smoke
+from npu_upgrade.gates.serving import gate_file, smoke
+from npu_upgrade.gates.serving.answers import read as read_answer
 from npu_upgrade.gates.serving.checks import Check, failed, first_bad, passed, unsure, verdict
 from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
 from npu_upgrade.gates.serving.gate_file import Request
 from npu_upgrade.gates.serving.launch import REAL, Launch
-from npu_upgrade.gates.serving.lifeline import LONGEST_LOG, Lifeline
 from npu_upgrade.gates.serving.log_lines import lines_until
 from npu_upgrade.gates.serving.log_lines import read as read_log
-from npu_upgrade.gates.serving.preflight import choose_port
-from npu_upgrade.gates.serving.quality import read as read_answer
 from npu_upgrade.gates.serving.requests import COUNTERS, Client, Exchange, counted
 from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
-from npu_upgrade.gates.serving.server import HOST, Server, sockets, start, stop
-from npu_upgrade.gates.serving.watch import BUDGETS, STILL, Watch
+from npu_upgrade.gates.serving.server import HOST, Server, choose_port, sockets, start, stop
+from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL, Lifeline, Watch, stays, wait_until_up
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 
@@ -172,7 +170,7 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
     client = Client(server.url, options.answer, lifeline.broken, served.exchanges)
     began = time.monotonic()
     try:
-        served.checks.append(ready.wait(client, lifeline, watch))
+        served.checks.append(wait_until_up(client, lifeline, watch))
     finally:
         served.phases = watch.phases
     if served.checks[-1].state != "PASS":
@@ -215,12 +213,12 @@ def _steps(
         lambda: smoke.chat(asking),
         lambda: _configured(config, served),
         lambda: smoke.pictures(asking, _takes_images(options, served)),
-        lambda: semantics.ask(client, asking.name, options.requests, asking.real),
+        lambda: gate_file.ask(client, asking.name, options.requests, asking.real),
     ]
     if options.extra:
         extra = options.extra
         steps.append(lambda: extra(client, asking.name))
-    steps.append(lambda: [ready.stay(client, lifeline, options.quiet)])
+    steps.append(lambda: [stays(client, lifeline, options.quiet)])
     return steps
 
 

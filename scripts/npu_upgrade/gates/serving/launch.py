@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.ground.errors import BadInput
 
@@ -74,10 +77,39 @@ def _uv(python: Path, path: str) -> dict[str, str]:
     return {"VIRTUAL_ENV": str(config.parent), "PATH": more}
 
 
+def given(arguments: Sequence[str], *names: str) -> list[str]:
+    """The values that arguments of vllm serve give to an option, whichever of its ``names`` is used."""
+    found = []
+    for at, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name in names:
+            found.append(value if equals else "".join(arguments[at + 1 : at + 2]))
+    return found
+
+
+def given_json(arguments: Sequence[str], *names: str) -> dict[str, Any]:
+    """The first such value as a JSON object; empty when it is none: vLLM itself refuses it."""
+    try:
+        found = json.loads(next(iter(given(arguments, *names)), ""))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def clashing(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Which of the options ``names`` stand among the arguments."""
+    return sorted({one.partition("=")[0] for one in arguments} & set(names))
+
+
+def ranks(arguments: Sequence[str]) -> int:
+    """Tensor times data parallel, as the arguments of vllm serve ask for."""
+    names = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
+    return math.prod(int(one) for one in given(arguments, *names) if one.isdigit())
+
+
 def check(launch: Launch) -> None:
     """Raise :class:`BadInput` for what the gate itself decides, and for an interpreter that is not there."""
-    clash = sorted({one.partition("=")[0] for one in launch.arguments} & set(_OURS))
-    if clash:
+    if clash := clashing(launch.arguments, _OURS):
         raise BadInput(
             f"the gate sets {', '.join(clash)} itself",
             expected="options of vllm serve other than these",

@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.evidence.chain import OfJob, Record
 from npu_upgrade.evidence.judged import judged, model_digest
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
-from npu_upgrade.gates.serving.installed import Installed
-from npu_upgrade.ground import command
+from npu_upgrade.ground.command import current
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.sources.installed import Installed
 
 SCHEMA = "npu-upgrade/serve/1"
 _JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
@@ -56,7 +58,7 @@ def record(
     places += [f"ladder-{at}/" for at in range(1, len(further) + 1)]
     for place, served in zip(places, [*runs, *further], strict=True):
         folder.log(f"{place}server.log", served.log)
-        folder.json(f"{place}exchanges.json", [_short(one.as_json()) for one in served.exchanges])
+        folder.json(f"{place}exchanges.json", _short(msgspec.to_builtins(served.exchanges, enc_hook=str)))
         for when, text in served.metrics.items():
             folder.text(f"{place}metrics-{when}.txt", text)
         if served.config:
@@ -73,7 +75,7 @@ def record(
         verdict=verdict,
         subject=subject,
         pins={name: {"version": version} for name, version in _pinned(installed).items()},
-        command=command.current() or last.launch.command(),
+        command=current() or last.launch.command(),
         started=runs[0].started,
         seconds=sum(one.seconds for one in runs),
         summary=summary,
@@ -102,7 +104,7 @@ def describe(
         "model_digest": model_digest(Path(launch.model)),
         "load_format": launch.load_format,
         "mode": "omni" if launch.omni else "plain",
-        "device": last.device.as_json(),
+        "device": msgspec.to_builtins(last.device),
         "work_dir": str(launch.cwd),
         "port": last.port,
         "serve_arguments": list(launch.arguments),
@@ -112,7 +114,7 @@ def describe(
         "imports": installed.imports,
         "phases": [{"name": name, "seconds": seconds} for name, seconds in last.phases],
         "ready_seconds": last.ready_seconds,
-        "checks": [one.as_json() for one in last.checks],
+        "checks": msgspec.to_builtins(last.checks),
         "kv_cache": last.kv_cache,
         "device_memory_mib": last.memory,
         "root": last.root,

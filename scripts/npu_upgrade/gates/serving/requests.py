@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -31,9 +31,6 @@ class Exchange:
     answer: Any
     error: str = ""
     seconds: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def why(self) -> str:

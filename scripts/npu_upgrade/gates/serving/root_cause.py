@@ -1,14 +1,178 @@
-"""The first root cause in a serve log, and what only followed from it."""
+"""The first root cause in a serve log, and what only followed from it.
+
+Each process is followed through the log: tracebacks, chains of them, and lines that stand for themselves.
+Source lines inside a traceback are never taken for messages: only what an exception says, and what is
+logged as an error or without a level.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.gates.serving.log_lines import LogLine
 from npu_upgrade.gates.serving.signatures import Matcher, Signature, signatures
-from npu_upgrade.gates.serving.tracebacks import Finding, Process
+from npu_upgrade.ground.tables import table
+
+_BEGIN = "Traceback (most recent call last):"
+_CONNECTORS = ("The above exception was the direct cause", "During handling of the above exception")
+_UNHEEDED = ("Exception ignored in", "Exception in thread", "Task exception was never retrieved")
+_EXCEPTION = re.compile(
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Unsupported|Timeout|Failed)\b(?:: |$)"
+)
+_BARE = re.compile(r"[A-Za-z_][\w.]*:?\s*$")
+_MARKS = re.compile(r"[\s^~]*$")
+_MESSAGE_LINES = 40  # further lines that may belong to one message
+_TAIL_LINES = 16
+
+
+class _State(enum.Enum):
+    OUTSIDE = enum.auto()
+    FRAMES = enum.auto()
+    SOURCE = enum.auto()
+    MESSAGE = enum.auto()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error at a line of the log; without a signature, ``tail`` is the end of its traceback."""
+
+    line: int
+    who: str
+    text: str
+    signature: Signature | None = None
+    tail: tuple[str, ...] = ()
+
+
+@dataclass
+class _Chain:
+    """Exceptions that were raised from each other, innermost first."""
+
+    known: Finding | None = None
+    unknown: Finding | None = None
+    wrapped: bool = False  # it began with a wrapper: what was raised from that explains nothing
+    connected: bool = False
+
+
+@dataclass
+class Process:
+    """What one process has said so far. ``found`` and ``wrapped`` are told each error, ``odd`` the first line
+    that is an error without a traceback and without a signature."""
+
+    matcher: Matcher
+    found: Callable[[Finding], None]
+    wrapped: Callable[[Finding], None]
+    odd: Callable[[Finding], None]
+    state: _State = _State.OUTSIDE
+    chain: _Chain = field(default_factory=_Chain)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    place: str = ""
+    left: int = 0
+    unheeded: bool = False
+
+    def take(self, line: LogLine) -> None:
+        text = line.text.lstrip(" |+") if line.text.lstrip().startswith(("|", "+ ")) else line.text
+        if text.rstrip().endswith(_BEGIN):
+            self._begin()
+        elif text.startswith(_CONNECTORS):
+            self.chain.connected = True
+            self.state = _State.OUTSIDE
+        elif self.state in (_State.FRAMES, _State.SOURCE):
+            self._in_traceback(line, text)
+        elif not (self.state is _State.MESSAGE and self._continued(line, text)):
+            self._alone(line, text)
+
+    def end(self) -> None:
+        """Tell what the chain at hand was about; nothing follows it."""
+        best = self.chain.known or self.chain.unknown
+        if best:
+            self.found(best)
+        self.chain = _Chain()
+
+    def _begin(self) -> None:
+        if not self.chain.connected:
+            self.end()
+        self.chain.connected = False
+        self.tail.clear()
+        self.state = _State.FRAMES
+
+    def _in_traceback(self, line: LogLine, text: str) -> None:
+        is_frame = text.lstrip().startswith('File "')
+        is_exception = not text.startswith((" ", "\t")) and _EXCEPTION.match(text)
+        if is_frame or _MARKS.match(text) or text.startswith((" ", "\t")):
+            self.state = _State.SOURCE if is_frame else _State.FRAMES
+        elif self.state is _State.SOURCE and not is_exception:
+            self.state = _State.FRAMES  # source that lost its indentation
+        else:
+            self._exception(line, text)
+            return
+        self.tail.append(text)
+
+    def _exception(self, line: LogLine, text: str) -> None:
+        text = self._with_source(text)
+        signature = self.matcher.find(text)
+        finding = Finding(line.number, line.who, text, signature, () if signature else tuple(self.tail))
+        if signature is None:
+            if self.chain.unknown is None and not (self.unheeded or self.chain.wrapped):
+                self.chain.unknown = finding
+        elif signature.wrapper:
+            self.wrapped(finding)
+            self.chain.wrapped = True
+        elif self.chain.known is None:
+            self.chain.known = finding
+        self._expect_more(line)
+        self.unheeded = False
+
+    def _with_source(self, text: str) -> str:
+        """An exception that says nothing, with the source line that raised it."""
+        if not _BARE.match(text):
+            return text
+        source = next((one.strip() for one in reversed(self.tail) if not _MARKS.match(one)), "")
+        return f"{text.strip(' :')} at {source}" if source and not source.startswith('File "') else text
+
+    def _expect_more(self, line: LogLine) -> None:
+        self.state, self.place, self.left = _State.MESSAGE, line.place, _MESSAGE_LINES
+
+    def _continued(self, line: LogLine, text: str) -> bool:
+        """Whether the line belongs to the message before it; it may say more than the first line did."""
+        self.left -= 1
+        if self.left < 0 or line.place != self.place or text.startswith(_UNHEEDED):
+            self.state = _State.OUTSIDE
+            return False
+        signature = self.matcher.find(text)
+        if signature is None:
+            return True
+        finding = Finding(line.number, line.who, text, signature)
+        if signature.wrapper:
+            self.wrapped(finding)
+            return True
+        known = self.chain.known
+        if known is None or (known.signature and known.signature.generic and not signature.generic):
+            self.chain.known = finding
+            return True
+        return known.signature is signature or signature.generic or bool(line.place)
+
+    def _alone(self, line: LogLine, text: str) -> None:
+        """A line outside tracebacks."""
+        self.unheeded = text.startswith(_UNHEEDED)
+        if not line.level and "Warning:" in text:
+            return
+        signature = self.matcher.find(text)
+        finding = Finding(line.number, line.who, text, signature)
+        if signature is None:
+            if line.level or _EXCEPTION.match(text):
+                self.odd(finding)
+        elif signature.wrapper:
+            self.wrapped(finding)
+        else:
+            self.end()
+            self.chain.known = finding
+            self._expect_more(line)
+
 
 _QUIET = ("DEBUG", "INFO", "WARNING")
 _MOST_PROCESSES = 512
@@ -111,3 +275,30 @@ def _as_json(finding: Finding) -> dict[str, Any]:
         **place,
         "traceback_tail": list(finding.tail),
     }
+
+
+_WIDEST = 200
+
+
+def as_text(found: Explanation) -> str:
+    """The root cause with its next step, and a table of what else the log holds."""
+    said = found.as_json()
+    parts = []
+    if root := said["root"]:
+        lines = [
+            f"root cause  {root['id']}, line {root['line']}"
+            + (f", {root['process']}" if root["process"] else ""),
+            f"it says     {root['text'][:_WIDEST]}",
+            f"cause       {root['cause']}",
+            f"next step   {root['next_step']}",
+        ]
+        if root["id"] == "UNKNOWN":
+            lines += ["", *root["traceback_tail"]]
+        else:
+            lines.append(f"known from  {', '.join(root['source'])} ({root['versions']})")
+        parts.append("\n".join(lines))
+    rows = [(name, str(line), "later error") for name, line in said["later"].items()]
+    rows += [(name, str(line), "wrapper: passes an error on") for name, line in said["wrappers"].items()]
+    if rows:
+        parts.append(table(("also in the log", "line", ""), sorted(rows, key=lambda row: int(row[1]))))
+    return "\n\n".join(parts)

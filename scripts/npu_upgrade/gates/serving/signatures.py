@@ -2,6 +2,7 @@
 
 The data is ``signatures.yaml`` beside this file, most specific first. A text of a signature is plain,
 ``*`` stands for anything on the same line, and ``^`` at its beginning ties it to the line's beginning.
+references/troubleshooting.md is generated from it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-import yaml
+import msgspec
 
+from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
 DATA = Path(__file__).with_name("signatures.yaml")
@@ -21,16 +24,15 @@ _KNOWN_LINES = 4096  # a flood repeats few lines
 _WORDS = re.compile(r"\w+")
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One error: ``wrapper`` only passes on another error, ``generic`` yields to any that says more."""
 
     id: str
     area: str
-    texts: tuple[str, ...]
+    texts: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     cause: str
     next: str
-    source: tuple[str, ...]
+    source: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     versions: str
     wrapper: bool = False
     generic: bool = False
@@ -113,22 +115,15 @@ def _word(parts: Sequence[str]) -> str:
 @functools.cache
 def signatures(path: Path = DATA) -> tuple[Signature, ...]:
     """All signatures; raises :class:`BadInput` when the data does not hold together."""
-    entries = yaml.safe_load(path.read_text("utf-8"))
-    found = []
-    for entry in entries:
-        try:
-            texts, source = tuple(entry.pop("texts")), tuple(entry.pop("source"))
-            found.append(Signature(texts=texts, source=source, **entry))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise _wrong(path, f"{entry!r}: {error}") from error
+    found = read_yaml(path, tuple[Signature, ...], _wrong)
     ids = [one.id for one in found]
     twice = {one for one in ids if ids.count(one) > 1}
     if twice:
         raise _wrong(path, f"the same id twice: {', '.join(sorted(twice))}")
-    empty = [one.id for one in found if not (one.texts and one.source and all(map(_parts_of, one.texts)))]
+    empty = [one.id for one in found if not all(map(_parts_of, one.texts))]
     if empty:
-        raise _wrong(path, f"without a text or a source: {', '.join(empty)}")
-    return tuple(found)
+        raise _wrong(path, f"with an empty text: {', '.join(empty)}")
+    return found
 
 
 def _parts_of(text: str) -> str:
@@ -141,3 +136,52 @@ def _wrong(path: Path, what: str) -> BadInput:
         expected="a list of signatures with id, area, texts, cause, next, source and versions",
         try_="correct the entry, or restore the file",
     )
+
+
+PAGE = "troubleshooting.md"
+_HEAD = """# Troubleshooting a server
+
+Generated from `scripts/npu_upgrade/gates/serving/signatures.yaml` by
+`upgrade.py explain --update-references`; edit the data, not this file.
+
+`upgrade.py explain LOG` finds the first root cause of a log by itself. The last lines of a log are nearly
+always wrappers (the last table): they pass on an error that stands further up, or in the lines of another
+process. `*` stands for anything on the line. Versions: where the text was found or reported, not a
+promise about others.
+"""
+_COLUMNS = "| id | the log says | cause | next step | source | versions |\n|---|---|---|---|---|---|\n"
+_TITLES = {
+    "memory": "Memory",
+    "native": "Native crashes",
+    "host": "Host",
+    "device": "Device, driver and CANN",
+    "versions": "Installed versions that do not go together",
+    "model": "The model and its files",
+    "quantization": "Quantization and dtype",
+    "configuration": "Configuration",
+    "network": "Ports, ranks and collectives",
+    "graph": "Graphs and compilation",
+    "operators": "Operators and kernels",
+    "engine": "Runner and engine code",
+    "omni": "Stages of vllm-omni",
+    "wrapper": "Wrappers: never the cause",
+}
+
+
+def render(signatures: Sequence[Signature]) -> str:
+    """The whole page: one table for each area, in the order of the data."""
+    areas = dict.fromkeys(one.area for one in signatures)
+    tables = [_section(area, [one for one in signatures if one.area == area]) for area in areas]
+    roots = sum(not one.wrapper for one in signatures)
+    return f"{_HEAD}\n{roots} root causes, {len(signatures) - roots} wrappers.\n\n" + "\n".join(tables)
+
+
+def _section(area: str, entries: Sequence[Signature]) -> str:
+    rows = "".join(_row(one) for one in entries)
+    return f"## {_TITLES[area]}\n\n{_COLUMNS}{rows}"
+
+
+def _row(one: Signature) -> str:
+    texts = "<br>".join(f"`{text.removeprefix('^').replace('`', chr(39))}`" for text in one.texts)
+    cells = (f"`{one.id}`", texts, one.cause, one.next, "<br>".join(one.source), one.versions)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

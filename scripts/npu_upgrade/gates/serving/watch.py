@@ -1,16 +1,82 @@
-"""Whether a starting server still gets on: each phase has its own budget, and standing still is noticed."""
+"""Whether a server comes up and stays: each phase has its own budget, and a standstill or any end is noticed.
+
+vLLM ends with exit code 0 when its engine was killed, so no exit code is asked.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import psutil
 
-from npu_upgrade.gates.serving.checks import Check, failed, unsure
-from npu_upgrade.gates.serving.server import Server, members
+from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
+from npu_upgrade.gates.serving.requests import Client, settled
+from npu_upgrade.gates.serving.server import Server, engines, members, named
+
+LONGEST_LOG = 256 << 20  # bytes: more says nothing new, and all of it is searched and redacted
+_LOOK = 0.15  # seconds for which a look holds
+_STOPPED = 2.0  # seconds in the state "stopped" that are no accident of looking
+
+
+@dataclass
+class Lifeline:
+    """``stays`` are the processes that may not end, with their names; empty until the server is up."""
+
+    server: Server
+    longest_log: int = LONGEST_LOG
+    stays: dict[int, str] = field(default_factory=dict)
+    _stopped: dict[int, float] = field(default_factory=dict)
+    _found: str = ""
+    _looked: float = 0.0
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+
+    def hold(self) -> None:
+        """From now on all engine processes that are there have to stay."""
+        self.stays = {pid: named(pid) for pid in engines(self.server)}
+
+    def broken(self) -> str:
+        """What ended or stands still, in one sentence; empty while all is well.
+
+        Looking at all processes takes work: of many requests that wait at once, one looks for all of them.
+        """
+        if time.monotonic() - self._looked < _LOOK or not self._looking.acquire(blocking=False):
+            return self._found
+        try:
+            self._found = self._look()
+            self._looked = time.monotonic()
+        finally:
+            self._looking.release()
+        return self._found
+
+    def _look(self) -> str:
+        code = self.server.process.poll()
+        if code is not None:
+            return f"the server ended (exit code {code})"
+        if os.path.getsize(self.server.log) > self.longest_log:
+            return f"the server floods its log: more than {self.longest_log >> 20} MiB"
+        there = {process.pid: process for process in members(self.server)}
+        gone = [name for pid, name in self.stays.items() if pid not in there]
+        if gone:
+            time.sleep(0.5)  # an API server that notices ends too, and says more in its log
+            return f"{', '.join(gone)} ended while the server ran"
+        return self._standing(there)
+
+    def _standing(self, there: dict[int, psutil.Process]) -> str:
+        now = time.monotonic()
+        halted = set()
+        for pid, process in there.items():
+            with contextlib.suppress(psutil.Error):
+                if process.status() == psutil.STATUS_STOPPED:
+                    halted.add(pid)
+        self._stopped = {pid: self._stopped.get(pid, now) for pid in halted}
+        long = [pid for pid, since in self._stopped.items() if now - since >= _STOPPED]
+        return f"{', '.join(map(named, long))} is stopped (SIGSTOP) and does nothing" if long else ""
+
 
 BUDGETS = {"start": 300.0, "load": 1800.0, "compile": 1800.0, "capture": 1800.0}  # seconds
 STILL = 120.0  # seconds without a byte of log and without work of the CPU
@@ -92,3 +158,36 @@ class Watch:
 def _later(phase: str, than: str) -> bool:
     order = list(BUDGETS)
     return order.index(phase) > order.index(than)
+
+
+_POLL = 0.2  # seconds
+
+
+def wait_until_up(client: Client, lifeline: Lifeline, watch: Watch) -> Check:
+    """Wait until the server is up; says why it is not. Up is not ready: nothing was generated yet."""
+    while True:
+        if why := lifeline.broken():
+            return failed("start", f"{why} before it served, in phase {watch.phase}")
+        if trouble := watch.look():
+            return trouble
+        if client.healthy() and (names := client.models(keep=False)):
+            if lifeline.server.name in names:
+                watch.end()
+                lifeline.hold()
+                return passed("start")
+            return failed("start", f"another server answers on its port: it serves {', '.join(names)}")
+        time.sleep(_POLL)
+
+
+def stays(client: Client, lifeline: Lifeline, seconds: float) -> Check:
+    """A quiet window after everything was asked: nothing may end, and it has to stay healthy."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if why := lifeline.broken():
+            return failed("quiet", f"{why}, after it had served")
+        if not client.healthy():
+            why = settled(lifeline.broken) or "the server is not healthy any more"
+            return failed("quiet", f"{why}, after it had served")
+        if time.monotonic() > deadline:
+            return passed("quiet")
+        time.sleep(_POLL)

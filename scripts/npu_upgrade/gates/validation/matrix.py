@@ -18,14 +18,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-import yaml
+import msgspec
 
+from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
 GATES = ("dummy", "real", "features", "capacity", "accuracy")
-_KEYS = {"model", "tp", "gates", "gate_file", "accuracy", "omni", "env", "arguments"}
+_Gate = Literal["dummy", "real", "features", "capacity", "accuracy"]
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+_Plain = str | int | float | bool
+
+
+class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    tp: _Size | Annotated[list[_Size], msgspec.Meta(min_length=1)] = 1
+    gates: Annotated[tuple[_Gate, ...], msgspec.Meta(min_length=1)] = GATES
+    gate_file: str | None = None
+    accuracy: str | None = None
+    omni: bool = False
+    env: dict[str, _Plain] = {}
+    arguments: list[_Plain] = []
+
+
+class _Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    models: Annotated[list[_Model], msgspec.Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -48,14 +66,7 @@ class Cell:
 
 def load(path: Path) -> list[Cell]:
     """The cells of a matrix file, model by model and in the order of the gates."""
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise _wrong(path, " ".join(str(error).split())) from error
-    models = content.get("models") if isinstance(content, dict) else None
-    if not isinstance(models, list) or not models or set(content) != {"models"}:
-        raise _wrong(path, "it has to be a mapping with one key, models, and a list below it")
-    return [cell for number, entry in enumerate(models, 1) for cell in _cells(path, number, entry)]
+    return [cell for entry in read_yaml(path, _Matrix, _wrong).models for cell in _cells(path, entry)]
 
 
 def single(model: str, tp: Sequence[int], gates: Sequence[str]) -> list[Cell]:
@@ -82,50 +93,24 @@ def select(cells: Sequence[Cell], model: str, gates: Sequence[str], tp: Sequence
     return found
 
 
-def check_gates(names: Sequence[str]) -> None:
-    if unknown := set(names) - set(GATES):
-        raise BadInput(
-            f"no gate is called {', '.join(sorted(unknown))}", expected=", ".join(GATES), try_="one of those"
-        )
-
-
-def _cells(path: Path, number: int, entry: Any) -> list[Cell]:
-    where = f"model {number}"
-    if not isinstance(entry, dict) or not isinstance(entry.get("model"), str):
-        raise _wrong(path, f"{where} is no mapping with a model")
-    if unknown := set(entry) - _KEYS:
-        raise _wrong(
-            path, f"{where} has {', '.join(sorted(map(str, unknown)))}; known are {', '.join(sorted(_KEYS))}"
-        )
-    sizes, gates = entry.get("tp", [1]), entry.get("gates", list(GATES))
-    sizes = sizes if isinstance(sizes, list) else [sizes]
-    if not sizes or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in sizes):
-        raise _wrong(path, f"tp of {where} is a number or a list of numbers from 1")
-    if not isinstance(gates, list) or not gates or not set(map(str, gates)) <= set(GATES):
-        raise _wrong(path, f"gates of {where} are some of {', '.join(GATES)}")
-    gate_file, accuracy = (_file(path, where, entry.get(key)) for key in ("gate_file", "accuracy"))
-    env, arguments = entry.get("env") or {}, entry.get("arguments") or []
-    if not isinstance(env, dict) or not isinstance(arguments, list):
-        raise _wrong(path, f"env of {where} is a mapping and arguments is a list")
-    if accuracy is None:  # nothing says which tasks are measured
-        gates = [one for one in gates if one != "accuracy"]
+def _cells(path: Path, entry: _Model) -> list[Cell]:
+    gate_file, accuracy = _file(path, entry.gate_file), _file(path, entry.accuracy)
+    env = {key: str(value) for key, value in entry.env.items()}
+    arguments = tuple(map(str, entry.arguments))
     return [
-        Cell(
-            entry["model"], size, gate, gate_file, accuracy, bool(entry.get("omni")),
-            {str(key): str(value) for key, value in env.items()}, tuple(map(str, arguments)),
-        )
-        for size in sizes
+        Cell(entry.model, size, gate, gate_file, accuracy, entry.omni, env, arguments)
+        for size in (entry.tp if isinstance(entry.tp, list) else [entry.tp])
         for gate in GATES
-        if gate in gates
-    ]  # fmt: skip
+        if gate in entry.gates and (gate != "accuracy" or accuracy)  # else nothing says which tasks
+    ]
 
 
-def _file(path: Path, where: str, name: Any) -> Path | None:
+def _file(path: Path, name: str | None) -> Path | None:
     if name is None:
         return None
-    place = (path.parent / str(name)).absolute()
+    place = (path.parent / name).absolute()
     if not place.is_file():
-        raise _wrong(path, f"{where} names {name}, which is no file beside the matrix")
+        raise _wrong(path, f"it names {name}, which is no file beside the matrix")
     return place
 
 

@@ -35,7 +35,7 @@ def run(rungs: Sequence[Rung], npus: Sequence[int], address: str, python: str, s
         packs = Path(scratch) / "packs"
         packs.mkdir()
         tasks = [
-            {"name": one.name, "after": one.after, "argv": list(one.arguments), "npus": count}
+            {"name": one.name, "after": one.after, "argv": one.command.argv[1:], "npus": count}
             for one, count in zip(rungs, npus, strict=True)
         ]
         asked = {"address": address, "tasks": tasks, "skill": str(shipped), "packs": str(packs)}

@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.gates.validation.matrix import Cell
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 
 SCRIPT = Path(__file__).resolve().parents[3] / "upgrade.py"
+NAMES = ("static", "emulated", "cpu-dummy", "cpu-real")
 _VERDICTS = {verdict.exit_code: verdict for verdict in Verdict}
-_COMMANDS = {"dummy": "serve", "real": "serve"}
-_OF_UPGRADES = ("audit", "emulate")  # what adapt.py does not have
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of a ladder: its label and the arguments of the command that decides it.
+    """One step of a ladder: its label and the command that decides it.
 
     ``after``: the name of the rung that has to pass first.
     """
 
     name: str
     label: str
-    arguments: tuple[str, ...]
+    command: Command
     after: str = ""
-
-    @property
-    def program(self) -> str:
-        """The script that runs it: the one that climbs, where that has the command."""
-        own = invocation.program() == "adapt.py" and self.arguments[0] not in _OF_UPGRADES
-        return "adapt.py" if own else "upgrade.py"
 
 
 @dataclass(frozen=True)
@@ -59,44 +51,86 @@ class Outcome:
         """What the evidence is really of; a rung that was not judged has the label it was meant for."""
         return str(self.data.get("label") or self.rung.label)
 
+    @property
+    def state(self) -> str:
+        return self.verdict.value if self.ran else "not tried"
+
     def as_json(self) -> dict[str, Any]:
-        rung = self.rung
         return {
-            "rung": rung.name,
+            "rung": self.rung.name,
             "label": self.label,
             "verdict": self.verdict.value,
             "why": self.why,
             "seconds": self.seconds,
             "ran": self.ran,
             "run": self.data.get("run"),
-            "command": shlex.join([rung.program, *rung.arguments]),
+            "command": self.rung.command.short,
         }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is validated: the upgrade of a workspace, or a vllm-omni on a vllm-ascend; and a model to serve.
+
+    ``gate_file`` goes with the model; ``arguments`` are options of vllm serve. ``itself``: the pair is
+    compared with itself, which shows that the rungs work here and nothing about an upgrade.
+    """
+
+    workspace: Path
+    omni: str | None
+    ascend: str | None
+    model: str
+    gate_file: Path | None
+    python: str = "cpu"
+    arguments: tuple[str, ...] = ()
+    itself: bool = False
+
+
+def rungs(subject: Subject, names: Sequence[str]) -> list[Rung]:
+    """The chosen rungs of a machine without an NPU, in their order; real weights need dummy ones to pass."""
+    place = ("--workspace", str(subject.workspace))
+    pair = ["--omni", subject.omni] if subject.omni else []
+    sources = place if subject.ascend is None else (*pair, "--ascend", subject.ascend)
+    old = (str(subject.omni), str(subject.ascend))
+    audit, emulate = upgrade("audit", *sources), upgrade("emulate", *sources)
+    if subject.itself:
+        audit, emulate = audit.adding("--baseline", *old), emulate.adding("--baseline", "none")
+    serve = upgrade("serve", subject.model, "--python", subject.python, *place)
+    if subject.gate_file:
+        serve = serve.adding("--gate", str(subject.gate_file))
+    serve = replace(serve, passed_on=subject.arguments)
+    every = (
+        Rung("static", "static", audit),
+        Rung("emulated", "emulated dry-run", emulate),
+        Rung("cpu-dummy", "CPU dummy", serve.adding("--load-format", "dummy")),
+        Rung("cpu-real", "CPU real", serve.adding("--load-format", "real"), after="cpu-dummy"),
+    )
+    return [one for one in every if one.name in names]
 
 
 def cell_rung(cell: Cell, python: str, workspace: str, npus: int | None = None) -> Rung:
     """A cell of a matrix as a command; more ranks than ``npus`` are left to vLLM's Ray executor."""
-    command = _COMMANDS.get(cell.gate, cell.gate)
-    arguments = [command, cell.model, "--python", python, "--workspace", workspace]
-    if command == "serve":
-        arguments += ["--load-format", cell.gate]
-    arguments += ["--omni"] if cell.omni else []
-    if cell.gate_file and command == "serve":
-        arguments += ["--gate", str(cell.gate_file)]
+    serves = cell.gate in ("dummy", "real")
+    name = "serve" if serves else cell.gate
+    command = upgrade(name, cell.model, "--python", python, "--workspace", workspace)
+    if serves:
+        command = command.adding("--load-format", cell.gate)
+    if cell.omni:
+        command = command.adding("--omni")
+    if cell.gate_file and serves:
+        command = command.adding("--gate", str(cell.gate_file))
     if cell.gate == "accuracy":
-        arguments += ["--config", str(cell.accuracy)]
-    for name, value in cell.env.items():
-        arguments += ["--env", f"{name}={value}"]
-    passed_on = ["--tensor-parallel-size", str(cell.tp), *cell.arguments]
+        command = command.adding("--config", str(cell.accuracy))
+    for variable, value in cell.env.items():
+        command = command.adding("--env", f"{variable}={value}")
+    passed_on = ("--tensor-parallel-size", str(cell.tp), *cell.arguments)
     if npus is not None and cell.tp > npus and "--distributed-executor-backend" not in passed_on:
-        passed_on += ["--distributed-executor-backend", "ray"]
+        passed_on += ("--distributed-executor-backend", "ray")
     # what needs real weights is not worth hours of a machine when the server does not even start
-    after = (
-        ""
-        if cell.gate == "dummy"
-        else f"{Path(cell.model).name} tp{cell.tp} {'dummy' if cell.gate == 'real' else 'real'}"
-    )
+    below = {"dummy": "", "real": "dummy"}.get(cell.gate, "real")
+    after = f"{Path(cell.model).name} tp{cell.tp} {below}" if below else ""
     label = "NPU dummy" if cell.gate == "dummy" else "NPU real"
-    return Rung(cell.name, label, (*arguments, "--", *passed_on), after)
+    return Rung(cell.name, label, replace(command, passed_on=passed_on), after)
 
 
 def climb(rungs: Iterable[Rung]) -> list[Outcome]:
@@ -105,9 +139,8 @@ def climb(rungs: Iterable[Rung]) -> list[Outcome]:
     for rung in rungs:
         below = outcomes.get(rung.after)
         if below is not None and below.verdict is not Verdict.PASS:
-            outcomes[rung.name] = Outcome(
-                rung, Verdict.INCONCLUSIVE, f"not tried: {rung.after} is {below.verdict.value}", ran=False
-            )
+            why = f"not tried: {rung.after} is {below.verdict.value}"
+            outcomes[rung.name] = Outcome(rung, Verdict.INCONCLUSIVE, why, ran=False)
             continue
         say(f"== {rung.name} ({rung.label})")
         outcomes[rung.name] = run(rung)
@@ -120,7 +153,8 @@ def run(rung: Rung) -> Outcome:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-rung-") as scratch:
         whole = Path(scratch) / "result.json"
-        argv = [sys.executable, str(SCRIPT.with_name(rung.program)), *_with_output(rung.arguments, whole)]
+        command = rung.command.adding("--format", "json", "--output", str(whole))
+        argv = [sys.executable, str(SCRIPT.with_name(command.program)), *command.argv[1:]]
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
             text, _ = process.communicate()
@@ -149,13 +183,5 @@ def judged(rung: Rung, code: int, text: str, seconds: float) -> Outcome:
 def together(outcomes: Sequence[Outcome]) -> Verdict:
     """FAIL before INCONCLUSIVE; PASS when what could run passed; BLOCKED when nothing could."""
     found = {one.verdict for one in outcomes}
-    for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS):
-        if verdict in found:
-            return verdict
-    return Verdict.BLOCKED
-
-
-def _with_output(arguments: Sequence[str], whole: Path) -> list[str]:
-    """The arguments with JSON asked for, all of it, before what is passed on."""
-    at = list(arguments).index("--") if "--" in arguments else len(arguments)
-    return [*arguments[:at], "--format", "json", "--output", str(whole), *arguments[at:]]
+    order = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS)
+    return next((verdict for verdict in order if verdict in found), Verdict.BLOCKED)

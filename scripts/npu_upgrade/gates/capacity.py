@@ -1,0 +1,327 @@
+"""How long a context and how many sequences a model serves: what fits in theory, and what was served.
+
+128k tokens and 16 sequences come first, then more sequences, each with that many real requests at once. The
+number of starts is bounded: a length that did not fit is tried again only at the length that vLLM says would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
+from npu_upgrade.gates.serving.launch import given
+from npu_upgrade.gates.serving.log_lines import LogLine
+from npu_upgrade.gates.serving.requests import Arrival, Client, Exchange, counted
+from npu_upgrade.gates.serving.session import Stopped
+from npu_upgrade.gates.serving.starts import Extra, Start, Started, Starter, setting
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.verdict import Verdict
+
+_ESTIMATED = re.compile(r"estimated maximum model length is ([\d,]+)")
+_DERIVED = re.compile(r"greater than the derived max_model_len \((?P<named>[^)]*)\)")
+_NUMBER = re.compile(r"=\s*(\d[\d,]*)")
+
+
+def fitting(lines: Iterable[LogLine]) -> int | None:
+    """The longest context, in tokens, that the log says would fit; None when it names none.
+
+    The memory's limit, and the configuration's; the lower one where both are said.
+    """
+    found: list[int] = []
+    for line in lines:
+        if estimated := _ESTIMATED.search(line.text):
+            found.append(_integer(estimated[1]))
+        if derived := _DERIVED.search(line.text):
+            found += [_integer(number) for number in _NUMBER.findall(derived["named"])]
+    return min((number for number in found if number > 0), default=None)
+
+
+def _integer(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+ANSWER = 8  # tokens
+_FIRST, _DIFFERENT = 10, 50  # token ids that every vocabulary has
+
+
+def filled(length: int, seconds: float) -> Callable[[Client, str], list[Check]]:
+    """A check that one request of ``length`` tokens, its answer included, is served within ``seconds``."""
+
+    def check(client: Client, name: str) -> list[Check]:
+        prompt = [_FIRST + at % _DIFFERENT for at in range(length - ANSWER)]
+        body = {"model": name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True}
+        exchange = client.post("/v1/completions", body, seconds)
+        if exchange.why:
+            return [failed("filled", f"a request of {length} tokens was not answered: {exchange.why}")]
+        usage = (exchange.answer or {}).get("usage") or {}
+        tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        if tokens != (length - ANSWER, ANSWER):
+            return [
+                failed("filled", f"a request of {length} tokens was counted as {tokens[0]} and {tokens[1]}")
+            ]
+        return [passed("filled", why=f"a request of {length} tokens took {exchange.seconds:.0f} s")]
+
+    return check
+
+
+PREEMPTED = "vllm:num_preemptions_total"
+_TIMES = (1, 3, 6)  # times the tokens, one try after the other
+_TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
+_WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
+
+
+def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, str], list[Check]]:
+    """A check that ``number`` requests of ``tokens`` tokens are all answered within ``seconds``, together.
+
+    They run together when all have begun to answer, none is near its end, and the engine preempted none.
+    An engine that takes them one after the other, or is done before all have begun, is asked again for more
+    tokens, and after that it is INCONCLUSIVE, not a pass.
+    """
+
+    def check(client: Client, name: str) -> list[Check]:
+        for times in _TIMES:
+            found = _ask(client, name, number, tokens * times, seconds)
+            if found.state != INCONCLUSIVE:
+                break
+        return [found]
+
+    return check
+
+
+def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
+    before = counted(client.metrics(), PREEMPTED)
+    with ThreadPoolExecutor(number) as pool:
+        sent = [
+            pool.submit(client.stream, "/v1/completions", _body(name, at, tokens), seconds)
+            for at in range(number)
+        ]
+        answers = [one.result() for one in sent]
+    after = counted(client.metrics(), PREEMPTED)
+    return _judge(number, answers, (after or 0.0) - (before or 0.0))
+
+
+def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
+    """A prompt of its own for each, so that no cache of prefixes answers for another."""
+    prompt = f"Story {at} about the {_WORDS[at % len(_WORDS)]}:"
+    return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+
+
+def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:
+    wrong = [one for one, _ in answers if one.why]
+    if wrong:
+        return failed(
+            "concurrent", f"{len(wrong)} of {number} requests at once were not answered: {wrong[0].why}"
+        )
+    streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
+    if not all(streams):
+        return failed("concurrent", f"{streams.count([])} of {number} answers count no token")
+    running = most_together(streams)
+    tokens = sum(stream[-1].tokens for stream in streams)
+    said = f"{number} requests at once, {tokens} tokens, {running} seen running together"
+    if running < number:
+        return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time")
+    if preempted:
+        return unsure(
+            "concurrent", f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
+        )
+    return passed("concurrent", why=said)
+
+
+def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
+    """The most requests that had begun to answer at one time with a good part still to come."""
+    spans = [(stream[0].at, _nearly_done(stream)) for stream in streams]
+    return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
+
+
+def _nearly_done(stream: Sequence[Arrival]) -> float:
+    """When no more than the last part of a request's tokens was to come."""
+    kept = (1 - _TO_COME) * stream[-1].tokens
+    return next(one.at for one in stream if one.tokens > kept)
+
+
+LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond
+RETRIES = 2  # further starts for one number of sequences
+_BLOCK = 128  # tokens; lengths are rounded down to whole blocks of the KV cache
+NOT_TRIED = "not tried"
+_LONGER = 10  # times the patience for an answer: a whole context takes a while
+OPTIONS = ("--max-model-len", "--max-num-seqs")
+_TOKENS = 64  # of each answer: enough for all of them to run together for a while
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One length with one number of sequences.
+
+    ``why`` is a sentence where it did not pass or was lowered. ``filled``: one request took all of it.
+    """
+
+    length: int = msgspec.field(name="max_model_len")
+    sequences: int = msgspec.field(name="max_num_seqs")
+    state: str
+    why: str = ""
+    cache_tokens: int | None = msgspec.field(default=None, name="kv_cache_tokens")
+    root: Any = None
+    evidence: str = ""
+    filled: bool = False
+
+
+@dataclass
+class Capacity:
+    """``promised``: the longest context of the configuration, in tokens; None when it says none."""
+
+    promised: int | None
+    steps: list[Step] = field(default_factory=list)
+    starts: list[Started] = field(default_factory=list)
+
+    @property
+    def practical(self) -> int | None:
+        """The longest context that was served."""
+        return max((one.length for one in self.steps if one.state == "PASS"), default=None)
+
+    @property
+    def theoretical(self) -> int | None:
+        """The longest context of one request: what the KV cache and the configuration allow."""
+        tokens = max((one.cache_tokens for one in self.steps if one.cache_tokens), default=None)
+        known = [one for one in (tokens, self.promised) if one]
+        return min(known) if tokens else None
+
+    @property
+    def filled(self) -> int | None:
+        """The longest context that one request took whole."""
+        return max((one.length for one in self.steps if one.filled), default=None)
+
+    @property
+    def most_sequences(self) -> int | None:
+        return max((one.sequences for one in self.steps if one.state == "PASS"), default=None)
+
+    def judged(self, length: int, sequences: Sequence[int], stopped: Stopped = None) -> tuple[Verdict, str]:
+        """The verdict over the steps; the configuration's own limit lowers what is asked for only."""
+        if self.practical is None:
+            why = next((one.why for one in reversed(self.steps) if one.why), "nothing was started")
+            summary = f"nothing was served: {why}"
+        else:
+            most = f"theoretical maximum {self.theoretical}" if self.theoretical else "no KV cache size told"
+            summary = f"served {self.practical} tokens of context and {self.most_sequences} sequences; {most}"
+            summary += f"; filled {self.filled} tokens" if self.filled else ""
+        if isinstance(stopped, Blocked):
+            return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
+        if stopped is not None:
+            return Verdict.INCONCLUSIVE, f"{summary}; interrupted"
+        if self.practical is None:
+            failed = any(one.state == "FAIL" for one in self.steps)
+            return (Verdict.FAIL if failed else Verdict.INCONCLUSIVE), summary
+        wanted = min(length, self.promised or length)
+        whole = self.practical >= wanted and self.most_sequences == max(sequences)
+        return (Verdict.PASS if whole else Verdict.INCONCLUSIVE), summary
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The steps as results name them, each with the maxima."""
+        maxima = {
+            "theoretical_max_model_len": self.theoretical,
+            "practical_max_model_len": self.practical,
+            "filled_max_model_len": self.filled,
+        }
+        return [
+            msgspec.to_builtins(one) | {key: value for key, value in maxima.items() if value}
+            for one in self.steps
+        ]
+
+
+def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
+    """What a start is asked, ``seconds`` being the patience for an answer; each length is filled once."""
+    tried: set[int] = set()
+
+    def of(start: Start) -> list[Extra]:
+        length, number = (
+            int(given(start.arguments, one)[0]) for one in ("--max-model-len", "--max-num-seqs")
+        )
+        found = [concurrent(number, _TOKENS, seconds)]
+        if fill and length > ANSWER and length not in tried:
+            tried.add(length)
+            found.append(filled(length, _LONGER * seconds))
+        return found
+
+    return of
+
+
+def climb(
+    starter: Starter,
+    promised: int | None,
+    length: int = LENGTH,
+    sequences: Sequence[int] = SEQUENCES,
+    at_most: bool = True,
+    capacity: Capacity | None = None,
+) -> Capacity:
+    """Serve ``length`` with each number of ``sequences`` until one does not; then the longest that fits.
+
+    ``at_most``: whether to try the theoretical maximum, one more start, where it is beyond what was served.
+    ``capacity`` is filled as the starts are made.
+    """
+    capacity = capacity or Capacity(promised)
+    wanted = min(length, promised) if promised else length
+    for number in sequences:
+        wanted = _serve(capacity, starter, wanted, number, length)
+        if capacity.steps[-1].state != "PASS":
+            rest = [one for one in sequences if one > number]
+            why = f"{number} sequences were not served"
+            capacity.steps += [Step(wanted, one, NOT_TRIED, why) for one in rest]
+            break
+    most, served = _whole(capacity.theoretical or 0), capacity.practical
+    if at_most and served and most > served:
+        _serve(capacity, starter, most, sequences[0], most)
+    return capacity
+
+
+def _serve(capacity: Capacity, starter: Starter, length: int, number: int, asked: int) -> int:
+    """One number of sequences; at a length that vLLM says would fit when the one asked for does not.
+
+    Returns the length of the last start.
+    """
+    for left in reversed(range(RETRIES + 1)):
+        started = _start(capacity, starter, length, number)
+        why = f"{asked} tokens were asked for, {length} fit" if length < asked else ""
+        if _served(started):
+            capacity.steps.append(_step(started, length, number, why))
+            return length
+        fits = fitting(started.lines()) if not started.resolved else None
+        capacity.steps.append(_step(started, length, number, started.summary))
+        if left == 0 or not fits or (shorter := _whole(min(fits, length - 1))) < 1:
+            return length
+        length = shorter
+    return length
+
+
+def _served(started: Started) -> bool:
+    """Whether all requests at once were answered, whatever a check of quality is not sure of."""
+    together = started.checks.get("concurrent", ("", ""))[0] == "PASS"
+    return started.verdict is Verdict.PASS or (started.served and together)
+
+
+def _whole(length: int) -> int:
+    return length // _BLOCK * _BLOCK if length > _BLOCK else length
+
+
+def _start(capacity: Capacity, starter: Starter, length: int, number: int) -> Started:
+    arguments = (OPTIONS[0], str(length), OPTIONS[1], str(number))
+    started = starter(Start(f"start-{len(capacity.starts) + 1}", (), arguments))
+    capacity.starts.append(started)
+    return started
+
+
+def _step(started: Started, length: int, number: int, why: str) -> Step:
+    root = started.root
+    state = "PASS" if _served(started) else started.verdict.value
+    said = "; ".join(started.checks[name][1] for name in ("concurrent", "filled") if name in started.checks)
+    if state == "PASS" and started.verdict is not Verdict.PASS:
+        said = f"{said}; {started.summary}"
+    resolved = setting(started.resolved, "max_model_len")
+    if state == "PASS" and resolved not in (None, length):
+        state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
+    every = "; ".join(one for one in (why, said) if one)
+    filled = state == "PASS" and "filled" in started.checks
+    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)

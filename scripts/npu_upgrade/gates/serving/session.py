@@ -1,0 +1,159 @@
+"""What the starts of one gate share: model, interpreter, device, how they are judged, where logs go."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from npu_upgrade.evidence.store import Store
+from npu_upgrade.gates.features.model import read
+from npu_upgrade.gates.serving import launch as launching
+from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
+from npu_upgrade.gates.serving.gate import Options
+from npu_upgrade.gates.serving.launch import Launch
+from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_leftovers
+from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.installed import Installed, misplaced, serving
+
+WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
+_OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
+_DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
+    CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
+    NPU: {"HCCL_OP_EXPANSION_MODE": "AIV"},
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """What to start, with which installation, on which device, how it is judged, and where evidence goes."""
+
+    launch: Launch
+    installed: Installed
+    device: Device
+    options: Options
+    store: Store
+
+
+def prepare(
+    launch: Launch, options: Options, store: Store, *, emulated: bool, expected: Mapping[str, Path]
+) -> Session:
+    """Look at everything a start needs; raises before anything starts.
+
+    ``expected``: package -> the folder it has to be imported from below.
+    """
+    launching.check(launch)
+    installed = serving(launch.python, launch.variables(), launch.cwd)
+    if wrong := misplaced(installed, expected):
+        raise BadInput(
+            "; ".join(wrong),
+            expected="imports from the workspace, so that the code you changed is the code that serves",
+            try_=f"{launch.python} -m pip install -e the workspace's checkout, or another --python",
+        )
+    device = detect(installed, emulated)
+    check_room(store.folder)
+    defaults = {
+        name: value for name, value in _DEFAULTS.get(device.kind, {}).items() if name not in os.environ
+    }
+    launch = replace(launch, environment=defaults | dict(launch.environment))
+    return Session(launch, installed, device, options, store)
+
+
+def clear_leftovers(end: bool) -> None:
+    """Raise :class:`Blocked` for living processes of earlier runs of ours; ``end``: end them first."""
+    for one in end_leftovers() if end else ():
+        say(f"ended process {one.pid} of the earlier run {one.run}")
+    check_leftovers()
+
+
+def model_place(text: str) -> str:
+    """A folder as its whole path, a name below the model root, or an id as it is."""
+    here, below = Path(text).expanduser(), MODEL_ROOT / text
+    if here.is_dir():
+        return str(here.absolute())
+    return str(below) if below.is_dir() else text
+
+
+def takes_images(model: str) -> bool | None:
+    """What the checkpoint's configuration says; None when only the server can tell."""
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        return None
+    return "image" in read(folder).modalities().value
+
+
+def named_python(text: str) -> Path:
+    """The interpreter that ``--python`` names; raises :class:`Blocked` where auto finds none."""
+    kind, _, version = text.partition(":")
+    if kind == "cpu":
+        return cpu_python(version or DEFAULT)
+    if text != "auto":
+        return Path(text).expanduser().absolute()
+    script = shutil.which("vllm")
+    if script is None:
+        raise Blocked(
+            "there is no vllm on PATH",
+            expected="an installed vllm",
+            try_="--python /path/to/its/python, or --python cpu: this project then makes one for the CPU",
+        )
+    beside = Path(script).resolve().with_name("python")
+    return beside if beside.exists() else Path(script).with_name("python3")
+
+
+@contextmanager
+def scratch(store: Store) -> Generator[Path]:
+    """A private folder for the logs of running servers, on the disk of the evidence; removed at the end.
+
+    While it is open a termination of this process is an interruption, so that the server is ended first.
+    """
+    root = store.folder / "scratch"
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        for old in root.iterdir():
+            ours = _OURS.fullmatch(old.name)  # whatever else is there is somebody's
+            if ours and old.is_dir() and not psutil.pid_exists(int(ours[1])):
+                shutil.rmtree(old, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
+    except OSError as error:
+        raise Blocked(
+            f"no folder for the logs of servers can be made in {root}: {error.strerror}",
+            expected="a folder that this user may write to",
+            try_=f"look at {root}, or choose another --workspace",
+        ) from error
+
+    came: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        came.append(number)
+        if len(came) == 1:  # timeout(1) sends its signal twice
+            raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield folder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+Stopped = Blocked | KeyboardInterrupt | None
+
+
+def stopping(play: Callable[[], object]) -> Stopped:
+    """Run it, and return what ended it early, so that what was done before is recorded."""
+    try:
+        play()
+    except (Blocked, KeyboardInterrupt) as error:
+        return error
+    return None
