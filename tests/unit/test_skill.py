@@ -122,7 +122,7 @@ def test_document(document: Path) -> None:
 def test_examples_are_accepted(command: tuple[str, str]) -> None:
     program, name = command
     module = module_of(program, name)
-    parser = cli.build_parser(program, "", {name: module})
+    parser = cli.build_parser(program, "", {name: COMMANDS[program][name]}, name)
     given = list(examples(module))
     assert given
     for arguments in given:
