@@ -13,7 +13,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.constructors import constructor, record_fields
-from npu_upgrade.program.running import running_methods
+from npu_upgrade.audit.overrides import running_methods
 
 CAP = "vllm/captions.py"
 CAPTIONS = """

@@ -63,7 +63,7 @@ def test_what_is_foreign_stays(tmp_path: Path, make: Callable[[Path], None], nam
         assert folder.is_dir()
         id = add_run(store, tmp_path / "log")
     assert not folder.exists()
-    assert store.problems(id) == []
+    assert store.problems(store.records()[id]) == []
     assert (store.incomplete(), store.unrecorded()) == ([], [])
     for place in (store.folder, store.runs, store.folder / "scratch"):
         assert (place / name).is_symlink() if make is as_link else (place / name).exists()
@@ -94,4 +94,4 @@ def test_a_manifest_of_another_kind_is_a_problem_of_its_run(tmp_path: Path, file
     id = add_run(store, tmp_path / "log")
     path = store.runs / id / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"files": files}))
-    assert store.problems(id)
+    assert store.problems(store.records()[id])

@@ -15,7 +15,7 @@ import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands.gate_next import served_job
+from npu_upgrade.commands.serving_arguments import served_job
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
