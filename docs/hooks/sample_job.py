@@ -61,8 +61,9 @@ def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
 
 
 def answer(world: SampleWorld, ask: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """Answer one question; a finding about a whole class has no method after the dot."""
-    unit = ask.get("place", {}).get("unit", "").rstrip(".")
+    """Answer one question; one about a whole class has no method after the dot, another only a file."""
+    place = ask.get("place", {})
+    unit = place.get("unit", "").rstrip(".") or Path(place.get("path", "")).name
     known = answers.get(f"{ask['stage']} {unit}")
     if known is None:
         raise SampleError(f"lab/sample/answers.json has no '{ask['stage']} {unit}': {ask['what']}")
