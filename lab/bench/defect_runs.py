@@ -11,7 +11,7 @@ from bench.defect_lines import reached
 from bench.defects import Defect, texts, write_shadow
 from bench.incidents import Trees
 from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.first_import import RUNNER
+from npu_upgrade.gates.emulation.first_import import runner_module
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play
 from npu_upgrade.gates.emulation.reference import models_folder
@@ -59,12 +59,17 @@ def _group(defects: Sequence[Defect], out: Path) -> list[Row]:
     shadows = {name: write_shadow(files, out / name / _SHADOW) for name, files in edited.items()}
     triple = trees.triple(defects[0].specs)
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
-    play(environment.python, environment.variables, plan(defects, shadows, environment, out), out)
+    module = runner_module(triple.ascend, triple.vllm)
+    play(environment.python, environment.variables, plan(defects, shadows, environment, module, out), out)
     return [_row(defect, edited[defect.id], environment, out) for defect in defects]
 
 
 def plan(
-    defects: Sequence[Defect], shadows: dict[str, dict[str, str]], environment: Environment, out: Path
+    defects: Sequence[Defect],
+    shadows: dict[str, dict[str, str]],
+    environment: Environment,
+    runner: str,
+    out: Path,
 ) -> dict[str, Any]:
     """What the dry run plays. The modules that a defect edits must not be imported before it."""
     runs = [_entry(run, names, out / _UNEDITED, {}) for run, names in _unedited(defects)]
@@ -73,7 +78,7 @@ def plan(
     return {
         "out": str(out),
         "models": str(models_folder()),
-        "modules": [RUNNER] if defects[0].late else [],
+        "modules": [runner] if defects[0].late else [],
         "watched": [str(environment.path(path)) for path in originals]
         + [str(out / defect.id / _SHADOW / path) for defect in defects for path in defect.paths],
         "runs": runs,

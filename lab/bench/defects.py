@@ -16,7 +16,6 @@ import yaml
 from bench.edits import Edit
 from bench.incidents import FOLDER, Trees
 from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
-from npu_upgrade.gates.emulation.changed import OMNI_WORKERS
 from npu_upgrade.ground.errors import BadInput
 
 DEFECTS = FOLDER / "emulated"
@@ -48,7 +47,7 @@ class Defect:
     @property
     def late(self) -> bool:
         """Whether all edited modules are imported only when an engine starts, vllm-ascend's runner before."""
-        return all(path.startswith(OMNI_WORKERS) for path in self.paths)
+        return all(path.startswith("vllm_omni/platforms/npu/worker") for path in self.paths)
 
 
 def load_defects(folder: Path = DEFECTS) -> list[Defect]:

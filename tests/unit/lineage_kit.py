@@ -13,7 +13,18 @@ from pathlib import Path
 
 from sources_kit import Server, sha, wheel
 
-from npu_upgrade.lineage.layout import RUNNERS, Upstream
+from npu_upgrade.lineage.downstream import Runner, Upstream
+
+NPU_WORKER, GPU_WORKER = "vllm_omni/platforms/npu/worker", "vllm_omni/worker"
+RUNNERS = tuple(
+    Runner(kind, f"{NPU_WORKER}/npu_{file}.py", npu, f"{GPU_WORKER}/gpu_{file}.py", gpu, (npu,))
+    for kind, file, npu, gpu in (
+        ("base", "model_runner", "OmniNPUModelRunner", "OmniGPUModelRunner"),
+        ("ar", "ar_model_runner", "NPUARModelRunner", "GPUARModelRunner"),
+        ("generation", "generation_model_runner", "NPUGenerationModelRunner", "GPUGenerationModelRunner"),
+    )
+)
+"""What the runners of a vllm-omni are found to be."""
 
 UPSTREAM = Upstream("vllm_ascend/worker/model_runner_v1.py", "NPUModelRunner")
 
@@ -69,10 +80,11 @@ def omni_files(
     head = own_import or "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n"
     bodies = {"base": base, "ar": ar, "generation": generation}
     files = {"vllm_omni/__init__.py": ""}
+    base = "from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner\n"
     for runner in RUNNERS:
         bases = "OmniGPUModelRunner, NPUModelRunner" if runner.kind == "base" else "OmniNPUModelRunner"
         text = bodies[runner.kind] or "    pass"
-        imports = head if runner.kind == "base" else ""
+        imports = head if runner.kind == "base" else base
         files[runner.path] = (
             f"{imports}{top * (runner.kind == 'ar')}\n\nclass {runner.class_name}({bases}):\n{text}\n"
         )

@@ -39,7 +39,8 @@ def page(*methods: Method) -> str:
 
 
 def test_inheritance_is_read_and_drawn(tmp_path: Path) -> None:
-    found = {one.name: one for one in runner_ancestries(make_world(tmp_path, FILES).program)}
+    world = make_world(tmp_path, FILES)
+    found = {one.name: one for one in runner_ancestries(world.program, world.side.runners)}
     npu, gpu = found["OmniNPUModelRunner"], found["OmniGPUModelRunner"]
     assert npu.mro == ("OmniNPUModelRunner", "OmniGPUModelRunner", "NPUModelRunner", "GPUModelRunner")
     assert [line.split()[:3] for line in drawn(npu)] == [

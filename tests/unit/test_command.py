@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from npu_upgrade.ground import command
 from npu_upgrade.ground.command import Command, adapt, upgrade
 
@@ -13,7 +14,16 @@ SCRIPTS = Path(command.__file__).parents[2]
 def test_a_command_renders_as_a_shell_runs_it_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [str(SCRIPTS / "upgrade.py")])
     words = shlex.split(str(Command("upgrade.py", "plan", ("--note", "it's fine"), ("--port", "1"))))
-    assert words == ["python3", str(SCRIPTS / "upgrade.py"), "plan", "--note", "it's fine", "--", "--port", "1"]
+    assert words == [
+        "python3",
+        str(SCRIPTS / "upgrade.py"),
+        "plan",
+        "--note",
+        "it's fine",
+        "--",
+        "--port",
+        "1",
+    ]
 
 
 def test_the_other_program_is_found_beside_the_one_that_was_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> 
     known: list[Row] = []
     for path in filter(None, (own, skill_root() / "references" / NAME)):
         known += rows(_existing(path))
-    return _built(sources, versions, known), sources.omni
+    return _built(sources, versions, known), sources.side.tree
 
 
 def _built(sources: Sources, versions: dict[str, str], known: list[Row]) -> Catalogue:

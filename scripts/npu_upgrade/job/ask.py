@@ -11,7 +11,6 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.job.conflicts import OpenConflict
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.notes import notes_for
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.threeway.conflict_text import split_lines
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
@@ -41,9 +40,8 @@ class Ask:
 
     @property
     def owner(self) -> str:
-        """The class of the method it is about; of the file where no method is known."""
-        known = next((runner.class_name for runner in RUNNERS if runner.path == self.path), "")
-        return self.unit.rpartition(".")[0] or known
+        """The class of the method it is about; empty where no method is known."""
+        return self.unit.rpartition(".")[0]
 
     def commands(self, job: Job) -> list[str]:
         """The commands that answer it, ready to run but for FILE and WHY."""

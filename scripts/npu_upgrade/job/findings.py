@@ -14,7 +14,6 @@ from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.ask import EDIT, FINDING, Ask, span
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Entry, Journal
-from npu_upgrade.lineage.layout import RUNNERS
 
 
 def findings(job: Job, journal: Journal, records: list[Record], root: Path) -> Iterator[Ask]:
@@ -30,7 +29,7 @@ def findings(job: Job, journal: Journal, records: list[Record], root: Path) -> I
     for finding in read_object(job.folder / "audit.json").get("findings", []):
         if finding.get("state") != "NEW" or finding["key"] in decided:
             continue
-        ask = replace(_finding(finding, root), evidence=newest.id)
+        ask = replace(_finding(finding, root, job.folder / "merged"), evidence=newest.id)
         if not ask.unit or ask.unit not in edited:
             yield ask
 
@@ -53,7 +52,7 @@ def failed_runs(job: Job, journal: Journal, records: list[Record], root: Path) -
         return  # what comes after it often comes of it
 
 
-def _finding(finding: dict[str, Any], root: Path) -> Ask:
+def _finding(finding: dict[str, Any], root: Path, merged: Path) -> Ask:
     here, there = finding["here"], finding.get("there") or {}
     ours = here.get("project") == "vllm-omni"
     path = here["path"] if ours else ""
@@ -66,7 +65,7 @@ def _finding(finding: dict[str, Any], root: Path) -> Ask:
             f"there: {there.get('project')} {there.get('path')}:{there.get('line')}: {there.get('text')}"
         ]
     how = ('--waive --note "WHY"',)
-    if path in {runner.path for runner in RUNNERS}:
+    if path and (merged / path).exists():
         how = (EDIT, '--accept --note "corrected by hand: WHAT"', *how)
     what = f"{here['path']}:{here.get('line')}: {finding['check']}: {finding['what']}"
     return Ask(FINDING, finding["key"], what, path, unit, first, last, {"text": "\n".join(lines)}, how)

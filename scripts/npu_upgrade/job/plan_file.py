@@ -20,7 +20,8 @@ class Plan:
 
     ``files``: repo-relative path -> whether the upgrade keeps it (False: it deletes it,
     ``sha256_merged`` is null). ``methods`` and ``items`` as written there. ``hashes``: the
-    content of each file when it was last checked, else when it was merged.
+    content of each file when it was last checked, else when it was merged. ``runners``: the
+    path and the class of each runner, by its kind.
     """
 
     versions: dict[str, dict[str, Any] | None]
@@ -29,6 +30,7 @@ class Plan:
     items: list[dict[str, Any]]
     conflicts_open: int
     hashes: dict[str, str] = field(default_factory=dict)
+    runners: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def subject(self, root: Path) -> Subject:
         """What evidence about this upgrade is bound to: all files of the plan as they are below ``root``."""
@@ -49,6 +51,7 @@ def load_plan(job: Job) -> Plan:
         methods, items = value.get("methods", []), value.get("items", [])
         hashes = {e["path"]: e.get("sha256_now") or e["sha256_merged"] or "" for e in value["files"]}
         plan = Plan(dict(value["versions"]), files, methods, items, value["conflicts_open"], hashes)
+        plan.runners.update(value.get("runners", {}))
     except FileNotFoundError as error:
         raise BadInput(
             f"job {job.id} has no plan: {path} is missing",

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from npu_upgrade.code.outline import outline
 from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.lineage.downstream import Upstream
 from npu_upgrade.lineage.history_cache import HistoryCache, key_hash, text_hash
-from npu_upgrade.lineage.layout import Upstream
 
 Keys = tuple[int, ...]
 T = TypeVar("T")

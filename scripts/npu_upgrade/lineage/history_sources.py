@@ -11,8 +11,8 @@ from pathlib import Path
 
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Upstream
 from npu_upgrade.lineage.history import History, Version
-from npu_upgrade.lineage.layout import Upstream
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_file

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.code.exports import Exports, absolute, importable, module_of, type_aliases
 from npu_upgrade.code.names import Import, imports_of, names_of
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.dialect import neutral
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.conflict_text import answers
 
@@ -52,6 +52,11 @@ class _File:
         yield from self.defines(name, what)
 
 
+def _file_name(path: str) -> str:
+    """The name of a file without the words of devices."""
+    return neutral(path.rpartition("/")[2])
+
+
 class Sources:
     """The files and trees that names are looked up in, in the order of trust."""
 
@@ -69,9 +74,10 @@ class Sources:
         self.ours = [_File(path, *(side.text for side in answers(t, path))) for path, t in ours.items()]
         self.upstream = _File(upstream.path, upstream.source)
         self.gpu = {path: _File(path, text) for path, text in gpu.items()}
-        self.target = Exports(target, "vllm_ascend") if target else None
+        self.target = Exports(target, upstream.path.partition("/")[0]) if target else None
         given = {path: [text] for path, text in gpu.items()} | texts
-        self.omni = Exports(omni, "vllm_omni", given) if omni else None
+        package = next(iter(merged), "").partition("/")[0]
+        self.omni = Exports(omni, package, given) if omni else None
 
     @property
     def trees(self) -> list[Exports]:
@@ -125,8 +131,7 @@ class Sources:
 
     def _offers(self, name: str, path: str) -> Iterator[Offer]:
         others = [file for file in self.npu.values() if file.path != path]
-        twin = next((runner.gpu_path for runner in RUNNERS if runner.path == path), "")
-        counterpart = [self.gpu[twin]] if twin in self.gpu else []
+        counterpart = [file for twin, file in self.gpu.items() if _file_name(twin) == _file_name(path)]
         yield from self.upstream.imported(name, "upstream")
         # What another NPU runner defines stands for what upstream defines under this name.
         for file in others:

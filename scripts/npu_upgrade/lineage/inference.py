@@ -1,4 +1,4 @@
-"""Which methods of the NPU runners are copies of vllm-ascend's, and of which version.
+"""Which units of a downstream are copies of upstream's, and of which version.
 
 Read from the texts alone: no method name is written down here. A version newer than the
 omni tree is never a candidate, and of equally good versions the oldest is taken, since a
@@ -15,9 +15,9 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.lineage.history import History, Version, keys_of
+from npu_upgrade.lineage.downstream import Downstream, Runner, omni_side, read_runner
+from npu_upgrade.lineage.history import History, Keys, Version, keys_of
 from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.layout import RUNNERS, Upstream, check_omni, find_upstream, read_runner
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.lineage.scores import Ranked, Scores, rank
 from npu_upgrade.sources.tree import SourceTree
@@ -43,31 +43,50 @@ def infer_base(omni: SourceTree, ascend: str) -> Base:
     return found.base
 
 
-def infer(omni: SourceTree, ascend: str | History) -> Lineage:
-    """Compare every unit of the NPU runner files with upstream's history.
+def infer(omni: SourceTree | Downstream, ascend: str | History) -> Lineage:
+    """Compare every unit of the runner files with the history of the upstream runner's file.
 
-    Raises :class:`BadInput` when ``omni`` is no vllm-omni tree or every version is newer
-    than it, and as :func:`npu_upgrade.lineage.history_sources.open_history`.
+    Raises :class:`BadInput` when no class of ``omni`` builds on an upstream, or every version is
+    newer than it, and as :func:`npu_upgrade.lineage.history_sources.open_history`.
     """
-    check_omni(omni)
-    upstream = find_upstream(omni)
-    history = ascend if isinstance(ascend, History) else open_history(ascend, upstream)
-    entries = _units(omni, upstream, history)
+    side = omni if isinstance(omni, Downstream) else omni_side(omni)
+    history = ascend if isinstance(ascend, History) else open_history(ascend, side.upstream)
+    entries = []
+    for runner in side.runners:
+        for unit in read_runner(side.tree, runner.path).units.values():
+            name = runner.upstream_name(unit.owner, unit.name, side.upstream)
+            keys = keys_of(unit.source)
+            entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
+            entries.append((entry, keys))
+    return infer_units(side.tree, entries, history, side.runners)
+
+
+def infer_units(
+    omni: SourceTree,
+    units: Sequence[tuple[MethodLineage, Keys]],
+    history: History,
+    runners: Sequence[Runner] = (),
+) -> Lineage:
+    """Compare units, each with its statement keys, with the history of one upstream file.
+
+    The base is joint over those that are copies: what one file has of another was taken together.
+    """
+    entries = [(entry, Scores(history, entry.upstream, keys)) for entry, keys in units]
     history.prepare({unit.name for _, unit in entries})
     cap = omni.date or datetime.now(UTC)
     versions = candidates(history, omni, cap)
-    units = [unit for _, unit in entries]
+    scores = [unit for _, unit in entries]
     if history.lazy:
-        versions = _walk_back(units, versions)
-    ranks = [rank([unit], versions) for unit in units]
-    copied = [unit for unit, ranked in zip(units, ranks, strict=True) if is_copy(unit, ranked.best[0])]
+        versions = _walk_back(scores, versions)
+    ranks = [rank([unit], versions) for unit in scores]
+    copied = [unit for unit, ranked in zip(scores, ranks, strict=True) if is_copy(unit, ranked.best[0])]
     base = _base(copied, versions, cap) if copied else None
     methods = [
         _method(entry, unit, ranked, versions, base, cap)
         for (entry, unit), ranked in zip(entries, ranks, strict=True)
     ]
     history.save()
-    return Lineage(base, tuple(methods), history, tuple(versions))
+    return Lineage(base, tuple(methods), history, tuple(versions), tuple(runners))
 
 
 def is_copy(unit: Scores, version: Version) -> bool:
@@ -110,19 +129,6 @@ def _not_newer(version: Version, omni: SourceTree, cap: datetime) -> bool:
     except InvalidVersion:
         return True
     return theirs.release[:2] <= own.release[:2]
-
-
-def _units(omni: SourceTree, upstream: Upstream, history: History) -> list[tuple[MethodLineage, Scores]]:
-    """An entry and the scores of every unit of the three files."""
-    found = []
-    for runner in RUNNERS:
-        for unit in read_runner(omni, runner.path).units.values():
-            method = unit.owner == runner.class_name
-            name = f"{upstream.class_name}.{unit.name}" if method else unit.qualname
-            keys = keys_of(unit.source)
-            entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
-            found.append((entry, Scores(history, name, keys)))
-    return found
 
 
 def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Version]:

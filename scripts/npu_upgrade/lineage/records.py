@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.history import History, Version
 
 OLDER = (1, 2, 3, 4, 8, 16, 32)  # which of the distinct older texts of a method serve as neighbours
@@ -74,15 +75,17 @@ class Base:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The lineage of every unit of the NPU runner files; ``base`` is None when nothing is copied.
+    """The lineage of units with one upstream file; ``base`` is None when none is a copy.
 
-    ``considered`` are the versions that were compared, oldest first.
+    ``considered`` are the versions that were compared, oldest first; ``runners`` the files that
+    the units are in, where those are runner files.
     """
 
     base: Base | None
     methods: tuple[MethodLineage, ...]
     history: History
     considered: tuple[Version, ...]
+    runners: tuple[Runner, ...] = ()
 
     @property
     def copied(self) -> list[MethodLineage]:

@@ -9,7 +9,6 @@ from npu_upgrade.code.definitions import Definition, find_definition, functions
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, misfits, signature, signature_change
 from npu_upgrade.lineage.items import Item, item_id
-from npu_upgrade.lineage.layout import NPU_WORKER
 from npu_upgrade.merge.worker_files import WorkerFile
 from npu_upgrade.sources.tree import SourceTree
 
@@ -48,7 +47,7 @@ def _item(name: str, users: Users, base: SourceTree, target: SourceTree) -> Item
     title = f"the signature of {name} changed; {'a call does not fit it' if wrong else 'all calls fit it'}"
     key = item_id("signature-changed", name, signature(old), signature(new), *wrong)
     paths = {file.path for file, _ in users}
-    path = paths.pop() if len(paths) == 1 else NPU_WORKER
+    path = paths.pop() if len(paths) == 1 else "vllm_omni/platforms/npu/worker"
     lines = [signature_change(old, new), *places, *wrong]
     return Item(key, "signature-changed", title, "\n".join(lines), path, blocking)
 

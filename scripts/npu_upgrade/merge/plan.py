@@ -35,6 +35,7 @@ def build_plan(
             {"path": path, "sha256_ours": sha256(merged.ours[path]), "sha256_merged": sha256(text)}
             for path, text in sorted(merged.files.items())
         ],
+        "runners": {r.kind: {"path": r.path, "class": r.class_name} for r in merged.runners},
         "methods": [_method(outcome) for outcome in merged.methods],
         "imports": [_imports(path, plan) for path, plan in sorted(merged.imports.items())],
         "items": [item.as_json() for item in items],

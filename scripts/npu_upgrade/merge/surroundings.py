@@ -10,9 +10,9 @@ from __future__ import annotations
 from npu_upgrade.code.definitions import read_module
 from npu_upgrade.code.exports import Exports
 from npu_upgrade.code.names import Import
+from npu_upgrade.lineage.downstream import Upstream, find_upstream, read_runner, runners_of
 from npu_upgrade.lineage.inference import Lineage
 from npu_upgrade.lineage.items import Item, item_id
-from npu_upgrade.lineage.layout import RUNNERS, Upstream, find_upstream, read_runner
 from npu_upgrade.merge.call_changes import call_items
 from npu_upgrade.merge.class_changes import class_items
 from npu_upgrade.merge.override_changes import method_items
@@ -37,7 +37,7 @@ def override_items(
     if before is None or after is None:
         return []
     found: list[Item] = []
-    for runner in RUNNERS:
+    for runner in runners_of(omni):
         copied = {entry.name for entry in lineage.copied if entry.path == runner.path}
         module = read_runner(omni, runner.path)
         found += method_items(
@@ -50,7 +50,7 @@ def worker_items(omni: SourceTree, base: SourceTree | None, target: SourceTree) 
     """The items of the NPU worker files of ``omni``.
 
     Of the three runner files only imports from elsewhere than the upstream runner module
-    count. Raises as :func:`npu_upgrade.lineage.layout.find_upstream`.
+    count. Raises as :func:`npu_upgrade.lineage.downstream.find_upstream`.
     """
     module = find_upstream(omni).module
     found: list[Item] = []

@@ -11,10 +11,10 @@ from npu_upgrade.code.exports import absolute, module_of
 from npu_upgrade.code.module import Module
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.lineage.layout import NPU_WORKER, RUNNERS
 from npu_upgrade.sources.tree import SourceTree
 
-_RUNNER_PATHS = {runner.path for runner in RUNNERS}
+_NPU_WORKER = "vllm_omni/platforms/npu/worker"
+_RUNNER_PATHS = {f"{_NPU_WORKER}/npu_{kind}model_runner.py" for kind in ("", "ar_", "generation_")}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Family:
 
 def worker_paths(omni: SourceTree) -> list[str]:
     """The Python files of the NPU worker folder."""
-    return [path for path in omni.list(NPU_WORKER) if path.endswith(".py")]
+    return [path for path in omni.list(_NPU_WORKER) if path.endswith(".py")]
 
 
 def read_worker_file(omni: SourceTree, path: str, runner_module: str) -> WorkerFile | None:

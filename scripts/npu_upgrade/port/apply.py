@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import parse_module, replace_units
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
-from npu_upgrade.lineage.layout import RUNNERS, Runner
 from npu_upgrade.port.additions import add_base, add_method
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import closure, uses
@@ -85,7 +85,7 @@ class _Work:
         """The files with the hunks in them, under the imports they had."""
         hunks = [self._usable(name) for name in self.all_of(ids)]
         texts = dict(self.npu.texts)
-        for runner in RUNNERS:
+        for runner in self.npu.runners:
             mine = [hunk for hunk in hunks if hunk.runner == runner]
             if mine:
                 texts[runner.path] = self._file(runner, mine)

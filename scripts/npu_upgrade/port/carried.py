@@ -8,7 +8,6 @@ from typing import Any
 
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, statements
@@ -32,7 +31,7 @@ def carried(
 
 
 def _found(entry: Mapping[str, Any], present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:
-    runner = next((runner for runner in RUNNERS if runner.kind == entry["runner"]), None)
+    runner = next((runner for runner in npu.runners if runner.kind == entry["runner"]), None)
     if runner is None:
         return None
     old, after = (tuple(s for s in split_statements(entry[side]) if s.key != END) for side in ("old", "new"))

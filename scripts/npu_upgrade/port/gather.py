@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.code.statements import Statement
-from npu_upgrade.lineage.layout import RUNNERS, Runner
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.npu_side import NpuSide
@@ -16,7 +16,7 @@ from npu_upgrade.port.sides import GpuSide, statements
 def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> list[Hunk]:
     """The hunks of all runners in the order of their files; those the NPU side has already too."""
     found: list[Hunk] = []
-    for runner in RUNNERS:
+    for runner in npu.runners:
         found += _bases(runner, npu, new)
         own = npu.modules[runner.kind].units
         for name, unit in new.modules[runner.kind].units.items():

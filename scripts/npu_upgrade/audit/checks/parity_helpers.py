@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device.words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.parity.bodies import statements_of
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
@@ -15,6 +14,7 @@ from npu_upgrade.audit.parity.gaps import gaps
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File

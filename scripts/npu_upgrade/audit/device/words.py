@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import re
 
-_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
 # Features that vllm-ascend has its own version of, under other names.
 _REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
 _KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
-
-
-def is_device_bound(text: str) -> bool:
-    """Whether a name or an expression speaks of CUDA or its libraries."""
-    return bool(_CUDA.search(text))
 
 
 def is_replaced(text: str) -> bool:

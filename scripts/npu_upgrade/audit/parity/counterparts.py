@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from npu_upgrade.audit.parity.bodies import share_within
-from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.program import Method, Program
 
@@ -84,7 +84,7 @@ def _written_out(method: Method, gpu: Effective, npu: Effective) -> Iterator[Met
     """The NPU methods that have the text of a GPU helper where the GPU side calls it."""
     for caller in gpu.callers.get(method.name, []):
         other = npu.methods.get(caller.name)
-        if other and other.owner.file.path.startswith(NPU_PLATFORM):
+        if other and on_npu_side(other.owner.file):
             place = [(other.owner.file, other.node)]
             if share_within(method.owner.file, method.node, place) >= _WRITTEN_OUT:
                 yield other

@@ -16,7 +16,7 @@ from npu_upgrade.audit.parity.bodies import is_written_out, share_within
 from npu_upgrade.audit.parity.gap_facts import Sides, does
 from npu_upgrade.audit.parity.gap_groups import grouped
 from npu_upgrade.audit.parity.mixins import missing_bases
-from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.program.effective import Key
 from npu_upgrade.program.facts import METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import ClassSymbol, Method, Program
@@ -154,7 +154,7 @@ class Parity:
         )
 
     def _written_out(self, gpu: Method, callers: Sequence[Method | None]) -> float:
-        others = [(m.owner.file, m.node) for m in callers if m and m.owner.file.path.startswith(NPU_PLATFORM)]
+        others = [(m.owner.file, m.node) for m in callers if m and on_npu_side(m.owner.file)]
         return share_within(gpu.owner.file, gpu.node, others)
 
     def _asks_model(self, gpu: Method) -> list[Fact]:

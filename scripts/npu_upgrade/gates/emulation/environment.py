@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.gates.emulation.first_import import import_once
+from npu_upgrade.gates.emulation.first_import import import_once, runner_module
 from npu_upgrade.gates.emulation.machine import check_machine
 from npu_upgrade.gates.emulation.native import native_parts
 from npu_upgrade.gates.emulation.packages import emulator_info, materialise
@@ -57,7 +57,7 @@ def prepare(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> En
     packages = {top: materialise(tree, top) for top, tree in trees.items()}
     python = ensure(spec)
     variables = _variables(packages, native_parts(python))
-    import_once(python, variables, packages)
+    import_once(python, variables, packages, lambda: runner_module(ascend, vllm))
     return Environment(python, variables, packages)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.program.program import ClassSymbol, Program
 
 
@@ -22,10 +22,10 @@ class Ancestry:
     mro: tuple[str, ...]
 
 
-def runner_ancestries(program: Program) -> tuple[Ancestry, ...]:
+def runner_ancestries(program: Program, runners: Sequence[Runner]) -> tuple[Ancestry, ...]:
     """The ancestries of the NPU runners and of the GPU runners they mirror, those that are there."""
-    named = [(runner.path, runner.class_name) for runner in RUNNERS]
-    named += [(runner.gpu_path, runner.gpu_class) for runner in RUNNERS]
+    named = [(runner.path, runner.class_name) for runner in runners]
+    named += [(runner.gpu_path, runner.gpu_class) for runner in runners]
     found = [program.find_class(*one) for one in named]
     return tuple(_ancestry(cls) for cls in found if cls)
 

@@ -12,8 +12,6 @@ from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.inference import COPIED_SHARE, FEWEST_STATEMENTS
 from npu_upgrade.program.program import ClassSymbol, Program
 
-OMNI = "vllm_omni"
-
 
 @dataclass(frozen=True)
 class Counterpart:
@@ -90,7 +88,7 @@ def _likeness(ours: Sequence[Statement], theirs: Sequence[Statement]) -> tuple[f
 
 def _upstream(cls: ClassSymbol) -> list[ClassSymbol]:
     """The classes of other projects that a class derives from, nearest first."""
-    return [above for above in cls.mro[1:] if _package(above) != OMNI]
+    return [above for above in cls.mro[1:] if _package(above) != _package(cls)]
 
 
 def _package(cls: ClassSymbol) -> str:
