@@ -14,9 +14,9 @@ from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.downstream import Downstream, Upstream, read_runner
 from npu_upgrade.lineage.history import History, Version, keys_of, upstream_unit
 from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.inference import FEWEST_STATEMENTS, infer, is_copy
+from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.records import Lineage, MethodLineage
-from npu_upgrade.lineage.scores import Scores, rank
+from npu_upgrade.lineage.scores import FEWEST_STATEMENTS, Scores, rank
 from npu_upgrade.sources.tree import SourceTree
 
 DEEPER = 3
@@ -104,7 +104,7 @@ def _older(
         return entry
     unit = Scores(history, entry.upstream, keys_of(read_runner(omni, entry.path).units[entry.name].source))
     best = rank([unit], versions).best[0]
-    return replace(entry, copied=True, best=best) if is_copy(unit, best) else entry
+    return replace(entry, copied=True, best=best) if unit.is_copy(best) else entry
 
 
 def _texts(bases: Bases, name: str, version: Version) -> list[list[str]]:

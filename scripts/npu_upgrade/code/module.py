@@ -58,7 +58,11 @@ class Module:
 @functools.lru_cache(maxsize=512)
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
-    tree = ast.parse(source)
+    return module_of(source, ast.parse(source))
+
+
+def module_of(source: str, tree: ast.Module) -> Module:
+    """The module of a source that is parsed already."""
     lines = source.split("\n")
     units: dict[str, Unit] = {}
     for node in tree.body:

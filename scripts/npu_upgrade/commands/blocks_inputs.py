@@ -28,7 +28,7 @@ def read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sourc
     lineage = infer(side, ascend_spec)
     bases = Bases(lineage) if lineage.base else None
     ascend = _base_tree(lineage.base.spec) if lineage.base else None
-    spec = vllm_spec or _vllm_of(omni)
+    spec = vllm_spec or vllm_release(omni)
     say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
     vllm = open_source(spec) if spec else None
     named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
@@ -43,7 +43,7 @@ def _base_tree(spec: str) -> SourceTree | None:
         return None
 
 
-def _vllm_of(omni: SourceTree) -> str | None:
+def vllm_release(omni: SourceTree) -> str | None:
     """The vllm release with the number of a vllm-omni (they share it), None when nothing tells."""
     if omni.version is None:
         return None

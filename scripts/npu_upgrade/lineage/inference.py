@@ -22,8 +22,6 @@ from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.lineage.scores import Ranked, Scores, rank
 from npu_upgrade.sources.tree import SourceTree
 
-COPIED_SHARE = 0.6
-FEWEST_STATEMENTS = 6
 PATIENCE = 4  # releases older than the best one that are looked at before the walk ends
 _HALF_DAYS = 30.0
 
@@ -79,7 +77,7 @@ def infer_units(
     if history.lazy:
         versions = _walk_back(scores, versions)
     ranks = [rank([unit], versions) for unit in scores]
-    copied = [unit for unit, ranked in zip(scores, ranks, strict=True) if is_copy(unit, ranked.best[0])]
+    copied = [unit for unit, ranked in zip(scores, ranks, strict=True) if unit.is_copy(ranked.best[0])]
     base = _base(copied, versions, cap) if copied else None
     methods = [
         _method(entry, unit, ranked, versions, base, cap)
@@ -87,13 +85,6 @@ def infer_units(
     ]
     history.save()
     return Lineage(base, tuple(methods), history, tuple(versions), tuple(runners))
-
-
-def is_copy(unit: Scores, version: Version) -> bool:
-    """Whether most of upstream's unit is in ours, or most of ours in upstream's."""
-    match = unit.match(version)
-    most = max(match.matched / max(1, match.theirs), match.matched / max(1, len(unit.keys)))
-    return match.matched >= FEWEST_STATEMENTS and most >= COPIED_SHARE
 
 
 def confidence(margin: float, days: float) -> float:
@@ -136,7 +127,7 @@ def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Ver
     seen: list[Version] = []
     for version in reversed(versions):
         seen.insert(0, version)
-        copied = [unit for unit in units if is_copy(unit, rank([unit], seen).best[0])]
+        copied = [unit for unit in units if unit.is_copy(rank([unit], seen).best[0])]
         top = rank(copied or units, seen).best[0]
         if seen.index(top) >= PATIENCE:
             break
@@ -176,7 +167,7 @@ def _method(
     return replace(
         entry,
         upstream_exists=True,
-        copied=is_copy(unit, best),
+        copied=unit.is_copy(best),
         matched=match.matched,
         coverage=round(match.matched / max(1, match.theirs), 4),
         share=round(match.matched / max(1, len(unit.keys)), 4),

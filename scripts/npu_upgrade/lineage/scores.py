@@ -7,7 +7,7 @@ once, and only when a cheap upper bound says that it can matter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from npu_upgrade.code.sequences import dice, overlap
@@ -23,6 +23,19 @@ class Match(NamedTuple):
 
 
 NOTHING = Match(0.0, 0, 0)
+COPIED_SHARE = 0.6
+FEWEST_STATEMENTS = 6
+
+
+def match(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Match:
+    """What two units have in common."""
+    return Match(*dice(ours, theirs), len(theirs))
+
+
+def is_copy(found: Match, ours: int) -> bool:
+    """Whether most of upstream's unit is in ours, or most of our statements (``ours``) in upstream's."""
+    most = max(found.matched / max(1, found.theirs), found.matched / max(1, ours))
+    return found.matched >= FEWEST_STATEMENTS and most >= COPIED_SHARE
 
 
 class Ranked(NamedTuple):
@@ -63,9 +76,11 @@ class Scores:
         if digest is None:
             return NOTHING
         if digest not in self._matches:
-            theirs = self.history.keys(version, self.name)
-            self._matches[digest] = Match(*dice(self.keys, theirs), len(theirs))
+            self._matches[digest] = match(self.keys, self.history.keys(version, self.name))
         return self._matches[digest]
+
+    def is_copy(self, version: Version) -> bool:
+        return is_copy(self.match(version), len(self.keys))
 
 
 def rank(units: Sequence[Scores], versions: Sequence[Version]) -> Ranked:
