@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from documented import ROOT
+from known_runners import RUNNERS
 from npu_upgrade.cli import main as cli
 from npu_upgrade.sources.tree import open_source
-from unit.lineage_kit import RUNNERS
 
 OMNI, ASCEND = "pypi:vllm-omni==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 BASE, AR, _ = (runner.path for runner in RUNNERS)

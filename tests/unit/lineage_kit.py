@@ -13,18 +13,8 @@ from pathlib import Path
 
 from sources_kit import Server, sha, wheel
 
-from npu_upgrade.lineage.downstream import Runner, Upstream
-
-NPU_WORKER, GPU_WORKER = "vllm_omni/platforms/npu/worker", "vllm_omni/worker"
-RUNNERS = tuple(
-    Runner(kind, f"{NPU_WORKER}/npu_{file}.py", npu, f"{GPU_WORKER}/gpu_{file}.py", gpu, (npu,))
-    for kind, file, npu, gpu in (
-        ("base", "model_runner", "OmniNPUModelRunner", "OmniGPUModelRunner"),
-        ("ar", "ar_model_runner", "NPUARModelRunner", "GPUARModelRunner"),
-        ("generation", "generation_model_runner", "NPUGenerationModelRunner", "GPUGenerationModelRunner"),
-    )
-)
-"""What the runners of a vllm-omni are found to be."""
+from known_runners import GPU_WORKER, NPU_WORKER, RUNNERS  # noqa: F401
+from npu_upgrade.lineage.downstream import Upstream
 
 UPSTREAM = Upstream("vllm_ascend/worker/model_runner_v1.py", "NPUModelRunner")
 

@@ -174,3 +174,23 @@ def test_the_upstream_path_comes_from_omni(world: Path) -> None:
     own = "from vllm_ascend.worker.runner import NPUModelRunner\n"
     tree = write_tree(world / "new", omni_files(base=body("run", steps(20)), own_import=own))
     assert run(f"dir:{tree}", f"git:{world}/ascend").data["base"]["date"].startswith("2026-03-01")
+
+
+def test_any_downstream_on_its_upstream(world: Path) -> None:
+    files = {
+        "motor/__init__.py": "",
+        "motor/engine.py": "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n\n"
+        f"class Engine(NPUModelRunner):\n{body('run', steps(20))}\n",
+    }
+    commit_at(world / "motor", "2026-02-10", files)
+    specs = {"downstream": f"git:{world}/motor@main", "upstream": [f"git:{world}/ascend@main"]}
+    result = lineage.run(argparse.Namespace(omni=None, ascend="", **specs))
+    assert result.verdict is Verdict.PASS
+    assert result.data["project"] | {"package": "motor", "device": ""} == result.data["project"]
+    (run_,) = [unit for unit in result.data["units"] if unit["name"] == "Engine.run"]
+    assert run_["relation"] == "copy"
+    assert run_["upstream"] == "vllm_ascend/worker/model_runner_v1.py:NPUModelRunner.run"
+    assert (run_["matched"], run_["behind"], run_["compared"]) == (21, 1, "2 versions")
+    assert "motor/engine.py" in result.text
+    with pytest.raises(BadInput, match="without --upstream"):
+        lineage.run(argparse.Namespace(omni=None, ascend="", downstream=specs["downstream"], upstream=[]))

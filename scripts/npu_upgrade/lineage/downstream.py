@@ -149,14 +149,15 @@ class Downstream:
 
     @cached_property
     def runners(self) -> tuple[Runner, ...]:
-        """The files with classes on upstream's runner, the base first.
+        """The files with classes on upstream's runner, the one that most others derive from first.
 
         Raises :class:`BadInput` when there is none, or one beside them is not Python.
         """
         family = self.families[self.upstream]
         depth = {id(cls): sum(one in cls.mro for one in family) for cls in family}
+        below = {id(cls): sum(cls in one.mro for one in family) for cls in family}
         by_file: dict[str, list[ClassSymbol]] = {}
-        for cls in sorted(family, key=lambda cls: (depth[id(cls)], cls.file.path, -_lines(cls))):
+        for cls in sorted(family, key=lambda c: (depth[id(c)], -below[id(c)], c.file.path, -_lines(c))):
             by_file.setdefault(cls.file.path, []).append(cls)
         folders = {path.rpartition("/")[0] for path in by_file}
         for path in self.unread:

@@ -15,6 +15,9 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
 
 _WORDS = re.compile(r"[a-z0-9]+")
+TELLING = 0.5
+"""A word that fits less than this does not tell which files are for the device."""
+
 _ASIDE = {"tests", "test", "docs", "examples", "benchmarks", "tools", "scripts"}
 
 
@@ -101,7 +104,7 @@ def _device(tree: SourceTree, package: str, upstreams: Sequence[str]) -> str:
     for path in texts:
         for word in words(path.removesuffix(".py")) - {package}:
             with_word.setdefault(word, set()).add(path)
-    if not near or len(near) > len(texts) / 2:
+    if not near:
         return ""
 
     def fit(word: str) -> tuple[float, int]:
@@ -109,7 +112,8 @@ def _device(tree: SourceTree, package: str, upstreams: Sequence[str]) -> str:
         named = re.compile(rf"^class \w*{word}", re.MULTILINE | re.IGNORECASE)
         return 2 * len(paths & near) / (len(paths) + len(near)), _count(named, texts, paths)
 
-    return max(sorted(with_word), key=fit)
+    best = max(sorted(with_word), key=fit)
+    return best if fit(best)[0] >= TELLING else ""
 
 
 def _count(named: re.Pattern[str], texts: Mapping[str, str], paths: set[str]) -> int:
