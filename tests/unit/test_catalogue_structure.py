@@ -7,8 +7,15 @@ from pathlib import Path
 
 from audit_kit import make_world
 
-from npu_upgrade.lineage.catalogue.ancestry import Ancestry, drawn, runner_ancestries
-from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.block import (
+    Ancestry,
+    Block,
+    Catalogue,
+    Listing,
+    Method,
+    drawn,
+    runner_ancestries,
+)
 from npu_upgrade.lineage.catalogue.structure import render
 
 FILES = {

@@ -16,7 +16,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.dialect import is_device_bound, translate
 from npu_upgrade.lineage.downstream import omni_side
-from npu_upgrade.port.additions import add_base, add_method
+from npu_upgrade.port.apply import add_base, add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks

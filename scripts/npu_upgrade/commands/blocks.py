@@ -23,8 +23,7 @@ from npu_upgrade.lineage.catalogue import structure
 from npu_upgrade.lineage.catalogue.block import Catalogue
 from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
-from npu_upgrade.lineage.catalogue.purposes import with_purposes
-from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in
+from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.sources.tree import SourceTree
 

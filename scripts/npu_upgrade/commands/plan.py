@@ -29,8 +29,7 @@ from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.merge.answers import Answers, learn
-from npu_upgrade.merge.plan import counts
-from npu_upgrade.merge.plan_text import method_rows, plan_markdown
+from npu_upgrade.merge.plan import counts, method_rows, plan_markdown
 
 HELP = "check the merged files and say what is left"
 EXAMPLES = """  upgrade.py plan

@@ -9,8 +9,7 @@ from npu_upgrade.code.definitions import read_module
 from npu_upgrade.code.module import Module
 from npu_upgrade.code.statements import END
 from npu_upgrade.lineage.bases import Bases
-from npu_upgrade.lineage.catalogue.ancestry import runner_ancestries
-from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method, runner_ancestries
 from npu_upgrade.lineage.catalogue.counterparts import Counterpart, counterparts
 from npu_upgrade.lineage.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.lineage.catalogue.needs import OmniNames, needs, omni_names

@@ -9,9 +9,9 @@ from typing import Any
 
 from npu_upgrade.ground.tables import table
 from npu_upgrade.lineage.catalogue.block import WHOLE, Block, Catalogue, Method
-from npu_upgrade.lineage.catalogue.dialects import counted
 from npu_upgrade.lineage.catalogue.reference import Row
 from npu_upgrade.lineage.dialect import neutral
+from npu_upgrade.lineage.marker_places import counted
 from npu_upgrade.sources.tree import SourceTree
 
 
