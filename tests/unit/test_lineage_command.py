@@ -143,7 +143,7 @@ def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.Monke
     omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
     job_for(world, omni, ascend)
 
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise Blocked("no disk", expected="a disk", try_="add one")
 
     monkeypatch.setattr(lineage, "trace", fail)
@@ -194,3 +194,14 @@ def test_any_downstream_on_its_upstream(world: Path) -> None:
     assert "motor/engine.py" in result.text
     with pytest.raises(BadInput, match="without --upstream"):
         lineage.run(argparse.Namespace(omni=None, ascend="", downstream=specs["downstream"], upstream=[]))
+
+
+def test_a_plain_folder_has_no_history(world: Path) -> None:
+    plain = write_tree(world / "plain", {UPSTREAM.path: upstream_source({"run": steps(20)})})
+    with pytest.raises(BadInput, match="no history to find the base in"):
+        run(f"git:{world}/omni@main", f"dir:{plain}")
+    specs = {"downstream": f"git:{world}/omni@main", "upstream": [f"dir:{plain}"]}
+    result = lineage.run(argparse.Namespace(omni=None, ascend="", **specs))
+    (copy,) = [unit for unit in result.data["units"] if unit["relation"] == "copy"]
+    assert copy["compared"] == f"vllm-ascend dir:{plain} only"
+    assert "base" not in copy

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> Result:
     omni = open_source(args.omni)
     with _recorded(omni, args.ascend) as record:
         side, specs, ascend = _omni(omni, args)
-        found = trace(side, specs)
+        found = trace(side, specs, strict=True)
         result = _result(found, side, ascend)
         record(result)
     return result

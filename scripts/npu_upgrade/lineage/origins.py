@@ -31,12 +31,15 @@ class Whole:
     runners: Lineage | None
 
 
-def trace(side: Downstream, specs: Mapping[str, str]) -> Whole:
+def trace(side: Downstream, specs: Mapping[str, str], *, strict: bool = False) -> Whole:
     """Every unit with what it is to upstream; ``specs`` say where the history of each package is.
 
-    Raises as :func:`npu_upgrade.lineage.inference.infer` when the side has runners.
+    Raises as :func:`npu_upgrade.lineage.inference.infer` when the side has runners; with
+    ``strict`` also when there is no history of what they build on.
     """
     histories: dict[str, History | None] = {}
+    if strict:
+        histories[side.upstream.path] = open_history(specs[side.upstream.package], side.upstream)
 
     def history(path: str) -> History | None:
         if path not in histories:
