@@ -19,11 +19,11 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.downstream import find_upstream, runners_of
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.inference import Lineage, infer
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome, merge_runners
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.conflict_text import answers

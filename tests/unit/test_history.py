@@ -24,8 +24,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.lineage import history as history_cache
 from npu_upgrade.lineage.downstream import Upstream
-from npu_upgrade.lineage.history import keys_of
-from npu_upgrade.lineage.history_sources import open_history
+from npu_upgrade.lineage.history import keys_of, open_history
 
 RUN = "NPUModelRunner.run"
 

@@ -10,13 +10,10 @@ from npu_upgrade.code.module import Unit
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.downstream import Downstream, Upstream, read_runner
-from npu_upgrade.lineage.history import History, Version, keys_of, upstream_unit
-from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.records import Lineage, MethodLineage
-from npu_upgrade.lineage.scores import FEWEST_STATEMENTS, Scores, rank
+from npu_upgrade.lineage.history import History, Version, keys_of, open_history, upstream_unit
+from npu_upgrade.lineage.inference import FEWEST_STATEMENTS, Scores, infer, rank
+from npu_upgrade.lineage.records import Bases, Lineage, MethodLineage
 from npu_upgrade.sources.tree import SourceTree
 
 DEEPER = 3

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.catalogue.build import Sources
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.published import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source

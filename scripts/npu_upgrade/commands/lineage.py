@@ -25,8 +25,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job
 from npu_upgrade.lineage.downstream import Downstream, omni_side
-from npu_upgrade.lineage.history import Version
-from npu_upgrade.lineage.history_sources import parse_history_spec
+from npu_upgrade.lineage.history import Version, parse_history_spec
 from npu_upgrade.lineage.origins import Whole, trace
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage

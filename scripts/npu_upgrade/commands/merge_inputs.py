@@ -8,11 +8,11 @@ from typing import Any
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases, check_direction, find_version
 from npu_upgrade.lineage.downstream import Downstream, Upstream, omni_side
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.project import distribution, package_of
+from npu_upgrade.lineage.records import Bases, check_direction, find_version
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source

@@ -15,8 +15,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream, Upstream
-from npu_upgrade.lineage.history import History, keys_of
-from npu_upgrade.lineage.history_sources import open_history
+from npu_upgrade.lineage.history import History, keys_of, open_history
 from npu_upgrade.lineage.inference import infer, infer_units
 from npu_upgrade.lineage.project import distribution
 from npu_upgrade.lineage.records import Lineage, MethodLineage

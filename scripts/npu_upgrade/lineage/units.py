@@ -16,8 +16,8 @@ from npu_upgrade.code.module import Unit, module_of
 from npu_upgrade.lineage.alike import Alike, Candidate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.history import keys_of
+from npu_upgrade.lineage.inference import COPIED_SHARE, NOTHING, is_copy, match
 from npu_upgrade.lineage.patches import Patch, patches_in
-from npu_upgrade.lineage.scores import COPIED_SHARE, NOTHING, is_copy, match
 from npu_upgrade.program.program import ClassSymbol, File
 
 FEWEST_UNRELATED = 8

@@ -12,12 +12,12 @@ from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.downstream import Runner, Upstream, read_runner
 from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.lineage.inference import MethodLineage
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
 from npu_upgrade.merge.markers import add_markers
 from npu_upgrade.sources.tree import SourceTree

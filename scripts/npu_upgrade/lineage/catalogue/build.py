@@ -8,12 +8,12 @@ from functools import cached_property
 from npu_upgrade.code.definitions import read_module
 from npu_upgrade.code.module import Module
 from npu_upgrade.code.statements import END
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method, runner_ancestries
 from npu_upgrade.lineage.catalogue.counterparts import Counterpart, counterparts
 from npu_upgrade.lineage.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.lineage.catalogue.needs import OmniNames, needs, omni_names
 from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from npu_upgrade.code.module import Unit, parse_module
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.lineage.bases import Bases
-from npu_upgrade.lineage.scores import is_copy, match
+from npu_upgrade.lineage.inference import is_copy, match
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.program.program import ClassSymbol, Program
 
 
