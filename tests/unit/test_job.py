@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
+from npu_upgrade.commands.gate_next import served_job
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands.gate_next import served_job
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict

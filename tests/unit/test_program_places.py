@@ -8,8 +8,7 @@ from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import
 from npu_upgrade.program.places import definitions, importers, imports_binding, works
 from npu_upgrade.program.program import Program
-from npu_upgrade.sources.overlay import overlay
-from npu_upgrade.sources.tree import open_source
+from npu_upgrade.sources.tree import open_source, overlay
 
 FILES = {
     "pkg/__init__.py": "from .a import f\nfrom . import _native\nfrom ._made import stamp\n",
