@@ -208,7 +208,7 @@ class HistoryCache:
 def _maker() -> str:
     """What the stored keys depend on besides the texts: our code, and what syntax this Python reads."""
     code = [
-        Path(inspect.getfile(part)).read_bytes()
+        Path(inspect.getfile(inspect.unwrap(part))).read_bytes()
         for part in (outline, split_statements, parse_module, unparse)
     ]
     return sha256(b"".join(code) + f"{SCHEMA} {sys.version_info[:2]}".encode())[:16]
