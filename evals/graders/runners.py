@@ -16,8 +16,8 @@ from graders.score import Score
 from graders.workspace import Workspace
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.downstream import Runner, find_upstream, runners_of
 from npu_upgrade.lineage.history import upstream_unit
-from npu_upgrade.lineage.layout import RUNNERS, find_upstream
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -53,9 +53,9 @@ def recall(workspace: Workspace, spec: dict[str, Any]) -> Score:
 
 def unasked(workspace: Workspace, spec: dict[str, Any]) -> Score:
     """Statements that neither side, nor the GPU side, nor the maintainers have."""
-    gpu = union(workspace.before(runner.gpu_path) for runner in RUNNERS)
+    gpu = union(workspace.before(runner.gpu_path) for runner in _runners(spec))
     strange: Counter[str] = Counter()
-    for path in _runner_files(workspace):
+    for path in _runner_files(workspace, spec):
         known = keys(workspace.before(path)) | gpu | _upstream(spec, "ascend") | keys(_human(spec).read(path))
         found = keys(workspace.after(path)) - known
         strange += Counter({key: number for key, number in found.items() if not key.startswith(_IMPORTS)})
@@ -85,7 +85,7 @@ def names(workspace: Workspace, spec: dict[str, Any]) -> Score:
 def markers(workspace: Workspace, spec: dict[str, Any]) -> Score:
     """The share of the markers around omni code that are still there, pairs left whole."""
     before = after = odd = 0
-    for path in (runner.path for runner in RUNNERS):
+    for path in (runner.path for runner in _runners(spec)):
         was, now = _fences(workspace.before(path)), _fences(workspace.after(path))
         before += sum(was.values())
         after += sum(min(now.get(name, 0), number) for name, number in was.items())
@@ -112,7 +112,7 @@ def _methods(workspace: Workspace, spec: dict[str, Any]) -> list[Method]:
     human, found = _human(spec), []
     upstream = find_upstream(human)
     sides = {role: parse_module(_ascend(spec, role).read(upstream.path)).units for role in ("base", "ascend")}
-    for runner in RUNNERS:
+    for runner in _runners(spec):
         ours, after = parse_module(workspace.before(runner.path)).units, _units(workspace.after(runner.path))
         for name, unit in parse_module(human.read(runner.path)).units.items():
             short = name.rpartition(".")[2]
@@ -139,8 +139,8 @@ def _fences(text: str) -> dict[str, int]:
     }
 
 
-def _runner_files(workspace: Workspace) -> list[str]:
-    return [runner.path for runner in RUNNERS if runner.path in workspace.changed]
+def _runner_files(workspace: Workspace, spec: dict[str, Any]) -> list[str]:
+    return [runner.path for runner in _runners(spec) if runner.path in workspace.changed]
 
 
 @cache
@@ -150,6 +150,10 @@ def _open(spec: str) -> SourceTree:
 
 def _human(spec: dict[str, Any]) -> SourceTree:
     return _open(f"pypi:vllm-omni=={spec['setup']['human']}")
+
+
+def _runners(spec: dict[str, Any]) -> tuple[Runner, ...]:
+    return runners_of(_human(spec))
 
 
 def _ascend(spec: dict[str, Any], role: str) -> SourceTree:

@@ -19,10 +19,10 @@ from bench.edits import Edit
 from bench.incidents import FOLDER, Trees, read_recipe
 from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
-from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, changed_statements
+from npu_upgrade.gates.emulation.changed import changed_statements
 from npu_upgrade.gates.emulation.environment import Environment, prepare
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
@@ -81,7 +81,7 @@ class Defect(
     @property
     def late(self) -> bool:
         """Whether all edited modules are imported only when an engine starts, vllm-ascend's runner before."""
-        return all(path.startswith(OMNI_WORKERS) for path in self.paths)
+        return all(path.startswith("vllm_omni/platforms/npu/worker") for path in self.paths)
 
 
 def _run(text: str) -> tuple[str, Any]:
@@ -158,12 +158,17 @@ def _group(defects: Sequence[Defect], out: Path) -> list[Row]:
     shadows = {name: write_shadow(files, out / name / _SHADOW) for name, files in edited.items()}
     triple = trees.triple(defects[0].specs)
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
-    play(environment.python, environment.variables, plan(defects, shadows, environment, out), out)
+    module = runner_module(triple.ascend, triple.vllm)
+    play(environment.python, environment.variables, plan(defects, shadows, environment, module, out), out)
     return [_row(defect, edited[defect.id], environment, out) for defect in defects]
 
 
 def plan(
-    defects: Sequence[Defect], shadows: dict[str, dict[str, str]], environment: Environment, out: Path
+    defects: Sequence[Defect],
+    shadows: dict[str, dict[str, str]],
+    environment: Environment,
+    runner: str,
+    out: Path,
 ) -> dict[str, Any]:
     """What the dry run plays. The modules that a defect edits must not be imported before it."""
     runs = [_entry(run, names, out / _UNEDITED, {}) for run, names in _unedited(defects)]
@@ -172,7 +177,7 @@ def plan(
     return {
         "out": str(out),
         "models": str(models_folder()),
-        "modules": [RUNNER] if defects[0].late else [],
+        "modules": [runner] if defects[0].late else [],
         "watched": [str(environment.path(path)) for path in originals]
         + [str(out / defect.id / _SHADOW / path) for defect in defects for path in defect.paths],
         "runs": runs,

@@ -18,10 +18,10 @@ from demo import take_theirs
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation.catalogue import chosen
-from npu_upgrade.gates.emulation.changed import OMNI_WORKERS
 from npu_upgrade.gates.emulation.dry_run import run
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.sources.tree import SourceTree, overlay
 
 FILE = FOLDER / "upgrades.yaml"
@@ -103,8 +103,8 @@ def _play(omni: SourceTree, one: Upgrade, out: Path) -> Outcome:
 def _with_workers(tree: SourceTree, release: str) -> SourceTree:
     """``tree`` with the NPU worker folder of another release."""
     other = open_project(f"pypi:vllm-omni=={release}", "vllm-omni")
-    gone: dict[str, str | None] = dict.fromkeys(tree.list(OMNI_WORKERS))
-    taken = {path: other.read(path) for path in other.list(OMNI_WORKERS) if path.endswith(".py")}
+    gone: dict[str, str | None] = dict.fromkeys(Downstream(tree).runner_files)
+    taken = {path: other.read(path) for path in Downstream(other).runner_files}
     return overlay(tree, gone | taken)
 
 
@@ -122,7 +122,9 @@ def _merged(one: Upgrade, own: SourceTree, out: Path) -> SourceTree:
     command += ["--ascend", f"pypi:vllm-ascend=={one.ascend}", "--out", "merged"]
     subprocess.run(command, cwd=out, stdout=subprocess.DEVNULL, check=False)
     texts: dict[str, str | None] = {}
-    for path in sorted((out / "merged" / OMNI_WORKERS).glob("*.py")):
-        take_theirs(path)
-        texts[f"{OMNI_WORKERS}/{path.name}"] = path.read_text(encoding="utf-8")
+    for name in Downstream(own).runner_files:
+        path = out / "merged" / name
+        if path.exists():
+            take_theirs(path)
+            texts[name] = path.read_text(encoding="utf-8")
     return overlay(own, texts)

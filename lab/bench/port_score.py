@@ -14,11 +14,11 @@ from functools import cache
 
 from bench.shared import Tally
 from npu_upgrade.code.module import Module, parse_module
-from npu_upgrade.lineage.layout import RUNNERS, Runner, find_upstream
+from npu_upgrade.lineage.downstream import Downstream, Runner
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import TEXT, Hunk
 from npu_upgrade.port.npu_side import NpuSide
-from npu_upgrade.port.sides import GpuSide, keys_of, read_gpu_side, statements, upstream_names, vllm_base
+from npu_upgrade.port.sides import GpuSide, keys_of, read_gpu_side, statements
 from npu_upgrade.port.standing import lacking, lingering, own_keys
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.align import weight
@@ -47,10 +47,10 @@ class Release:
 
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
-        self.npu = {r.kind: parse_module(tree.read(r.path)) for r in RUNNERS}
-        self.gpu: GpuSide = read_gpu_side(
-            tree, upstream_names(vllm_base(tree), find_upstream(tree).class_name)
-        )
+        side = Downstream(tree)
+        self.runners = side.runners
+        self.npu = {r.kind: parse_module(tree.read(r.path)) for r in self.runners}
+        self.gpu: GpuSide = read_gpu_side(tree, side)
 
     def inherits(self, runner: Runner) -> bool:
         return runner.gpu_class in self.bases(runner)
@@ -105,7 +105,7 @@ def taken(lines: Lines, before: Release, after: Sequence[Release], elsewhere: bo
     """
     found: Lines = Counter()
     for (kind, unit, line), count in lines.items():
-        runner = next(r for r in RUNNERS if r.kind == kind)
+        runner = next(r for r in before.runners if r.kind == kind)
         most = max(_change(runner, unit, line, before, other, elsewhere) for other in after)
         found[kind, unit, line] = min(count, most)
     return +found
@@ -129,7 +129,7 @@ def human_lines(before: Release, after: Release, since: GpuSide, upstream: Upstr
     before need no port.
     """
     found: Lines = Counter()
-    for runner in RUNNERS:
+    for runner in before.runners:
         module = after.gpu.modules[runner.kind]
         for unit in module.units:
             if unit not in before.npu[runner.kind].units and "." in unit and before.inherits(runner):

@@ -21,11 +21,11 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.downstream import find_upstream, runners_of
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.inference import Lineage, infer
-from npu_upgrade.lineage.layout import RUNNERS, find_upstream
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome, merge_runners
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.conflict_text import answers
@@ -124,7 +124,7 @@ def _texts(
 
 def _gpu(tree: SourceTree, path: str, name: str) -> str:
     """The GPU runner's method of the same name, with the helpers beside it."""
-    runner = next(r for r in RUNNERS if r.path == path)
+    runner = next(r for r in runners_of(tree) if r.path == path)
     if not tree.exists(runner.gpu_path):
         return ""
     units = parse_module(tree.read(runner.gpu_path)).units
@@ -133,12 +133,13 @@ def _gpu(tree: SourceTree, path: str, name: str) -> str:
 
 def _imports(omni: SourceTree, human: SourceTree, target: SourceTree) -> ImportScore:
     upstream = find_upstream(human)
-    paths = [r.path for r in RUNNERS]
+    runners = runners_of(human)
+    paths = [r.path for r in runners]
     return score_imports(
         {path: omni.read(path) for path in paths},
         {path: human.read(path) for path in paths},
         UpstreamFile(upstream.path, target.read(upstream.path)),
-        {r.gpu_path: human.read(r.gpu_path) for r in RUNNERS if human.exists(r.gpu_path)},
+        {r.gpu_path: human.read(r.gpu_path) for r in runners if r.gpu_path},
         target,
         human,
     )

@@ -27,7 +27,7 @@ from bench.audit import RELEASES, specs_of
 from bench.incidents import Case, Trees, load_cases
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.triples import old_triple
-from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, Triple, World
+from npu_upgrade.audit.world import ASCEND, Triple, World
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -97,7 +97,7 @@ class Checker:
         """All diagnostics of the audited files of a triple, by every rule of ty."""
         key = " ".join(tree.spec for tree in triple.trees().values())
         if key not in self.kept:
-            audited = NPU_PLATFORM if triple.omni else ASCEND
+            audited = "vllm_omni/platforms/npu" if triple.omni else ASCEND
             roots = {package: self._written(tree, package) for package, tree in triple.trees().items()}
             paths = json.dumps([str(root) for root in roots.values()])
             settings = f'environment = {{ root = {paths}, python-version = "3.12" }}\n'

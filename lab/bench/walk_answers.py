@@ -10,7 +10,7 @@ from typing import Any
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import END, Statement, render, split_statements
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.downstream import runners_of
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.align import align, align_similar
 from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
@@ -35,7 +35,7 @@ class NextRelease:
     def __init__(self, tree: SourceTree, same_gpu_side: bool) -> None:
         self.name = f"vllm-omni {tree.version}"
         self.same_gpu_side = same_gpu_side
-        self._modules = {runner.path: parse_module(tree.read(runner.path)) for runner in RUNNERS}
+        self._modules = {runner.path: parse_module(tree.read(runner.path)) for runner in runners_of(tree)}
 
     def answer(self, ask: dict[str, Any], file: str, known: bool) -> Answer:
         """The answer to one question; ``file`` is the text of the file it is about, as it stands.

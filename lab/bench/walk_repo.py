@@ -10,7 +10,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from npu_upgrade.gates.emulation.packages import entry_points
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.downstream import runners_of
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 IDENTITY = {"name": "A Maintainer", "mail": "maintainer@example.com"}
@@ -26,10 +26,11 @@ def make_repo(folder: Path, omni: str, gpu: str) -> None:
     git(folder, "config", "user.name", IDENTITY["name"])
     git(folder, "config", "user.email", IDENTITY["mail"])
     git(folder, "config", "commit.gpgsign", "false")
-    _commit(folder, open_source(f"pypi:vllm-omni=={omni}"), f"vllm-omni {omni}", keep=())
+    release = open_source(f"pypi:vllm-omni=={omni}")
+    _commit(folder, release, f"vllm-omni {omni}", keep=())
     git(folder, "tag", f"v{omni}")
     if gpu != omni:
-        runners = [runner.path for runner in RUNNERS]
+        runners = [runner.path for runner in runners_of(release)]
         _commit(folder, open_source(f"pypi:vllm-omni=={gpu}"), f"GPU side of vllm-omni {gpu}", keep=runners)
 
 

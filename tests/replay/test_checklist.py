@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from documented import ROOT
+from known_runners import RUNNERS
 from npu_upgrade.cli import main as cli
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
 
 OMNI, ASCEND = "pypi:vllm-omni==0.30.0", "pypi:vllm-ascend==0.30.0rc2"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from known_runners import RUNNERS
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.cli import main as cli
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources import open_source
 from npu_upgrade.sources.tree import overlay
 

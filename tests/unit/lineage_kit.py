@@ -13,7 +13,8 @@ from pathlib import Path
 
 from sources_kit import Server, sha, wheel
 
-from npu_upgrade.lineage.layout import RUNNERS, Upstream
+from known_runners import GPU_WORKER, NPU_WORKER, RUNNERS  # noqa: F401
+from npu_upgrade.lineage.downstream import Upstream
 
 UPSTREAM = Upstream("vllm_ascend/worker/model_runner_v1.py", "NPUModelRunner")
 
@@ -69,10 +70,11 @@ def omni_files(
     head = own_import or "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n"
     bodies = {"base": base, "ar": ar, "generation": generation}
     files = {"vllm_omni/__init__.py": ""}
+    base = "from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner\n"
     for runner in RUNNERS:
         bases = "OmniGPUModelRunner, NPUModelRunner" if runner.kind == "base" else "OmniNPUModelRunner"
         text = bodies[runner.kind] or "    pass"
-        imports = head if runner.kind == "base" else ""
+        imports = head if runner.kind == "base" else base
         files[runner.path] = (
             f"{imports}{top * (runner.kind == 'ar')}\n\nclass {runner.class_name}({bases}):\n{text}\n"
         )

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lineage_kit import UPSTREAM, commit_at, git_at
+from lineage_kit import RUNNERS, UPSTREAM, commit_at, git_at
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.lineage.layout import RUNNERS
 
 COMMANDS = ["discover", "lineage", "merge", "plan", "port", "audit", "deliver", "status", "next"]
 

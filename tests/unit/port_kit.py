@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_kit import commit_at
+from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at
 from merge_kit import upgrade
-
-from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER
 
 VLLM_OLD = """class GPUModelRunner:
     def load(self, path):

@@ -9,11 +9,11 @@ from textwrap import dedent
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
+from npu_upgrade.audit.overrides import running_methods
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.constructors import constructor, record_fields
-from npu_upgrade.audit.overrides import running_methods
 
 CAP = "vllm/captions.py"
 CAPTIONS = """

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 
+from lineage_kit import RUNNERS
+
 from bench.audit_sweep import CHECKS, mutations
 from bench.edits import edited
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import SourceTree
 
 NPU = """
 from vllm.harbour import Crane
+from vllm_ascend.worker import NPUModelRunner
 
 
-class {name}:
+class {name}(NPUModelRunner):
     def lift(self, load, fast=False):
         hook, rope = self.find(load)
         if self.ready and load:
@@ -35,7 +37,13 @@ class {name}:
 def tree() -> SourceTree:
     files = {runner.path: NPU.format(name=runner.class_name) for runner in RUNNERS}
     files |= {runner.gpu_path: GPU.format(name=runner.gpu_class) for runner in RUNNERS}
-    return SourceTree("dir:/x", "dir:/x", _has=files.__contains__, _bytes=lambda path: files[path].encode())
+    return SourceTree(
+        "dir:/x",
+        "dir:/x",
+        _has=files.__contains__,
+        _bytes=lambda path: files[path].encode(),
+        _paths=lambda prefix: sorted(files),
+    )
 
 
 def test_every_kind_of_mutation_is_drawn_and_applies() -> None:

@@ -162,7 +162,7 @@ def test_gpu_beside_npu(world: World) -> None:
     code, result, _ = run(world, *omni(world), "--diff", "gpu", "npu")
     assert code == 0
     found = {entry["method"]: entry for entry in result["methods"]}
-    assert found["OmniNPUModelRunner.load"]["a"]["markers"] == {"[Omni]": 1}
+    assert found["OmniGPUModelRunner.load"]["a"]["markers"] == {"[Omni]": 1}
     assert found["OmniNPUModelRunner.run"]["b"]["markers"] == {"Omni-new": 2}
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
 from npu_upgrade.lineage.catalogue.compare import changed
-from npu_upgrade.lineage.catalogue.purposes import with_purposes
-from npu_upgrade.lineage.catalogue.reference import EARLIER, render, rows, specs_in
+from npu_upgrade.lineage.catalogue.reference import EARLIER, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.syntax import made_of, starts_with
 
 

@@ -7,8 +7,15 @@ from pathlib import Path
 
 from audit_kit import make_world
 
-from npu_upgrade.lineage.catalogue.ancestry import Ancestry, drawn, runner_ancestries
-from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.block import (
+    Ancestry,
+    Block,
+    Catalogue,
+    Listing,
+    Method,
+    drawn,
+    runner_ancestries,
+)
 from npu_upgrade.lineage.catalogue.structure import render
 
 FILES = {
@@ -39,7 +46,8 @@ def page(*methods: Method) -> str:
 
 
 def test_inheritance_is_read_and_drawn(tmp_path: Path) -> None:
-    found = {one.name: one for one in runner_ancestries(make_world(tmp_path, FILES).program)}
+    world = make_world(tmp_path, FILES)
+    found = {one.name: one for one in runner_ancestries(world.program, world.side.runners)}
     npu, gpu = found["OmniNPUModelRunner"], found["OmniGPUModelRunner"]
     assert npu.mro == ("OmniNPUModelRunner", "OmniGPUModelRunner", "NPUModelRunner", "GPUModelRunner")
     assert [line.split()[:3] for line in drawn(npu)] == [

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_upgrade.code.module import split_lines
-from npu_upgrade.job.check import _problem
 from npu_upgrade.delivery.refusals import check_contents
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.check import _problem
 from npu_upgrade.job.conflicts import conflicts_in, marked_text, without
 from npu_upgrade.threeway.conflict_text import MarkedConflict, answers, marker_rows, scan
 

@@ -20,7 +20,7 @@ def imports(monkeypatch, tmp_path):
     python = tmp_path / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     return lambda **names: process.import_once(
-        python, {}, {name: tmp_path / value for name, value in names.items()}
+        python, {}, {name: tmp_path / value for name, value in names.items()}, lambda: "ascend.runner"
     ), plans
 
 
@@ -28,7 +28,7 @@ def test_once_for_each_vllm_and_vllm_ascend(imports):
     do, plans = imports
     for omni in ("omni-1", "omni-2"):
         do(vllm="vllm-1", vllm_ascend="ascend-1", vllm_omni=omni)
-    assert [plan["modules"] for plan in plans] == [[process.RUNNER]]
+    assert [plan["modules"] for plan in plans] == [["ascend.runner"]]
     for _ in range(2):
         do(vllm="vllm-1", vllm_ascend="ascend-2")
     assert len(plans) == 2

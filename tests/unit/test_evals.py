@@ -10,13 +10,12 @@ from typing import Any
 
 import merge_kit
 import pytest
-from lineage_kit import git_at
+from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 import grade
 from graders import adaptation, commit, gates, runners
 from graders.workspace import Workspace
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.sources.tree import open_source
 
 ROOT = Path(__file__).parents[2]

@@ -22,10 +22,9 @@ from sources_kit import clean_machine, server  # noqa: F401
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.paths import cache_root
-from npu_upgrade.lineage import history_cache
-from npu_upgrade.lineage.history import keys_of
-from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.layout import Upstream
+from npu_upgrade.lineage import history as history_cache
+from npu_upgrade.lineage.downstream import Upstream
+from npu_upgrade.lineage.history import keys_of, open_history
 
 RUN = "NPUModelRunner.run"
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lineage_kit import (
+    RUNNERS,
     UPSTREAM,
     body,
     commit_at,
@@ -26,9 +27,7 @@ from sources_kit import clean_machine, server  # noqa: F401
 
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.history import Version
-from npu_upgrade.lineage.inference import confidence, infer, infer_base
-from npu_upgrade.lineage.layout import RUNNERS
-from npu_upgrade.lineage.scores import Scores, rank
+from npu_upgrade.lineage.inference import Scores, confidence, infer, infer_base, rank
 from npu_upgrade.sources import SourceTree, open_source
 
 BASE_PATH = RUNNERS[0].path

@@ -46,7 +46,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(omni: str, ascend: str = "pypi:vllm-ascend") -> Result:
-    return lineage.run(argparse.Namespace(omni=omni, ascend=ascend))
+    return lineage.run(argparse.Namespace(omni=omni, ascend=ascend, downstream=None, upstream=[]))
 
 
 def job_for(world: Path, omni: str, ascend: str) -> Job:
@@ -62,7 +62,7 @@ def test_the_table_the_data_and_the_next_command(world: Path) -> None:
     head = open_source(f"git:{world}/ascend@HEAD").spec
     omni = open_source(f"git:{world}/omni@main").spec
     assert result.verdict is Verdict.PASS
-    assert result.next == f"upgrade.py merge --omni {omni} --ascend {head} --out upgrade-out"
+    assert str(result.next) == f"upgrade.py merge --omni {omni} --ascend {head} --out upgrade-out"
     assert result.data["ascend"] == head
     assert result.data["omni"]["spec"] == omni
     base = result.data["base"]
@@ -106,11 +106,11 @@ def test_the_newest_release_is_the_one_to_upgrade_to(server, world: Path) -> Non
     result = run(f"git:{world}/omni@main")
     assert result.data["base"]["spec"] == "pypi:vllm-ascend==0.9.0"
     assert result.next
-    assert " --ascend pypi:vllm-ascend==0.11.0rc1 " in result.next
-    assert downloads(server) == {"0.9.0"}
+    assert " --ascend pypi:vllm-ascend==0.11.0rc1 " in str(result.next)
+    assert downloads(server) == {"0.9.0", "0.11.0rc1"}
     named = run(f"git:{world}/omni@main", "pypi:vllm-ascend==0.10.0")
     assert named.next
-    assert " --ascend pypi:vllm-ascend==0.10.0 " in named.next
+    assert " --ascend pypi:vllm-ascend==0.10.0 " in str(named.next)
 
 
 def test_wrong_specs_are_refused(world: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.Monke
     omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
     job_for(world, omni, ascend)
 
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise Blocked("no disk", expected="a disk", try_="add one")
 
-    monkeypatch.setattr(lineage, "infer", fail)
+    monkeypatch.setattr(lineage, "trace", fail)
     with pytest.raises(Blocked):
         run(omni, ascend)
     ended = open_job(world / "work").attempt("lineage").ended
@@ -173,3 +173,34 @@ def test_the_upstream_path_comes_from_omni(world: Path) -> None:
     own = "from vllm_ascend.worker.runner import NPUModelRunner\n"
     tree = write_tree(world / "new", omni_files(base=body("run", steps(20)), own_import=own))
     assert run(f"dir:{tree}", f"git:{world}/ascend").data["base"]["date"].startswith("2026-03-01")
+
+
+def test_any_downstream_on_its_upstream(world: Path) -> None:
+    files = {
+        "motor/__init__.py": "",
+        "motor/engine.py": "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n\n"
+        f"class Engine(NPUModelRunner):\n{body('run', steps(20))}\n",
+    }
+    commit_at(world / "motor", "2026-02-10", files)
+    specs = {"downstream": f"git:{world}/motor@main", "upstream": [f"git:{world}/ascend@main"]}
+    result = lineage.run(argparse.Namespace(omni=None, ascend="", **specs))
+    assert result.verdict is Verdict.PASS
+    assert result.data["project"] | {"package": "motor", "device": ""} == result.data["project"]
+    (run_,) = [unit for unit in result.data["units"] if unit["name"] == "Engine.run"]
+    assert run_["relation"] == "copy"
+    assert run_["upstream"] == "vllm_ascend/worker/model_runner_v1.py:NPUModelRunner.run"
+    assert (run_["matched"], run_["behind"], run_["compared"]) == (21, 1, "2 versions")
+    assert "motor/engine.py" in result.text
+    with pytest.raises(BadInput, match="without --upstream"):
+        lineage.run(argparse.Namespace(omni=None, ascend="", downstream=specs["downstream"], upstream=[]))
+
+
+def test_a_plain_folder_has_no_history(world: Path) -> None:
+    plain = write_tree(world / "plain", {UPSTREAM.path: upstream_source({"run": steps(20)})})
+    with pytest.raises(BadInput, match="no history to find the base in"):
+        run(f"git:{world}/omni@main", f"dir:{plain}")
+    specs = {"downstream": f"git:{world}/omni@main", "upstream": [f"dir:{plain}"]}
+    result = lineage.run(argparse.Namespace(omni=None, ascend="", **specs))
+    (copy,) = [unit for unit in result.data["units"] if unit["relation"] == "copy"]
+    assert copy["compared"] == f"vllm-ascend dir:{plain} only"
+    assert "base" not in copy

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
-from npu_upgrade.merge.markers import MARKER, add_markers, is_marker, is_rule, marker_count, unmarked_lines
+from npu_upgrade.lineage.marker_places import counted as markers_of
+from npu_upgrade.lineage.marker_places import is_marker, is_rule, omni_code, unmarked_runs
+from npu_upgrade.merge.markers import MARKER, add_markers
 
 OPENERS = [
     "# -------------------------------------- Omni-new -------------------------------------------------",
@@ -30,6 +32,12 @@ UPSTREAM = """    def run(self, batch):
             inner(batch)
             last(batch)
         return batch"""
+
+
+def unmarked_lines(merged: list[Statement], upstream: list[Statement]) -> tuple[int, int]:
+    """(omni statements outside markers, omni statements in all) of one method."""
+    omni = omni_code(merged, upstream)
+    return sum(sum(omni[run.start : run.end]) for run in unmarked_runs(merged, omni)), sum(omni)
 
 
 def mark(merged: str, upstream: str = UPSTREAM) -> str:
@@ -71,8 +79,7 @@ def test_the_marker_that_is_added_is_one() -> None:
 
 def test_counting_reads_comments_only() -> None:
     text = '"""\n# Omni-new\n"""\nx = 1  # [Omni] why\ncall(\n    # OMNI: inside\n    1)\n# Omni-new\n'
-    assert marker_count(text) == 3
-    assert marker_count("<<<<<<< a\n    # Omni-new\n  x = '\n=======") == 1
+    assert markers_of(text).total() == 3
 
 
 def test_a_copy_gets_no_markers() -> None:
@@ -166,7 +173,7 @@ def test_a_lone_marker_of_upstream_code_says_nothing() -> None:
         "        start(batch)", "        # Omni-new\n        start(batch)\n        own(batch)"
     )
     assert counted(merged) == (1, 1)
-    assert marker_count(mark(merged)) == 3
+    assert markers_of(mark(merged)).total() == 3
 
 
 def test_code_behind_a_closing_marker_is_outside() -> None:
@@ -218,7 +225,7 @@ def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     once = add_markers(merged, theirs)
     assert plain(once) == plain(merged)
     before = [c.text for s in merged for c in s.comments]
-    assert marker_count(render(once)) >= sum(map(is_marker, before))
+    assert markers_of(render(once)).total() >= sum(map(is_marker, before))
     left = iter(c.text for s in once for c in s.comments)
     assert all(text in left for text in before)
     ast.parse(f"class A:\n{render(once)}")

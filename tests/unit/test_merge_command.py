@@ -8,10 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from lineage_kit import UPSTREAM, commit_at, git_at
+from lineage_kit import RUNNERS, UPSTREAM, commit_at, git_at
 from merge_kit import CONFLICTING, OLD, OURS, World, make_world, runner_files, upgrade
-
-from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
 

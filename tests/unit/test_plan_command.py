@@ -7,12 +7,11 @@ from pathlib import Path
 
 import merge_kit
 import pytest
-from lineage_kit import git_at
+from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Begun
-from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"

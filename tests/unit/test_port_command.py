@@ -10,13 +10,12 @@ from typing import Any
 
 import merge_kit
 import pytest
-from lineage_kit import commit_at, git_at
+from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, git_at
 from merge_kit import upgrade
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write
 
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.job.job import start_job
-from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
 GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"

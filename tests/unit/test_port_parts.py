@@ -8,24 +8,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lineage_kit import write_tree
+from lineage_kit import RUNNERS, write_tree
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, omni_files
 from sources_kit import Server, clean_machine, server, sha, wheel  # noqa: F401
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.dialect import is_device_bound, translate
-from npu_upgrade.lineage.layout import RUNNERS
-from npu_upgrade.port.additions import add_base, add_method
+from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.port.apply import add_base, add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, closure, uses
+from npu_upgrade.port.npu_side import read_npu_side
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
 from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.sources import open_source
 
 AR = RUNNERS[1]
+NAMES = {runner.gpu_class: runner.class_name for runner in RUNNERS}
 
 
 # -- dialect --
@@ -37,7 +39,7 @@ def test_classes_calls_and_keywords_are_translated() -> None:
         "        with set_forward_context(batch, cudagraph_runtime_mode=cudagraph_runtime_mode):\n"
         "            torch.cuda.synchronize()\n            return CUDAGraphWrapper(self.cuda)\n"
     )
-    assert translate(source, {"Base": "NPUBase"}) == (
+    assert translate(source, NAMES | {"Base": "NPUBase"}) == (
         "class NPUARModelRunner(OmniNPUModelRunner, NPUBase):\n    def run(self, batch):\n"
         "        with set_ascend_forward_context(batch, aclgraph_runtime_mode=cudagraph_runtime_mode):\n"
         "            torch.npu.synchronize()\n            return ACLGraphWrapper(self.cuda)\n"
@@ -63,8 +65,8 @@ def test_a_translation_is_python_and_final(words: list[str]) -> None:
 
 
 def test_what_speaks_of_cuda_itself() -> None:
-    assert is_device_bound(["stream = pinned.cuda_stream()"])
-    assert not is_device_bound(["mode = self.cudagraph_mode", "full = self.cuda_graph_sizes"])
+    assert is_device_bound("stream = pinned.cuda_stream()")
+    assert not is_device_bound("mode = self.cudagraph_mode; full = self.cuda_graph_sizes")
 
 
 # -- hunks and what is upstream's --
@@ -186,7 +188,7 @@ def test_needed_hunks_come_first_and_once() -> None:
 
 
 def test_a_method_goes_behind_the_one_it_follows_on_the_gpu_side() -> None:
-    module = parse_module(translate(GPU_AR_NEW))
+    module = parse_module(translate(GPU_AR_NEW, NAMES))
     unit = module.units["NPUARModelRunner.needs_payload"]
     hunk = Hunk("method", AR, unit.qualname, (), tuple(statements(unit)))
     text = add_method(NPU_AR, hunk, list(module.units))
@@ -240,12 +242,11 @@ def test_the_newest_release_that_shows(
     counts = {"0.2.0": 0, "0.3.0": 10, "0.4.0": 20, "0.5.0": 30}
     publish_omni(server, {version: gpu_ar(count) for version, count in counts.items()})
     steps = "".join(f"        {step}\n" for step in STEPS[:held])
-    npu = NPU_AR.replace("        self.send(payload)\n", f"{steps}        self.send(payload)\n")
-    files = omni_files(gpu_ar(30), npu) | {"PKG-INFO": "Metadata-Version: 2.1\nVersion: 0.5.0\n"}
+    npu_ar = NPU_AR.replace("        self.send(payload)\n", f"{steps}        self.send(payload)\n")
+    files = omni_files(gpu_ar(30), npu_ar) | {"PKG-INFO": "Metadata-Version: 2.1\nVersion: 0.5.0\n"}
     omni = open_source(f"dir:{write_tree(tmp_path / 'omni', files)}")
-    modules = {runner.kind: parse_module(omni.read(runner.path)) for runner in RUNNERS}
-    new = read_gpu_side(omni, {})
-    since, looked = find_since(modules, omni, new, frozenset(), lambda tree: read_gpu_side(tree, {}))
+    npu = read_npu_side(omni_side(omni), omni, omni, omni)
+    since, looked = find_since(npu, read_gpu_side(omni, npu.side), frozenset())
     assert (since and since.side.tree.version) == expected
     assert all(step.version != "0.5.0" for step in looked), "the new side itself is no answer"
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from code_gen import versions
 from hypothesis import Phase, given, settings
+from lineage_kit import RUNNERS
 
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.place import place

@@ -11,12 +11,11 @@ import merge_kit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lineage_kit import git_at
+from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from page_kit import HOSTILE, Page
 
 from npu_upgrade.job.job import open_job
-from npu_upgrade.lineage.layout import RUNNERS
 from npu_upgrade.report.page import printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
 

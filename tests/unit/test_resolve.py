@@ -9,13 +9,12 @@ from typing import Any
 
 import merge_kit
 import pytest
-from lineage_kit import git_at
+from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job import stops
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
-from npu_upgrade.lineage.layout import RUNNERS
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from lineage_kit import omni_files, write_tree
+from lineage_kit import NPU_WORKER, RUNNERS, omni_files, write_tree
 
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.lineage.layout import NPU_WORKER, RUNNERS
 from npu_upgrade.merge.surroundings import DIFF_LINES, surrounding_items
 from npu_upgrade.sources.tree import SourceTree, open_source
 

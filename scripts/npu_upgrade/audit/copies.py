@@ -10,13 +10,10 @@ from npu_upgrade.code.module import Unit
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
-from npu_upgrade.lineage.history import History, Version, keys_of, upstream_unit
-from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.inference import FEWEST_STATEMENTS, infer, is_copy
-from npu_upgrade.lineage.layout import RUNNERS, Upstream, find_upstream, read_runner
-from npu_upgrade.lineage.records import Lineage, MethodLineage
-from npu_upgrade.lineage.scores import Scores, rank
+from npu_upgrade.lineage.downstream import Downstream, Upstream, read_runner
+from npu_upgrade.lineage.history import History, Version, keys_of, open_history, upstream_unit
+from npu_upgrade.lineage.inference import FEWEST_STATEMENTS, Scores, infer, rank
+from npu_upgrade.lineage.records import Bases, Lineage, MethodLineage
 from npu_upgrade.sources.tree import SourceTree
 
 DEEPER = 3
@@ -45,24 +42,22 @@ class Copy:
     known: frozenset[str]
 
 
-def find_copies(omni: SourceTree | None, ascend: SourceTree) -> list[Copy]:
-    """The copied methods of the three NPU runner files, in the order of the files; none without ``omni``.
+def find_copies(side: Downstream, ascend: SourceTree) -> list[Copy]:
+    """The copied methods of the runner files, in the order of the files.
 
     Where vllm-ascend has no history to look at, the given tree is all there is to compare with.
     """
-    if omni is None:
-        return []
     try:
-        upstream = find_upstream(omni)
-        bases = Bases(_with_older(omni, infer(omni, _history(ascend, upstream))))
+        upstream = side.upstream
+        bases = Bases(_with_older(side.tree, infer(side, _history(ascend, upstream))))
     except BadInput:  # runners that do not build on vllm-ascend, or older than all its versions
         return []
-    return list(_copies(omni, ascend, upstream, bases))
+    return list(_copies(side.tree, ascend, upstream, bases))
 
 
 def _copies(omni: SourceTree, ascend: SourceTree, upstream: Upstream, bases: Bases) -> Iterator[Copy]:
     theirs = read_module(ascend, upstream.path)
-    for runner in RUNNERS:
+    for runner in bases.lineage.runners:
         for unit in read_runner(omni, runner.path).units.values():
             entry = bases.lineage.method(runner.path, unit.qualname)
             if entry is None or not entry.copied:
@@ -106,7 +101,7 @@ def _older(
         return entry
     unit = Scores(history, entry.upstream, keys_of(read_runner(omni, entry.path).units[entry.name].source))
     best = rank([unit], versions).best[0]
-    return replace(entry, copied=True, best=best) if is_copy(unit, best) else entry
+    return replace(entry, copied=True, best=best) if unit.is_copy(best) else entry
 
 
 def _texts(bases: Bases, name: str, version: Version) -> list[list[str]]:

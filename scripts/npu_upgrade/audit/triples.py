@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.audit.world import NPU_PLATFORM, Triple
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.audit.world import Triple
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.layout import RUNNERS, check_omni, read_runner
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
@@ -48,12 +47,10 @@ def open_triple(omni: SourceTree | None, ascend_spec: str, vllm_spec: str | None
 
 def check_parses(omni: SourceTree) -> None:
     """Raise :class:`BadInput` for a tree without NPU runners, conflict markers, and what is not Python."""
-    check_omni(omni)
-    for runner in RUNNERS:
-        read_runner(omni, runner.path)
-    for path in omni.list(NPU_PLATFORM):
-        if path.endswith(".py"):
-            _check_parses(omni, path)
+    side = omni_side(omni)
+    for path in side.paths:
+        read_runner(omni, path)
+    _ = side.upstream  # raises where there is none
 
 
 def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
@@ -136,17 +133,6 @@ def _vllm_spec(ascend: SourceTree) -> str:
             try_=f"--vllm SPEC, such as {_EXAMPLES['vllm']}",
         )
     return spec
-
-
-def _check_parses(tree: SourceTree, path: str) -> None:
-    try:
-        parse_module(tree.read(path))
-    except SyntaxError as error:
-        raise BadInput(
-            f"{path} of {tree.spec} is not Python: line {error.lineno}: {error.msg}",
-            expected="files that parse: the audit reads all of the NPU platform",
-            try_="repair that line (a conflict marker?), or name another version",
-        ) from error
 
 
 def ascend_of(omni: SourceTree) -> str | None:

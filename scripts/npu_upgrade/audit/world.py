@@ -5,22 +5,19 @@ With vllm-omni the audit is about its NPU platform and workers; without, about v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
-from npu_upgrade.lineage.layout import GPU_WORKER, RUNNERS
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import ClassSymbol, File, Program
 from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.tree import SourceTree
 
-NPU_PLATFORM = "vllm_omni/platforms/npu"
 ASCEND = "vllm_ascend"
-# vllm-ascend's worker derives from the abstract worker only, and repeats the GPU worker.
-_MIRRORED = {("vllm_ascend/worker/worker.py", "NPUWorker"): ("vllm/v1/worker/gpu_worker.py", "Worker")}
 
 
 NO_TREE = SourceTree("none", "none")
@@ -61,9 +58,11 @@ class World:
     triple: Triple
     old: World | None = None
     program: Program = field(init=False)
+    side: Downstream = field(init=False)
 
     def __post_init__(self) -> None:
         self.program = Program(self.triple.trees())
+        self.side = Downstream.within(self.program)
 
     @property
     def of_omni(self) -> bool:
@@ -77,7 +76,7 @@ class World:
     @cached_property
     def files(self) -> list[File]:
         """All audited files: vllm-omni's NPU platform, else all of vllm-ascend."""
-        return list(self.program.files(NPU_PLATFORM if self.of_omni else ASCEND))
+        return [file for path in self.side.paths if (file := self.program.file(path))]
 
     @cached_property
     def worker_files(self) -> list[File]:
@@ -103,32 +102,25 @@ class World:
     @cached_property
     def copies(self) -> list[Copy]:
         """The methods of the NPU runners that are copies of vllm-ascend's."""
-        return find_copies(self.triple.omni, self.triple.ascend)
+        return find_copies(self.side, self.triple.ascend) if self.of_omni else []
 
     @cached_property
     def pairs(self) -> list[Pair]:
         """The NPU classes with the classes they mirror, in the order of their files."""
-        return list(self._omni_pairs() if self.of_omni else self._ascend_pairs())
-
-    def _omni_pairs(self) -> Iterator[Pair]:
-        by_runner = {(runner.path, runner.class_name): runner for runner in RUNNERS}
+        found = []
         for cls in self.classes:
-            runner = by_runner.get((cls.file.path, cls.name))
-            name = cls.file.path.rpartition("/")[2]
-            path = runner.gpu_path if runner else f"{GPU_WORKER}/{name.replace('npu', 'gpu')}"
-            gpu = self.program.find_class(
-                path, runner.gpu_class if runner else cls.name.replace("NPU", "GPU")
-            )
-            if gpu and gpu is not cls:
-                yield Pair(cls, gpu, gpu in cls.mro)
+            other = self.side.mirror(cls)
+            if other is None and not self.of_omni:
+                other = next((base for base in cls.mro[1:] if not self.side.is_own(base)), None)
+            if other and other is not cls:
+                found.append(Pair(cls, other, other in cls.mro))
+        return found
 
-    def _ascend_pairs(self) -> Iterator[Pair]:
-        for cls in self.classes:
-            mirrored = _MIRRORED.get((cls.file.path, cls.name))
-            gpu = self.program.find_class(*mirrored) if mirrored else None
-            gpu = gpu or next((base for base in cls.mro[1:] if base.project == "vllm"), None)
-            if gpu:
-                yield Pair(cls, gpu, gpu in cls.mro)
+
+def on_npu_side(file: File) -> bool:
+    """Whether a file belongs to the NPU side of the downstream."""
+    side = Downstream.within(file.program)
+    return side.project.holds(file.path) and file.path.startswith(f"{side.project.package}/")
 
 
 def _of_workers(path: str) -> bool:

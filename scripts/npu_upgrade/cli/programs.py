@@ -46,7 +46,7 @@ ADAPT = (
 )
 HELP = {
     "discover": "find releases, the vllm and vllm-ascend pair, what is installed, what the GPU side gained",
-    "lineage": "find which runner methods are copied from vllm-ascend, and from which version",
+    "lineage": "find what is copied from upstream, from which version, and what else builds on it",
     "merge": "merge a new vllm-ascend into the NPU runners",
     "plan": "check the merged files and say what is left",
     "port": "list what the GPU runners gained and the NPU runners lack, and take it over",

@@ -66,7 +66,11 @@ class Module:
 @functools.lru_cache(maxsize=512)
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
-    tree = ast.parse(source)
+    return module_of(source, ast.parse(source))
+
+
+def module_of(source: str, tree: ast.Module) -> Module:
+    """The module of a source that is parsed already."""
     lines = split_lines(source)
     found: list[Unit] = []
     for node in tree.body:

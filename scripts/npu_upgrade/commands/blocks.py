@@ -23,8 +23,7 @@ from npu_upgrade.lineage.catalogue import structure
 from npu_upgrade.lineage.catalogue.block import Catalogue
 from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
-from npu_upgrade.lineage.catalogue.purposes import with_purposes
-from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in
+from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.sources.tree import SourceTree
 
@@ -160,7 +159,7 @@ def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> 
     known: list[Row] = []
     for path in filter(None, (own, skill_root() / "references" / NAME)):
         known += rows(_existing(path))
-    return _built(sources, versions, known), sources.omni
+    return _built(sources, versions, known), sources.side.tree
 
 
 def _built(sources: Sources, versions: dict[str, str], known: list[Row]) -> Catalogue:

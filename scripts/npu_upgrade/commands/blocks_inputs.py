@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
 from npu_upgrade.lineage.catalogue.build import Sources
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.layout import check_omni
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.releases import PassedOver, Published, from_index
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -23,16 +23,16 @@ def read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sourc
     """
     say(f"reading {omni_spec}")
     omni = open_source(omni_spec)
-    check_omni(omni)
+    side = omni_side(omni)
     say("finding what every NPU method was copied from")
-    lineage = infer(omni, ascend_spec)
+    lineage = infer(side, ascend_spec)
     bases = Bases(lineage) if lineage.base else None
     ascend = _base_tree(lineage.base.spec) if lineage.base else None
-    spec = vllm_spec or _vllm_of(omni)
+    spec = vllm_spec or vllm_release(omni)
     say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
     vllm = open_source(spec) if spec else None
     named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
-    return Sources(omni, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}
+    return Sources(side, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}
 
 
 def _base_tree(spec: str) -> SourceTree | None:
@@ -43,7 +43,7 @@ def _base_tree(spec: str) -> SourceTree | None:
         return None
 
 
-def _vllm_of(omni: SourceTree) -> str | None:
+def vllm_release(omni: SourceTree) -> str | None:
     """The vllm release with the number of a vllm-omni (they share it), None when nothing tells."""
     if omni.version is None:
         return None

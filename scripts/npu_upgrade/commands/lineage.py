@@ -1,89 +1,187 @@
-"""Which methods of the NPU runners are copies of vllm-ascend's, and of which commit or release.
+"""Find what each unit of a downstream is to its upstream: copied, vendored, patched over, overridden.
 
-Every method is compared with all versions of the upstream runner up to the date of the
-vllm-omni given: the commits of a clone, or the releases on the package index.
+Copies are compared with all versions of upstream's file up to the date of the downstream (the
+commits of a clone, or the releases on the package index), everything else with the tree given.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from packaging.version import Version as Number
 
-from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.commands.blocks_inputs import vllm_release
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job
-from npu_upgrade.lineage.history import History, Version
-from npu_upgrade.lineage.history_sources import parse_history_spec
-from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.downstream import Downstream, omni_side
+from npu_upgrade.lineage.history import Version, parse_history_spec
+from npu_upgrade.lineage.origins import Whole, trace
+from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
+from npu_upgrade.lineage.units import Relation, UnitLineage
+from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """  upgrade.py lineage --omni pypi:vllm-omni==0.30.0
   upgrade.py lineage --omni pypi:vllm-omni==0.30.0 --ascend git:../vllm-ascend
-  upgrade.py lineage --omni dir:. --ascend pypi:vllm-ascend==0.30.0rc2 --format json"""
+  upgrade.py lineage --omni dir:. --ascend pypi:vllm-ascend==0.30.0rc2 --format json
+  upgrade.py lineage --downstream pypi:vllm-ascend==0.30.0rc2 --upstream pypi:vllm==0.30.0
+  upgrade.py lineage --downstream pypi:vllm-omni==0.30.0 --upstream pypi:vllm==0.30.0"""
+_FILES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--omni", required=True, metavar="SPEC", help="the vllm-omni to look at")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--omni", metavar="SPEC", help="the vllm-omni to look at")
+    which.add_argument("--downstream", metavar="SPEC", help="any project that builds on others")
     parser.add_argument(
         "--ascend",
         default="pypi:vllm-ascend",
         metavar="SPEC",
-        help="where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
+        help="with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
         "the version being the one to upgrade to (default: pypi:vllm-ascend)",
+    )
+    parser.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
     )
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS with the base and a line per method; INCONCLUSIVE when nothing is copied."""
-    spec = parse_history_spec(args.ascend)
+    """PASS with what is known of every unit; INCONCLUSIVE when nothing is copied."""
+    if args.downstream:
+        return _of_any(args)
     omni = open_source(args.omni)
     with _recorded(omni, args.ascend) as record:
-        say(f"comparing the runners of {omni.spec} with {args.ascend}")
-        found = infer(omni, args.ascend)
-        result = _result(found, omni, _target(spec, found.history))
+        side, specs, ascend = _omni(omni, args)
+        found = trace(side, specs, strict=True)
+        result = _result(found, side, ascend)
         record(result)
     return result
 
 
-def _result(found: Lineage, omni: SourceTree, target: str) -> Result:
-    base = found.base
+def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
+    """The NPU side, where the histories of its upstreams are, and the vllm-ascend to upgrade to."""
+    package, farther = omni_side(omni).project.upstreams
+    ascend = _tree(args.ascend)
+    upstreams, specs = {package: ascend}, {package: args.ascend}
+    vllm = next(iter(args.upstream), None) or vllm_release(omni)
+    if vllm:
+        upstreams[farther], specs[farther] = _tree(vllm), vllm
+    return omni_side(omni, upstreams), specs, ascend
+
+
+def _of_any(args: argparse.Namespace) -> Result:
+    """What a project has of the projects it is compared with."""
+    if not args.upstream:
+        raise BadInput(
+            "--downstream without --upstream",
+            expected="the projects it builds on, the nearest first",
+            try_="--upstream pypi:NAME==VERSION, git:PATH@REF or dir:PATH",
+        )
+    tree = open_source(args.downstream)
+    trees = {spec: _tree(spec) for spec in args.upstream}
+    packages = {package_of(tree): spec for spec, tree in trees.items()}
+    side = Downstream(tree, {package: trees[spec] for package, spec in packages.items()})
+    found = trace(side, packages)
+    copies = [unit for unit in found.units if unit.copied and unit.statements]
+    data = {"downstream": tree.identity(), "upstreams": [one.identity() for one in trees.values()]}
+    summary = (
+        f"{len(copies)} of {sum(1 for unit in found.units if unit.statements)} units are copies "
+        f"({sum(unit.lines for unit in copies)} lines in {len({unit.path for unit in copies})} files)"
+    )
+    related = any(unit.relation is not Relation.OWN for unit in found.units)
+    verdict = Verdict.PASS if related else Verdict.INCONCLUSIVE
+    return Result(verdict, summary, data | _whole(found, side), _files(found.units), None)
+
+
+def _tree(text: str) -> SourceTree:
+    """The tree of a spec; of a project without a version, its newest release."""
+    say(f"reading {text}")
+    spec = parse_history_spec(text)
+    if spec.kind != "pypi" or spec.version:
+        return open_source(spec)
+    releases = releases_of(spec.project)
+    usable = [release for release in releases if not release.yanked] or releases
+    newest = max(usable, key=lambda release: Number(release.version))
+    return open_source(Spec("pypi", project=spec.project, version=newest.version))
+
+
+def _result(whole: Whole, side: Downstream, ascend: SourceTree) -> Result:
+    found, omni = whole.runners, side.tree
+    base = found.base if found else None
     data = {
         "omni": omni.identity(),
-        "ascend": target,
+        "ascend": ascend.spec,
         "base": base and _base_data(base),
-        "methods": [_method_data(method) for method in found.methods if method.upstream_exists],
-        "own": [f"{m.runner}: {m.name}" for m in found.methods if not m.upstream_exists],
-        "considered": {"versions": len(found.considered), "newest": _version_data(found.considered[-1])},
+        "methods": [_method_data(m) for m in found.methods if m.upstream_exists] if found else [],
+        "own": [f"{m.runner}: {m.name}" for m in found.methods if not m.upstream_exists] if found else [],
     }
-    if base is None:
-        summary = f"no method of the runners of {omni.spec} is a copy of a version of {target} so far"
-        return Result(Verdict.INCONCLUSIVE, summary, data, _text(found), None)
+    if found:
+        newest = _version_data(found.considered[-1])
+        data["considered"] = {"versions": len(found.considered), "newest": newest}
+    data |= _whole(whole, side)
+    text = "\n\n".join([*([_text(found)] if found else []), _files(whole.units)])
+    if base is None or found is None:
+        summary = f"no method of the runners of {omni.spec} is a copy of a version of {ascend.spec} so far"
+        return Result(Verdict.INCONCLUSIVE, summary, data, text, None)
     summary = (
         f"{len(found.copied)} methods are copied, together closest to {base.label} "
         f"({_day(base.date)}), score {base.score:.3f}, confidence {base.confidence:.2f}"
     )
-    specs = ["--omni", omni.spec, "--ascend", target]
-    command = shlex.join(["upgrade.py", "merge", *specs, "--out", "upgrade-out"])
-    return Result(Verdict.PASS, summary, data, _text(found), command)
+    command = upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, "--out", "upgrade-out")
+    return Result(Verdict.PASS, summary, data, text, command)
 
 
-def _target(spec: Spec, history: History) -> str:
-    """The version to upgrade to: the one that was named, else the newest release."""
-    if spec.kind != "pypi" or spec.version:
-        return _canonical(spec)
-    usable = [version for version in history.versions if not version.yanked] or history.versions
-    return max(usable, key=lambda version: Number(version.label)).spec
+def _whole(found: Whole, side: Downstream) -> dict[str, Any]:
+    """Every unit, and the project it is of."""
+    project = {
+        "package": side.project.package,
+        "upstreams": list(side.upstreams),
+        "device": side.project.device,
+        "files": len(side.paths),
+    }
+    return {"project": project, "units": [msgspec.to_builtins(unit) for unit in found.units]}
+
+
+def _files(units: Sequence[UnitLineage]) -> str:
+    """The lines of each file by their relation, what is copied first."""
+    lines: dict[str, Counter[Relation]] = {}
+    behind: Counter[str] = Counter()
+    for unit in units:
+        if unit.statements:
+            lines.setdefault(unit.path, Counter())[unit.relation] += unit.lines
+            behind[unit.path] = max(behind[unit.path], unit.behind)
+    shown = [relation for relation in Relation if relation is not Relation.OWN]
+
+    def size(path: str) -> tuple[int, ...]:
+        count = lines[path]
+        return count[Relation.COPY] + count[Relation.VENDORED], *(count[relation] for relation in shown)
+
+    order = sorted((path for path in lines if any(size(path))), key=size, reverse=True)
+    rows = [
+        (path, *(str(lines[path][one] or "-") for one in Relation), str(behind[path] or "-"))
+        for path in order[:_FILES]
+    ]
+    text = table(("lines of", *(relation.value for relation in Relation), "behind"), rows)
+    more = len(order) - len(rows)
+    rest = len(lines) - len(order)
+    return text + f"\n{more} more files, and {rest} with nothing of upstream's"
 
 
 def _canonical(spec: Spec) -> str:

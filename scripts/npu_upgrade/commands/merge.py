@@ -27,8 +27,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, find_workspace, naming, start_job
 from npu_upgrade.merge.answers import Answers
-from npu_upgrade.merge.plan import build_plan, counts
-from npu_upgrade.merge.plan_text import label, method_rows, plan_markdown
+from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
 from npu_upgrade.sources.spec import parse_spec

@@ -8,16 +8,15 @@ from typing import Any
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases, check_direction, find_version
+from npu_upgrade.lineage.downstream import Downstream, Upstream, omni_side
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.layout import NPU_WORKER, Upstream, check_omni, find_upstream
+from npu_upgrade.lineage.project import distribution, package_of
+from npu_upgrade.lineage.records import Bases, check_direction, find_version
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.pieces import Labels
-
-_INDEX = "pypi:vllm-ascend"
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class Inputs:
     def labels(self) -> Labels:
         """What conflict markers call ours, base and theirs."""
         return (
-            f"ours: vllm-omni {_short(self.omni)}",
-            f"base: vllm-ascend {self.base.label}",
-            f"theirs: vllm-ascend {_short(self.target)}",
+            f"ours: {distribution(package_of(self.omni))} {_short(self.omni)}",
+            f"base: {distribution(self.upstream.package)} {self.base.label}",
+            f"theirs: {distribution(self.upstream.package)} {_short(self.target)}",
         )
 
     @property
@@ -47,7 +46,7 @@ class Inputs:
         version = self.base
         return {
             "spec": version.spec,
-            "project": "vllm-ascend",
+            "project": distribution(self.upstream.package),
             "version": version.version,
             "sha": version.sha,
             "date": version.date and version.date.isoformat(),
@@ -78,22 +77,23 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     """Open the sources and find the bases; raises :class:`BadInput` for inputs that do not fit."""
     say(f"reading {omni_spec}")
     omni = open_source(omni_spec)
-    check_omni(omni)
-    upstream = find_upstream(omni)
+    package = omni_side(omni).upstream.package
     say(f"reading {ascend_spec}")
     target = open_source(ascend_spec)
+    side = omni_side(omni, {package: target})
+    upstream = side.upstream
     try:
         read_target(target, upstream)
     except BadInput as error:
         raise ArchitectureChanged(omni, target, error) from error
     say("finding the base of every copied method")
-    lineage = infer(omni, _history_spec(ascend_spec, target))
+    lineage = infer(side, _history_spec(ascend_spec, target, package))
     forced = find_version(lineage.history, base_spec) if base_spec != "auto" else None
     base = forced or (lineage.base.version if lineage.base else None)
     if base is None:
         raise BadInput(
-            f"no method of the NPU runners of {omni.spec} is a copy of vllm-ascend's",
-            expected="runners that copy methods of vllm-ascend",
+            f"no method of the runners of {omni.spec} is a copy of one of {distribution(package)}",
+            expected=f"runners that copy methods of {distribution(package)}",
             try_="upgrade.py lineage shows how near each method comes",
         )
     check_direction(base, target)
@@ -101,21 +101,18 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
 
 
 def identity(tree: SourceTree) -> dict[str, Any]:
-    """What a result records of a source; a folder without a commit is pinned by its runners' content."""
+    """What a result records of a source; a folder without a commit is pinned by the content of its side."""
     known = tree.identity()
     if tree.version or (tree.sha and not tree.dirty):
         return known
-    prefix = NPU_WORKER if tree.exists(f"{NPU_WORKER}/__init__.py") else "vllm_ascend/worker"
-    listing = "".join(
-        f"{path} {sha256(tree.read(path))}\n" for path in tree.list(prefix) if path.endswith(".py")
-    )
+    listing = "".join(f"{path} {sha256(tree.read(path))}\n" for path in Downstream(tree).paths)
     return known | {"tree": sha256(listing)}
 
 
-def _history_spec(ascend_spec: str, target: SourceTree) -> str:
+def _history_spec(ascend_spec: str, target: SourceTree, package: str) -> str:
     """Where the history is: with the target, or on the package index when the target is a plain folder."""
     if parse_spec(ascend_spec).kind == "dir" and target.sha is None:
-        return _INDEX
+        return f"pypi:{distribution(package)}"
     return ascend_spec
 
 

@@ -15,8 +15,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import Checked, check
 from npu_upgrade.job.job import naming
-from npu_upgrade.merge.plan import counts
-from npu_upgrade.merge.plan_text import method_rows
+from npu_upgrade.merge.plan import counts, method_rows
 
 EXAMPLES = """  upgrade.py plan
   upgrade.py plan --job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work"""

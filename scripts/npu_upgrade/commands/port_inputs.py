@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.lineage.layout import check_omni, find_upstream, read_runner
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.merge.surroundings import copied_units, override_items
 from npu_upgrade.port.correspondence import Since, Step, check_order, find_since
@@ -24,8 +23,6 @@ from npu_upgrade.port.sides import (
     read_gpu_side,
     read_vllm_runner,
     statements,
-    upstream_names,
-    vllm_base,
 )
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend
@@ -42,7 +39,6 @@ class Inputs:
     since: Since | None
     steps: list[Step]
     upstream: Upstream
-    vllm_before: SourceTree
 
     def versions(self) -> dict[str, Any]:
         """The identities of all trees, for the record."""
@@ -60,26 +56,22 @@ def read(args: argparse.Namespace) -> Inputs:
     """Open the sources and find the correspondence; raises :class:`BadInput` for what does not fit."""
     say(f"reading {args.omni}")
     omni = open_source(args.omni)
-    check_omni(omni)
     gpu = open_source(args.gpu) if args.gpu else omni
-    upstream = find_upstream(omni)
+    side = omni_side(omni)
+    upstream = side.upstream
     ascend = open_source(args.ascend)
     read_target(ascend, upstream)
-    base = vllm_base(gpu)
-
-    def side(tree: SourceTree) -> GpuSide:
-        return read_gpu_side(tree, upstream_names(vllm_base(tree), upstream.class_name))
-
-    new = side(gpu)
+    new = read_gpu_side(gpu, side)
     releases = _vllm_releases() if not args.vllm or args.since == "auto" else []
     vllm = open_source(args.vllm) if args.vllm else _vllm_of(gpu, ascend, releases)
-    names = upstream_names(base, upstream.class_name)
-    after = _keys(read_vllm_runner(vllm, base, names)) | _ascend_keys(ascend, upstream.path)
-    npu = read_npu_side(omni, gpu, ascend, vllm, upstream)
-    since, steps = _since(args, npu, new, after, side)
-    older = _older_vllm(since, vllm, releases)
-    before = _vllm_keys(since, older, upstream.class_name)
-    return Inputs(npu, new, since, steps, Upstream(before, after), older)
+    after = _keys(read_vllm_runner(vllm, gpu, side)) | _ascend_keys(ascend, upstream.path)
+    npu = read_npu_side(side, gpu, ascend, vllm)
+    since, steps = _since(args, npu, new, after)
+    before = frozenset()
+    if since:
+        older = _older_vllm(since, vllm, releases)
+        before = _keys(read_vllm_runner(older, since.side.tree, side))
+    return Inputs(npu, new, since, steps, Upstream(before, after))
 
 
 def upstream_items(inputs: Inputs) -> list[Item]:
@@ -106,14 +98,13 @@ def _since(
     npu: NpuSide,
     new: GpuSide,
     after: frozenset[str],
-    side: Callable[[SourceTree], GpuSide],
 ) -> tuple[Since | None, list[Step]]:
     if args.since == "auto":
         say("finding the release whose GPU side the NPU runners correspond to")
-        return find_since(npu.modules, npu.omni, new, after, side)
+        return find_since(npu, new, after)
     tree = open_source(args.since)
     check_order(tree, new.tree)
-    return Since(side(tree)), []
+    return Since(read_gpu_side(tree, npu.side)), []
 
 
 def _vllm_releases() -> list[Published]:
@@ -139,18 +130,11 @@ def _vllm_of(gpu: SourceTree, ascend: SourceTree, releases: list[Published]) -> 
     return open_source(f"pypi:vllm=={pair.vllm}")
 
 
-def _older_vllm(since: Since | None, vllm: SourceTree, releases: list[Published]) -> SourceTree:
+def _older_vllm(since: Since, vllm: SourceTree, releases: list[Published]) -> SourceTree:
     """The vllm of the side before; the same one where it cannot be told, so that it filters nothing."""
-    tree = since.side.tree if since else None
-    pair = pair_of([], tree.version, tree.date, releases) if tree and tree.version else None
+    tree = since.side.tree
+    pair = pair_of([], tree.version, tree.date, releases) if tree.version else None
     return open_source(f"pypi:vllm=={pair.vllm}") if pair and pair.vllm else vllm
-
-
-def _vllm_keys(since: Since | None, vllm: SourceTree, upstream_class: str) -> frozenset[str]:
-    if since is None:
-        return frozenset()
-    base = vllm_base(since.side.tree)
-    return _keys(read_vllm_runner(vllm, base, upstream_names(base, upstream_class)))
 
 
 def _keys(runner: VllmRunner) -> frozenset[str]:

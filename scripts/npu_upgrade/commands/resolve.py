@@ -31,7 +31,6 @@ from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.port_ledger import OPEN, WAIVED
 from npu_upgrade.job.stages import find_workspace
-from npu_upgrade.lineage.layout import RUNNERS
 
 EXAMPLES = """  upgrade.py resolve --list
   upgrade.py resolve conflict-1a2b3c4d --take theirs
@@ -64,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in",
         dest="runner",
-        choices=[runner.kind for runner in RUNNERS],
-        help="with --with: the runner that the methods belong to (default: where ID is)",
+        metavar="RUNNER",
+        help="with --with: the runner that the methods belong to: base, ar, ... (default: where ID is)",
     )
     parser.add_argument(
         "--until", default="", metavar="VERSION", help="with --waive: when a finding counts again"
@@ -160,13 +159,21 @@ def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask) -> Answere
         text = sides[args.take] if args.take else _given(args.given)
         return answer.to_conflict(job, plan, ask, args.take or "with", text, args.imports, args.note)
     if args.given or args.imports:
-        runner = next((runner for runner in RUNNERS if runner.kind == args.runner), None)
-        place = (
-            msgspec.structs.replace(ask, path=runner.path, unit=f"{runner.class_name}.") if runner else ask
-        )
+        place = _in_runner(ask, plan, args.runner) if args.runner else ask
         text = _given(args.given) if args.given else ""
         return answer.to_methods(job, plan, place, text, args.imports, args.note)
     return answer.by_word(job, ask, args.word, args.note, args.until)
+
+
+def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:
+    runner = plan.runners.get(kind)
+    if runner is None:
+        raise BadInput(
+            f"--in {kind}: the upgrade has no such runner",
+            expected="one of: " + ", ".join(plan.runners),
+            try_="leave --in out to answer where the finding is",
+        )
+    return msgspec.structs.replace(ask, path=runner["path"], unit=f"{runner['class']}.")
 
 
 def _given(name: str) -> str:

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
-from npu_upgrade.job.answer_edits import with_imports, with_methods
+from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, PORT, Ask
 from npu_upgrade.job.check import remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, without
@@ -61,7 +61,7 @@ def to_conflict(
 def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str], note: str) -> Answered:
     """Replace whole methods, or add them to the class, and add imports."""
     before = _read(job, plan, ask.path)
-    after, units = with_methods(before, ask.owner, text) if text else (before, [])
+    after, units = with_methods(before, ask.owner or main_class(before), text) if text else (before, [])
     after = with_imports(after, list(imports))
     problems = checks.problems(before, after)
     if after == before:

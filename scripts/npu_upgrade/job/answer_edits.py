@@ -44,6 +44,15 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
     return text, [prefix + unit.name for unit in units]
 
 
+def main_class(text: str) -> str:
+    """The largest class of a file; empty when it has none, or does not parse."""
+    try:
+        nodes = [node for node in parse_module(text).tree.body if isinstance(node, ast.ClassDef)]
+    except SyntaxError:
+        return ""
+    return max(nodes, key=lambda node: (node.end_lineno or 0) - node.lineno).name if nodes else ""
+
+
 def methods_of(given: str, indent: int) -> list[Unit]:
     """The functions of a piece of source, at ``indent`` columns; comments between them are left out."""
     first = next((line for line in given.split("\n") if line.strip()), "")

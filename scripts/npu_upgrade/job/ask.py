@@ -23,7 +23,6 @@ from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.notes import notes_for
 from npu_upgrade.job.plan_file import Plan
-from npu_upgrade.lineage.layout import RUNNERS
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
 KINDS = (CONFLICT, ITEM, LOOK, PORT, FINDING)
@@ -56,9 +55,8 @@ class Ask(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The class of the method it is about; of the file where no method is known."""
-        known = next((runner.class_name for runner in RUNNERS if runner.path == self.path), "")
-        return self.unit.rpartition(".")[0] or known
+        """The class of the method it is about; empty where no method is known."""
+        return self.unit.rpartition(".")[0]
 
     def commands(self, naming: Sequence[str]) -> list[Command]:
         """The commands that answer it, ready to run but for FILE, WHY and their like."""
@@ -169,12 +167,13 @@ def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Ite
     edited = {name for entry in since if entry.after for name in entry.units}
     for finding in read_object(job.folder / "audit.json").get("findings", []):
         if finding.get("state") == "NEW" and finding["key"] not in decided:
-            ask = _finding(finding, job.root, newest.id)
+            ask = _finding(finding, job, newest.id)
             if not ask.unit or ask.unit not in edited:
                 yield ask
 
 
-def _finding(finding: dict[str, Any], root: Path, evidence: str) -> Ask:
+def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
+    root = job.root
     here, there = finding["here"], finding.get("there") or {}
     path = here["path"] if here.get("project") == "vllm-omni" else ""
     unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
@@ -183,7 +182,7 @@ def _finding(finding: dict[str, Any], root: Path, evidence: str) -> Ask:
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
             lines.append(f"{name}: {place}: {one.get('text')}")
-    how = (WITH, CORRECTED, WAIVE) if path in {runner.path for runner in RUNNERS} else (WAIVE,)
+    how = (WITH, CORRECTED, WAIVE) if path and (job.folder / "merged" / path).exists() else (WAIVE,)
     what = f"{here['path']}:{here.get('line')}: {finding['check']}: {finding['what']}"
     texts = {"text": "\n".join(lines)}
     first, last = _span(root, path, unit)

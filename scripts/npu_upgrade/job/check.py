@@ -21,8 +21,7 @@ from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.merge.answers import Answers, learn
-from npu_upgrade.merge.plan import counts
-from npu_upgrade.merge.plan_text import plan_markdown
+from npu_upgrade.merge.plan import counts, plan_markdown
 from npu_upgrade.threeway.conflict_text import OURS, marker_rows
 
 MOST_FAILING = 200

@@ -29,6 +29,7 @@ class _File(Struct):
     conflicts_open: int
     methods: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
+    runners: dict[str, dict[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Plan:
 
     ``files``: repo-relative path -> whether the upgrade keeps it (False: it deletes it,
     ``sha256_merged`` is null). ``methods`` and ``items`` as written there. ``hashes``: the
-    content of each file when it was last checked, else when it was merged.
+    content of each file when it was last checked, else when it was merged. ``runners``: the
+    path and the class of each runner, by its kind.
     """
 
     versions: dict[str, dict[str, Any] | None]
@@ -46,6 +48,7 @@ class Plan:
     items: list[dict[str, Any]]
     conflicts_open: int
     hashes: dict[str, str] = field(default_factory=dict)
+    runners: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def subject(self, root: Path) -> Subject:
         """What evidence about this upgrade is bound to: all files of the plan as they are below ``root``."""
@@ -83,4 +86,6 @@ def load_plan(job: Job) -> Plan:
         check_path(one.path)
     files = {one.path: one.sha256_merged is not None for one in value.files}
     hashes = {one.path: one.sha256_now or one.sha256_merged or "" for one in value.files}
-    return Plan(value.versions, files, value.methods, value.items, value.conflicts_open, hashes)
+    return Plan(
+        value.versions, files, value.methods, value.items, value.conflicts_open, hashes, value.runners
+    )

@@ -1,7 +1,7 @@
-"""How the GPU side's words are said on the NPU side.
+"""How one device's side of a project says what another side says: names, and the words of devices.
 
-Class names are derived from the layout of the runners; only what cannot be derived stands in
-the tables. Text in strings and comments is left alone.
+Class names are derived from the runners at hand; only what cannot be derived stands in the
+tables. Text in strings and comments is left alone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import ast
 import functools
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from npu_upgrade.code.portable import tokens
-from npu_upgrade.lineage.layout import RUNNERS
 
 NAMES = {
     "CUDAGraphWrapper": "ACLGraphWrapper",
@@ -27,34 +26,46 @@ MEMBERS = {("torch", "cuda"): "npu"}
 KEYWORDS = {"set_forward_context": {"cudagraph_runtime_mode": "aclgraph_runtime_mode"}}
 """Keyword arguments with another name, by the function they are given to (its GPU name)."""
 
-_DEVICE = re.compile(r"cuda(?!_?graph)|nvtx|cupy", re.IGNORECASE)
+MAIN_DEVICE = ("gpu", "cuda")
+"""What the device of vLLM itself is called: the side that the others mirror."""
+
+DEVICE = "npu"
+"""What the device of this program's users is called, where a project does not name another."""
+
+_CUDA = re.compile(r"cuda(?!_?graph)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
 
 Edit = tuple[int, int, str, str]
 """Line (1-based), column, the word there, and the word to put there."""
 
 
-def translate(source: str, upstream: Mapping[str, str] | None = None) -> str:
+def translate(source: str, names: Mapping[str, str] | None = None) -> str:
     """GPU source in the words of the NPU side; raises :class:`SyntaxError`.
 
-    ``upstream`` are further names, such as vLLM's runner class and vllm-ascend's.
+    ``names`` are further names: those of the runner classes, vLLM's runner class and vllm-ascend's.
     """
-    return _translate(source, tuple(sorted((upstream or {}).items())))
+    return _translate(source, tuple(sorted((names or {}).items())))
 
 
-def is_device_bound(keys: Iterable[str]) -> bool:
-    """Whether translated statements still speak of CUDA itself (of its graphs, vllm-ascend speaks too)."""
-    return any(_DEVICE.search(key) for key in keys)
+def is_device_bound(text: str) -> bool:
+    """Whether a name or an expression speaks of CUDA or its libraries, which another device lacks."""
+    return bool(_CUDA.search(text))
 
 
-def class_names() -> dict[str, str]:
-    """The GPU runner classes and the NPU classes that correspond to them."""
-    return {runner.gpu_class: runner.class_name for runner in RUNNERS}
+def neutral(name: str, device: str = DEVICE) -> str:
+    """A name without the words of devices: equal for an NPU class and the GPU class it mirrors."""
+    return _device_words(device).sub("", name).strip("_")
 
 
 @functools.lru_cache(maxsize=64)
-def _translate(source: str, upstream: tuple[tuple[str, str], ...]) -> str:
-    names = NAMES | class_names() | dict(upstream)
-    edits = [*_names(source, names), *_keywords(source)]
+def _device_words(device: str) -> re.Pattern[str]:
+    every = [word for word in (device, *MAIN_DEVICE) if word]
+    camel = (form for word in every for form in (word.upper(), word.capitalize()))
+    return re.compile("|".join([*camel, *(rf"(?<![a-zA-Z]){word}(?![a-z])" for word in every)]))
+
+
+@functools.lru_cache(maxsize=64)
+def _translate(source: str, names: tuple[tuple[str, str], ...]) -> str:
+    edits = [*_names(source, NAMES | dict(names)), *_keywords(source)]
     lines = source.split("\n")
     for row, column, old, new in sorted(edits, reverse=True):
         line = lines[row - 1]

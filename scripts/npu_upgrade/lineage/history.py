@@ -1,20 +1,35 @@
-"""The versions of the vllm-ascend file that holds the upstream runner, and the units in each.
+"""The versions of a file of upstream, and the units in each.
 
-:func:`npu_upgrade.lineage.history_sources.open_history` makes one from a clone or the package index.
+:func:`open_history` makes one from a clone or the package index.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import inspect
+import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.outline import outline
+from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.statements import END, split_statements
-from npu_upgrade.lineage.history_cache import HistoryCache, key_hash, text_hash
-from npu_upgrade.lineage.layout import Upstream
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Upstream
+from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.remote_wheel import peek_file
+from npu_upgrade.sources.spec import Spec, parse_spec
 
 Keys = tuple[int, ...]
 T = TypeVar("T")
@@ -142,3 +157,157 @@ def keys_of(source: str) -> Keys:
         return tuple(key_hash(s.key) for s in split_statements(source) if s.key != END)
     except SyntaxError:
         return ()
+
+
+SCHEMA = 1
+Outline = dict[str, str]
+
+
+class HistoryCache:
+    """``outlines``: blob -> {qualified name: text hash}. ``keys``: text hash -> statement keys.
+
+    ``place`` is the file below the cache folder; outlines are stored with one table of
+    (name, hash) pairs, since neighbouring versions share nearly all of them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.place: Path = cache_root() / "lineage" / f"{sha256(name)[:16]}.json"
+        self.outlines: dict[str, Outline] = {}
+        self.keys: dict[str, list[int]] = {}
+        self._saved = (0, 0)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            self._load(json.loads(self.place.read_text("utf-8")))
+
+    def save(self) -> None:
+        """Write what was added; a cache that cannot be written is no reason to fail."""
+        size = (len(self.outlines), len(self.keys))
+        if size == self._saved:
+            return
+        numbers: dict[tuple[str, str], int] = {}
+        blobs = {
+            blob: [numbers.setdefault(unit, len(numbers)) for unit in outline.items()]
+            for blob, outline in self.outlines.items()
+        }
+        stored = {"made_by": _maker(), "units": list(numbers), "blobs": blobs, "keys": self.keys}
+        with contextlib.suppress(BadInput):
+            write_atomic(self.place, json.dumps(stored, separators=(",", ":")))
+            self._saved = size
+
+    def _load(self, stored: Any) -> None:
+        if stored["made_by"] != _maker():
+            return
+        units = [(str(name), str(digest)) for name, digest in stored["units"]]
+        outlines = {
+            blob: dict(units[number] for number in numbers) for blob, numbers in stored["blobs"].items()
+        }
+        keys = {digest: [int(key) for key in row] for digest, row in stored["keys"].items()}
+        self.outlines, self.keys = outlines, keys
+        self._saved = (len(outlines), len(keys))
+
+
+def _maker() -> str:
+    """What the stored keys depend on besides the texts: our code, and what syntax this Python reads."""
+    code = [
+        Path(inspect.getfile(inspect.unwrap(part))).read_bytes()
+        for part in (outline, split_statements, parse_module, unparse)
+    ]
+    return sha256(b"".join(code) + f"{SCHEMA} {sys.version_info[:2]}".encode())[:16]
+
+
+def text_hash(text: str) -> str:
+    """What a text is filed under."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def key_hash(key: str) -> int:
+    """A number for a statement key: shorter to keep, and as good for comparing."""
+    return int.from_bytes(
+        hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big"
+    )
+
+
+BATCH = 48  # files read at once: one has a quarter of a megabyte
+
+
+def open_history(ascend: str | Spec, upstream: Upstream) -> History:
+    """The history of ``upstream`` in ``git:PATH[@REF]``, ``pypi:NAME[==VERSION]`` or a ``dir:`` checkout.
+
+    Raises :class:`BadInput` when the source has no history of that file, and
+    :class:`Blocked` when the clone is shallow or the index cannot be reached.
+    """
+    spec = parse_history_spec(ascend) if isinstance(ascend, str) else ascend
+    if spec.kind == "pypi":
+        return _of_index(spec, upstream)
+    if spec.kind == "dir" and not (Path(spec.path).expanduser() / ".git").exists():
+        raise BadInput(
+            f"{spec} is a plain folder: it has no history to find the base in",
+            expected="a git clone of vllm-ascend, or its releases on the package index",
+            try_="git:PATH@REF of a clone, or pypi:vllm-ascend",
+        )
+    return _of_clone(spec, upstream)
+
+
+def parse_history_spec(text: str) -> Spec:
+    """As ``parse_spec``; moreover ``git:PATH`` means its HEAD, and ``pypi:NAME`` all releases."""
+    kind, _, path = text.strip().partition(":")
+    if kind == "git" and path and Path(path).expanduser().is_dir():
+        return Spec("git", path=path, ref="HEAD")
+    return parse_spec(text, allow_unversioned=True)
+
+
+def _of_clone(spec: Spec, upstream: Upstream) -> History:
+    repo = Repo(spec.path)
+    if repo.is_shallow:
+        raise Blocked(
+            f"{repo.path} is a shallow clone: the commits the runners were copied from may be missing",
+            expected="a clone with the full history",
+            try_=f"`git -C {repo.path} fetch --unshallow --tags`, or pypi:vllm-ascend",
+        )
+    head = repo.resolve(spec.ref or "HEAD")
+    commits = [commit for commit in reversed(repo.file_history(upstream.path)) if commit.blob]
+    if not commits:
+        raise BadInput(
+            f"{repo.path} has no commit with {upstream.path}",
+            expected="a clone of vllm-ascend; the path is where the runners import their base class from",
+            try_="name another clone, or pypi:vllm-ascend",
+        )
+    blobs = {
+        Version(commit.sha[:9], f"git:{repo.path}@{commit.sha}", commit.date, sha=commit.sha): str(
+            commit.blob
+        )
+        for commit in sorted(commits, key=lambda commit: commit.date)
+    }
+    newest = next((commit.sha for commit in repo.file_history(upstream.path, [head])), None)
+
+    def read(versions: Sequence[Version]) -> Iterator[tuple[Version, str]]:
+        if len(versions) > BATCH:
+            say(f"reading {len(versions)} versions of {upstream.path}")
+        for start in range(0, len(versions), BATCH):
+            some = versions[start : start + BATCH]
+            texts = repo.blobs(blobs[version] for version in some)
+            yield from ((version, texts[blobs[version]]) for version in some)
+
+    target = next((version for version in blobs if version.sha == newest), None)
+    return History(upstream, list(blobs), read, blobs=blobs, target=target)
+
+
+def _of_index(spec: Spec, upstream: Upstream) -> History:
+    versions = [
+        Version(r.version, f"pypi:{spec.project}=={r.version}", r.date, version=r.version, yanked=r.yanked)
+        for r in releases_of(spec.project)
+    ]
+    if all(version.date for version in versions):  # else they stay in the order of their numbers
+        versions.sort(key=lambda version: version.date.timestamp() if version.date else 0)
+    target = next((version for version in versions if version.version == spec.version), None)
+    if spec.version and target is None:
+        raise BadInput(
+            f"{spec.project} has no release {spec.version} on the package index",
+            expected="an existing release",
+            try_=versions[-1].spec,
+        )
+
+    def read(some: Sequence[Version]) -> Iterator[tuple[Version, str]]:
+        for version in some:
+            yield version, peek_file(spec.project, version.label, upstream.path) or ""
+
+    return History(upstream, versions, read, target=target, lazy=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from npu_upgrade.code.definitions import absolute, importable, module_of, type_aliases
 from npu_upgrade.code.names import Import, imports_of, names_of
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.dialect import neutral
 from npu_upgrade.program.places import definitions, imports_binding, works
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree, overlay
@@ -59,6 +59,11 @@ class _File:
         yield from self.defines(name, what)
 
 
+def _file_name(path: str) -> str:
+    """The name of a file without the words of devices."""
+    return neutral(path.rpartition("/")[2])
+
+
 class Sources:
     """The files and trees that names are looked up in, in the order of trust."""
 
@@ -78,8 +83,9 @@ class Sources:
         self.gpu = {path: _File(path, text) for path, text in gpu.items()}
         # Of a file with conflicts, the names of both answers count.
         self.edited = dict(gpu) | {path: "\n".join(dict.fromkeys(sides)) for path, sides in texts.items()}
-        trees = {"vllm_ascend": target} if target else {}
-        self.program = Program(trees | ({"vllm_omni": overlay(omni, self.edited)} if omni else {}))
+        package = next(iter(merged), "").partition("/")[0]
+        trees = {upstream.path.partition("/")[0]: target} if target else {}
+        self.program = Program(trees | ({package: overlay(omni, self.edited)} if omni else {}))
 
     def works(self, item: Import) -> bool:
         """Whether an import works in the trees at hand; True for packages they do not hold."""
@@ -130,8 +136,7 @@ class Sources:
 
     def _offers(self, name: str, path: str) -> Iterator[Offer]:
         others = [file for file in self.npu.values() if file.path != path]
-        twin = next((runner.gpu_path for runner in RUNNERS if runner.path == path), "")
-        counterpart = [self.gpu[twin]] if twin in self.gpu else []
+        counterpart = [file for twin, file in self.gpu.items() if _file_name(twin) == _file_name(path)]
         yield from self.upstream.imported(name, "upstream")
         # What another NPU runner defines stands for what upstream defines under this name.
         for file in others:

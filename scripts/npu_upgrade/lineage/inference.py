@@ -1,4 +1,4 @@
-"""Which methods of the NPU runners are copies of vllm-ascend's, and of which version.
+"""Which units of a downstream are copies of upstream's, and of which version.
 
 Read from the texts alone: no method name is written down here. A version newer than the
 omni tree is never a candidate, and of equally good versions the oldest is taken, since a
@@ -7,23 +7,22 @@ base that is too new hides upstream changes without a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
+from npu_upgrade.code.sequences import dice, overlap
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.lineage.history import History, Version, keys_of
-from npu_upgrade.lineage.history_sources import open_history
-from npu_upgrade.lineage.layout import RUNNERS, Upstream, check_omni, find_upstream, read_runner
+from npu_upgrade.lineage.downstream import Downstream, Runner, omni_side, read_runner
+from npu_upgrade.lineage.history import History, Keys, Version, keys_of, open_history
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
-from npu_upgrade.lineage.scores import Ranked, Scores, rank
 from npu_upgrade.sources.tree import SourceTree
 
-COPIED_SHARE = 0.6
-FEWEST_STATEMENTS = 6
 PATIENCE = 4  # releases older than the best one that are looked at before the walk ends
 _HALF_DAYS = 30.0
 
@@ -43,38 +42,50 @@ def infer_base(omni: SourceTree, ascend: str) -> Base:
     return found.base
 
 
-def infer(omni: SourceTree, ascend: str | History) -> Lineage:
-    """Compare every unit of the NPU runner files with upstream's history.
+def infer(omni: SourceTree | Downstream, ascend: str | History) -> Lineage:
+    """Compare every unit of the runner files with the history of the upstream runner's file.
 
-    Raises :class:`BadInput` when ``omni`` is no vllm-omni tree or every version is newer
-    than it, and as :func:`npu_upgrade.lineage.history_sources.open_history`.
+    Raises :class:`BadInput` when no class of ``omni`` builds on an upstream, or every version is
+    newer than it, and as :func:`npu_upgrade.lineage.history.open_history`.
     """
-    check_omni(omni)
-    upstream = find_upstream(omni)
-    history = ascend if isinstance(ascend, History) else open_history(ascend, upstream)
-    entries = _units(omni, upstream, history)
+    side = omni if isinstance(omni, Downstream) else omni_side(omni)
+    history = ascend if isinstance(ascend, History) else open_history(ascend, side.upstream)
+    entries = []
+    for runner in side.runners:
+        for unit in read_runner(side.tree, runner.path).units.values():
+            name = runner.upstream_name(unit.owner, unit.name, side.upstream)
+            keys = keys_of(unit.source)
+            entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
+            entries.append((entry, keys))
+    return infer_units(side.tree, entries, history, side.runners)
+
+
+def infer_units(
+    omni: SourceTree,
+    units: Sequence[tuple[MethodLineage, Keys]],
+    history: History,
+    runners: Sequence[Runner] = (),
+) -> Lineage:
+    """Compare units, each with its statement keys, with the history of one upstream file.
+
+    The base is joint over those that are copies: what one file has of another was taken together.
+    """
+    entries = [(entry, Scores(history, entry.upstream, keys)) for entry, keys in units]
     history.prepare({unit.name for _, unit in entries})
     cap = omni.date or datetime.now(UTC)
     versions = candidates(history, omni, cap)
-    units = [unit for _, unit in entries]
+    scores = [unit for _, unit in entries]
     if history.lazy:
-        versions = _walk_back(units, versions)
-    ranks = [rank([unit], versions) for unit in units]
-    copied = [unit for unit, ranked in zip(units, ranks, strict=True) if is_copy(unit, ranked.best[0])]
+        versions = _walk_back(scores, versions)
+    ranks = [rank([unit], versions) for unit in scores]
+    copied = [unit for unit, ranked in zip(scores, ranks, strict=True) if unit.is_copy(ranked.best[0])]
     base = _base(copied, versions, cap) if copied else None
     methods = [
         _method(entry, unit, ranked, versions, base, cap)
         for (entry, unit), ranked in zip(entries, ranks, strict=True)
     ]
     history.save()
-    return Lineage(base, tuple(methods), history, tuple(versions))
-
-
-def is_copy(unit: Scores, version: Version) -> bool:
-    """Whether most of upstream's unit is in ours, or most of ours in upstream's."""
-    match = unit.match(version)
-    most = max(match.matched / max(1, match.theirs), match.matched / max(1, len(unit.keys)))
-    return match.matched >= FEWEST_STATEMENTS and most >= COPIED_SHARE
+    return Lineage(base, tuple(methods), history, tuple(versions), tuple(runners))
 
 
 def confidence(margin: float, days: float) -> float:
@@ -112,25 +123,12 @@ def _not_newer(version: Version, omni: SourceTree, cap: datetime) -> bool:
     return theirs.release[:2] <= own.release[:2]
 
 
-def _units(omni: SourceTree, upstream: Upstream, history: History) -> list[tuple[MethodLineage, Scores]]:
-    """An entry and the scores of every unit of the three files."""
-    found = []
-    for runner in RUNNERS:
-        for unit in read_runner(omni, runner.path).units.values():
-            method = unit.owner == runner.class_name
-            name = f"{upstream.class_name}.{unit.name}" if method else unit.qualname
-            keys = keys_of(unit.source)
-            entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
-            found.append((entry, Scores(history, name, keys)))
-    return found
-
-
 def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Version]:
     """The releases worth looking at: from the newest back until the score has only fallen."""
     seen: list[Version] = []
     for version in reversed(versions):
         seen.insert(0, version)
-        copied = [unit for unit in units if is_copy(unit, rank([unit], seen).best[0])]
+        copied = [unit for unit in units if unit.is_copy(rank([unit], seen).best[0])]
         top = rank(copied or units, seen).best[0]
         if seen.index(top) >= PATIENCE:
             break
@@ -170,7 +168,7 @@ def _method(
     return replace(
         entry,
         upstream_exists=True,
-        copied=is_copy(unit, best),
+        copied=unit.is_copy(best),
         matched=match.matched,
         coverage=round(match.matched / max(1, match.theirs), 4),
         share=round(match.matched / max(1, len(unit.keys)), 4),
@@ -205,3 +203,99 @@ def _span(same: Sequence[Version], versions: Sequence[Version], cap: datetime) -
 
 def _days(first: datetime | None, last: datetime | None) -> int | None:
     return (last - first).days if first and last else None
+
+
+class Match(NamedTuple):
+    """``score`` is the dice (0 to 1), ``matched`` the common statements, ``theirs`` upstream's number."""
+
+    score: float
+    matched: int
+    theirs: int
+
+
+NOTHING = Match(0.0, 0, 0)
+COPIED_SHARE = 0.6
+FEWEST_STATEMENTS = 6
+
+
+def match(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Match:
+    """What two units have in common."""
+    return Match(*dice(ours, theirs), len(theirs))
+
+
+def is_copy(found: Match, ours: int) -> bool:
+    """Whether most of upstream's unit is in ours, or most of our statements (``ours``) in upstream's."""
+    most = max(found.matched / max(1, found.theirs), found.matched / max(1, ours))
+    return found.matched >= FEWEST_STATEMENTS and most >= COPIED_SHARE
+
+
+class Ranked(NamedTuple):
+    """The best score over some versions, the versions that reach it (oldest first), and the runner-up.
+
+    The runner-up is the best of the versions that score lower; None when there is none.
+    """
+
+    score: float
+    best: list[Version]
+    runner_up_score: float
+    runner_up: Version | None
+
+
+class Scores:
+    """The matches of one unit with the unit ``name`` of the history."""
+
+    def __init__(self, history: History, name: str, keys: Keys) -> None:
+        self.history, self.name, self.keys = history, name, keys
+        self._counted = Counter(keys)
+        self._bounds: dict[str, float] = {}
+        self._matches: dict[str, Match] = {}
+
+    def digest(self, version: Version) -> str | None:
+        return self.history.digest(version, self.name)
+
+    def bound(self, version: Version) -> float:
+        """A number that the score is never above."""
+        digest = self.digest(version)
+        if digest is None:
+            return 0.0
+        if digest not in self._bounds:
+            self._bounds[digest] = overlap(self._counted, Counter(self.history.keys(version, self.name)))
+        return self._bounds[digest]
+
+    def match(self, version: Version) -> Match:
+        digest = self.digest(version)
+        if digest is None:
+            return NOTHING
+        if digest not in self._matches:
+            self._matches[digest] = match(self.keys, self.history.keys(version, self.name))
+        return self._matches[digest]
+
+    def is_copy(self, version: Version) -> bool:
+        return is_copy(self.match(version), len(self.keys))
+
+
+def rank(units: Sequence[Scores], versions: Sequence[Version]) -> Ranked:
+    """The versions (oldest first) with the highest mean score over ``units``.
+
+    Exact: texts are compared from the highest upper bound down, until no other can be
+    among the first two.
+    """
+    groups: dict[tuple[str | None, ...], list[Version]] = {}
+    for version in versions:
+        groups.setdefault(tuple(unit.digest(version) for unit in units), []).append(version)
+    open_ = sorted(
+        ((sum(unit.bound(group[0]) for unit in units) / len(units), group) for group in groups.values()),
+        key=lambda entry: -entry[0],
+    )
+    done: list[tuple[float, list[Version]]] = []
+    lower: tuple[float, Version | None] = (-1.0, None)
+    for bound, group in open_:
+        if bound < lower[0]:
+            break
+        score = sum(unit.match(group[0]).score for unit in units) / len(units)
+        done = sorted([*done, (score, group)], key=lambda entry: -entry[0])
+        lower = next(((score, group[0]) for score, group in done if score < done[0][0]), lower)
+    order = {version: number for number, version in enumerate(versions)}
+    top = done[0][0]
+    best = sorted((v for score, group in done if score == top for v in group), key=order.__getitem__)
+    return Ranked(top, best, max(0.0, lower[0]), lower[1])

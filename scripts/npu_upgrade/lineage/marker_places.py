@@ -7,7 +7,10 @@ pairs at the depth of one block that has an even number of them.
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,22 +18,29 @@ from npu_upgrade.code.statements import END, Comment, Statement
 from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.shifts import parents
 
-_FENCE = re.compile(r"#[\s\-=]*omni[-_ ]new\b", re.IGNORECASE)
-_NOTE = re.compile(r"#\s*(\[omni\]|omni:|omni[- ]specific\b)", re.IGNORECASE)
+FENCE = "Omni-new"
+DIALECTS = {
+    FENCE: re.compile(r"#[\s\-=]*omni[-_ ]new\b", re.IGNORECASE),
+    "[Omni]": re.compile(r"#\s*\[omni\]", re.IGNORECASE),
+    "OMNI:": re.compile(r"#\s*omni\s*:", re.IGNORECASE),
+    "Omni-specific": re.compile(r"#\s*omni[- ]specific\b", re.IGNORECASE),
+}
+"""The ways in which comments mark omni code, by dialect."""
+
 _RULE = re.compile(r"#\s*-{3,}\s*")
 _DEFINES = ("def ", "async def ", "class ", "@")
 
 
 def is_fence(text: str) -> bool:
     """Whether a comment opens or closes omni code (``# ---- Omni-new ----``)."""
-    return bool(_FENCE.match(text))
+    return bool(DIALECTS[FENCE].match(text))
 
 
 def is_marker(text: str) -> bool:
     """Whether a comment marks omni code: a fence, or a note (``# [Omni] ...``, ``# OMNI: ...``,
     ``# Omni-specific ...``).
     """
-    return is_fence(text) or bool(_NOTE.match(text))
+    return dialect(text) is not None
 
 
 def is_rule(text: str) -> bool:
@@ -230,3 +240,26 @@ def _above(headers: Sequence[int | None], number: int) -> set[int]:
         found.add(header)
         header = headers[header]
     return found
+
+
+def marker_lines(source: str) -> Iterator[tuple[int, str]]:
+    """(1-based line, dialect) of every marker in a source; none where it is not Python."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return
+    for token in tokens:
+        if token.type == tokenize.COMMENT and (name := dialect(token.string)):
+            yield token.start[0], name
+
+
+def dialect(comment: str) -> str | None:
+    """The dialect of a comment that marks omni code; None for any other comment."""
+    return next((name for name, pattern in DIALECTS.items() if pattern.match(comment)), None)
+
+
+def counted(source: str, first: int = 1, last: int | None = None) -> Counter[str]:
+    """The markers in the lines ``first`` to ``last`` by dialect."""
+    return Counter(
+        name for line, name in marker_lines(source) if first <= line and (last is None or line <= last)
+    )

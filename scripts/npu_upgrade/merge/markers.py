@@ -1,4 +1,4 @@
-"""The ``Omni-new`` markers around omni code: recognising, counting and adding them.
+"""The ``Omni-new`` markers around omni code: adding them.
 
 Markers are for readers and a hint at most: what is omni code is told by comparing with
 upstream's method, never by markers.
@@ -6,8 +6,6 @@ upstream's method, never by markers.
 
 from __future__ import annotations
 
-import io
-import tokenize
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,30 +13,12 @@ from npu_upgrade.code.statements import END, Comment, Statement
 from npu_upgrade.lineage.marker_places import (
     Run,
     is_fence,
-    is_marker,
     is_rule,
     omni_code,
     unmarked_runs,
 )
 
-__all__ = ["MARKER", "add_markers", "is_marker", "is_rule", "marker_count", "unmarked_lines"]
-
 MARKER = "# -------------------------------------- Omni-new -------------------------------------------------"
-
-
-def marker_count(source: str) -> int:
-    """The comments of ``source`` that are markers; counts lines where it is not Python."""
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (tokenize.TokenError, SyntaxError):
-        return sum(is_marker(line.strip()) for line in source.split("\n"))
-    return sum(token.type == tokenize.COMMENT and is_marker(token.string) for token in tokens)
-
-
-def unmarked_lines(merged: Sequence[Statement], upstream: Sequence[Statement]) -> tuple[int, int]:
-    """(omni statements outside markers, omni statements in all) of one method."""
-    omni = omni_code(merged, upstream)
-    return sum(sum(omni[run.start : run.end]) for run in unmarked_runs(merged, omni)), sum(omni)
 
 
 def add_markers(merged: Sequence[Statement], upstream: Sequence[Statement]) -> list[Statement]:

@@ -1,10 +1,10 @@
-"""Merge all copied methods of the three NPU runner files, and derive their imports."""
+"""Merge all copied methods of the runner files, and derive their imports."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.module import Module, Unit, replace_units
@@ -12,12 +12,12 @@ from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.bases import Bases
+from npu_upgrade.lineage.downstream import Runner, Upstream, read_runner
 from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.lineage.inference import MethodLineage
-from npu_upgrade.lineage.layout import RUNNERS, Runner, Upstream, read_runner
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
 from npu_upgrade.merge.markers import add_markers
 from npu_upgrade.sources.tree import SourceTree
@@ -55,6 +55,7 @@ class MergedRunners:
     methods: list[MethodOutcome] = field(default_factory=list)
     imports: dict[str, ImportPlan] = field(default_factory=dict)
     method_seconds: float = 0.0
+    runners: Sequence[Runner] = ()
 
     @property
     def conflicts(self) -> int:
@@ -91,14 +92,15 @@ def merge_runners(
 ) -> MergedRunners:
     """Merge every copied method of ``omni`` towards ``target``; nothing is written."""
     theirs = read_target(target, upstream)
-    ours = {runner.path: omni.read(runner.path) for runner in RUNNERS}
-    gpu = {r.gpu_path: omni.read(r.gpu_path) for r in RUNNERS if omni.exists(r.gpu_path)}
+    runners = bases.lineage.runners
+    ours = {runner.path: omni.read(runner.path) for runner in runners}
+    gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
     known = _attributes([theirs.source, *ours.values(), *gpu.values()])
-    result = MergedRunners(ours, {})
-    for runner in RUNNERS:
+    result = MergedRunners(ours, {}, runners=runners)
+    for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(known, _omni_names(module))
+        context = Context(known, _own_names(module, runner.path))
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
@@ -174,7 +176,8 @@ def _attributes(texts: list[str]) -> frozenset[str]:
     return frozenset(a or b for text in texts for a, b in _ATTRIBUTE.findall(text))
 
 
-def _omni_names(module: Module) -> frozenset[str]:
-    """Names that stand for omni's own things in a runner file."""
+def _own_names(module: Module, path: str) -> frozenset[str]:
+    """Names that stand for the downstream's own things in a file of it."""
+    package = path.partition("/")[0]
     imported = imports_of(module.source).items()
-    return frozenset(name for name, item in imported if item.module.startswith("vllm_omni"))
+    return frozenset(name for name, item in imported if item.module.partition(".")[0] == package)

@@ -16,7 +16,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.shifted import Shifts
-from npu_upgrade.audit.world import ASCEND, NO_TREE, NPU_PLATFORM, Triple, World
+from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.definitions import absolute, every_import
 from npu_upgrade.code.signatures import misfits, plain_text, signature, signature_change
 from npu_upgrade.code.walk import walk
@@ -80,8 +80,8 @@ def _world(omni: SourceTree, ascend: SourceTree, old: World | None = None) -> Wo
 
 
 def _unreadable(world: World) -> Iterator[Item]:
-    for path in world.program.trees["vllm_omni"].list(NPU_PLATFORM):
-        if path.endswith(".py") and world.program.file(path) is None:
+    for path in world.side.paths:
+        if world.program.file(path) is None:
             yield Item(item_id("unreadable", path), "unreadable", f"{path} is not Python", "", path, True)
 
 
@@ -262,7 +262,7 @@ def _called(before: World, after: World, copied: Units) -> Iterator[Item]:
             paths = {scope.file.path for scope in calls.places.values()}
             lines = [signature_change(was, node), *(f"called in {place}" for place in calls.places)]
             key = item_id("signature-changed", name, signature(was), signature(node))
-            path = paths.pop() if len(paths) == 1 else NPU_PLATFORM
+            path = paths.pop() if len(paths) == 1 else ""
             title = f"the signature of {name} changed"
             yield Item(key, "signature-changed", title, "\n".join(lines), path)
 

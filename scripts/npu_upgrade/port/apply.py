@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.module import parse_module, replace_units
+from npu_upgrade.code.module import Unit, insert_lines, parse_module, replace_units, split_lines
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.code.statements import render
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
-from npu_upgrade.lineage.layout import RUNNERS, Runner
-from npu_upgrade.port.additions import add_base, add_method
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import closure, uses
 from npu_upgrade.port.npu_side import NpuSide
@@ -85,7 +85,7 @@ class _Work:
         """The files with the hunks in them, under the imports they had."""
         hunks = [self._usable(name) for name in self.all_of(ids)]
         texts = dict(self.npu.texts)
-        for runner in RUNNERS:
+        for runner in self.npu.runners:
             mine = [hunk for hunk in hunks if hunk.runner == runner]
             if mine:
                 texts[runner.path] = self._file(runner, mine)
@@ -159,3 +159,42 @@ class _Work:
             reason = f"nothing defines {', '.join(sorted(lost))}"
             found |= {hunk.id: reason for hunk in users} if lost else {}
         return found
+
+
+def add_method(source: str, hunk: Hunk, order: Sequence[str]) -> str:
+    """``source`` with the method of a hunk, behind the method that it follows on the GPU side.
+
+    ``order`` are the qualified names of the GPU file. All other lines stay as they are.
+    """
+    module = parse_module(source)
+    node = module.class_def(hunk.runner.class_name)
+    assert node is not None, "a runner file holds its runner's class"
+    earlier = order[: order.index(hunk.unit)] if hunk.unit in order else []
+    before = next(
+        (module.units[name] for name in reversed(earlier) if name in module.units and "." in name), None
+    )
+    methods = sorted(module.methods(hunk.runner.class_name).values(), key=lambda unit: unit.start)
+    text = render(hunk.new).lstrip("\n").split("\n")
+    if before is None and methods:
+        return insert_lines(source, _above_comments(split_lines(source), methods[0]), [*text, ""])
+    return insert_lines(source, before.end if before else node.end_lineno or node.lineno, ["", *text])
+
+
+def add_base(source: str, hunk: Hunk) -> str:
+    """``source`` with one more base class, at the end of those that the class has."""
+    node = parse_module(source).class_def(hunk.runner.class_name)
+    assert node is not None, "a runner file holds its runner's class"
+    assert node.bases, "a runner derives from something"
+    last = node.bases[-1]
+    lines = split_lines(source)
+    row = (last.end_lineno or last.lineno) - 1
+    column = len(lines[row].encode()[: last.end_col_offset].decode())
+    lines[row] = f"{lines[row][:column]}, {hunk.new[0].key}{lines[row][column:]}"
+    return "".join(lines)
+
+
+def _above_comments(lines: Sequence[str], unit: Unit) -> int:
+    at = unit.start
+    while at and lines[at - 1].lstrip().startswith("#"):
+        at -= 1
+    return at

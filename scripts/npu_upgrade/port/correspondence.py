@@ -7,18 +7,19 @@ came later nobody has looked at for the NPU side yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
-from npu_upgrade.code.module import Module
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.port.driven import TELLING
-from npu_upgrade.port.sides import GpuSide, statements
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.sides import GpuSide, read_gpu_side, statements
 from npu_upgrade.sources.index import Release, releases_of
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.align import weight
@@ -28,7 +29,6 @@ SHARE = 0.4
 
 FEWEST = 5
 MOST_STEPS = 12
-_PROJECT = "vllm-omni"
 _Facts = set[tuple[str, str, str]]  # kind of runner, unit, statement
 
 
@@ -60,20 +60,18 @@ class Since:
 
 
 def find_since(
-    npu: Mapping[str, Module],
-    omni: SourceTree,
+    npu: NpuSide,
     new: GpuSide,
     upstream: frozenset[str],
-    read: Callable[[SourceTree], GpuSide],
 ) -> tuple[Since | None, list[Step]]:
-    """The correspondence of NPU runner files (by kind) and the releases before ``new``.
+    """The correspondence of the NPU runners and the releases before ``new``.
 
     ``upstream`` are statements that say nothing, since vllm-ascend or vLLM has them too. None
     when no release shows; the steps looked at come with it.
     """
-    sides = _older_sides(omni, new.tree, read)
-    units = [(kind, name) for kind, module in npu.items() for name in module.units]
-    own = {(k, n, s.key) for k, n in units for s in statements(npu[k].units[n])}
+    sides = _older_sides(npu.side, new.tree)
+    units = [(kind, name) for kind, module in npu.modules.items() for name in module.units]
+    own = {(k, n, s.key) for k, n in units for s in statements(npu.modules[k].units[n])}
     steps: list[Step] = []
     later = next(sides, None)
     while later is not None and len(steps) < MOST_STEPS:
@@ -102,14 +100,13 @@ def check_order(since: SourceTree, new: SourceTree) -> None:
         )
 
 
-def _older_sides(
-    omni: SourceTree, new: SourceTree, read: Callable[[SourceTree], GpuSide]
-) -> Iterator[GpuSide]:
-    """The GPU sides of the releases before ``new`` and not after ``omni``, newest first."""
-    for release in _older(releases_of(_PROJECT), omni, new):
-        say(f"looking at the GPU side of {_PROJECT} {release.version}")
+def _older_sides(side: Downstream, new: SourceTree) -> Iterator[GpuSide]:
+    """The GPU sides of the releases before ``new`` and not after the tree of ``side``, newest first."""
+    project = side.project.name
+    for release in _older(releases_of(project), side.tree, new):
+        say(f"looking at the GPU side of {project} {release.version}")
         try:
-            yield read(open_source(f"pypi:{_PROJECT}=={release.version}"))
+            yield read_gpu_side(open_source(f"pypi:{project}=={release.version}"), side)
         except BadInput:  # a release from before the GPU runners had their present place
             return
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, render
 from npu_upgrade.ground.files import sha256
-from npu_upgrade.lineage.layout import Runner
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.driven import Upstream, split_pieces
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff, diff_units

@@ -9,8 +9,8 @@ from functools import cached_property
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import names_of
 from npu_upgrade.code.uses import defines
+from npu_upgrade.lineage.downstream import Downstream, Runner, Upstream, read_runner
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
-from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS, Runner, Upstream, read_runner
 from npu_upgrade.port.sides import statements
 from npu_upgrade.program.program import ClassSymbol, Program
 from npu_upgrade.sources.tree import SourceTree, overlay
@@ -18,34 +18,45 @@ from npu_upgrade.sources.tree import SourceTree, overlay
 
 @dataclass(frozen=True)
 class NpuSide:
-    """The NPU runners of ``omni`` above the GPU side of ``gpu`` and the vllm-ascend they are made for.
+    """The NPU runners of ``side`` above the GPU side of ``gpu`` and the vllm-ascend they are made for.
 
-    ``modules`` are the runner files by kind of runner.
+    ``runners`` are those that mirror a GPU runner, ``modules`` their files by kind of runner.
     """
 
-    omni: SourceTree
+    side: Downstream
     gpu: SourceTree
     ascend: SourceTree
     vllm: SourceTree
-    upstream: Upstream
+    runners: tuple[Runner, ...]
     modules: Mapping[str, Module]
+
+    @property
+    def omni(self) -> SourceTree:
+        return self.side.tree
+
+    @property
+    def upstream(self) -> Upstream:
+        return self.side.upstream
 
     @cached_property
     def texts(self) -> dict[str, str]:
         """The runner files by path."""
-        return {runner.path: self.modules[runner.kind].source for runner in RUNNERS}
+        return {runner.path: self.modules[runner.kind].source for runner in self.runners}
 
     @cached_property
     def tree(self) -> SourceTree:
-        """vllm-omni as it will be: the NPU workers of the one tree, all else of the other."""
+        """vllm-omni as it will be: the NPU side of the one tree, all else of the other."""
         if self.omni.spec == self.gpu.spec:
             return self.omni
-        gone = {path: None for path in self.gpu.list(NPU_WORKER) if not self.omni.exists(path)}
-        return overlay(self.gpu, gone | {path: self.omni.read(path) for path in self.omni.list(NPU_WORKER)})
+        project = self.side.project
+        there = [path for path in self.gpu.list(project.package) if project.holds(path)]
+        gone = {path: None for path in there if not self.omni.exists(path)}
+        return overlay(self.gpu, gone | {path: self.omni.read(path) for path in self.side.paths})
 
     @cached_property
     def program(self) -> Program:
-        return Program({"vllm_omni": self.tree, "vllm_ascend": self.ascend, "vllm": self.vllm})
+        packages = (self.side.project.package, *self.side.project.upstreams)
+        return Program(dict(zip(packages, (self.tree, self.ascend, self.vllm), strict=True)))
 
     @cached_property
     def sources(self) -> Sources:
@@ -58,7 +69,7 @@ class NpuSide:
 
     @cached_property
     def gpu_texts(self) -> dict[str, str]:
-        return {runner.gpu_path: self.gpu.read(runner.gpu_path) for runner in RUNNERS}
+        return {runner.gpu_path: self.gpu.read(runner.gpu_path) for runner in self.runners}
 
     def cls(self, runner: Runner) -> ClassSymbol | None:
         return self.program.find_class(runner.path, runner.class_name)
@@ -83,14 +94,8 @@ class NpuSide:
         """Which side a method of a runner comes from: ``npu``, ``gpu``, ``upstream``, or empty."""
         for cls in self.ancestors(runner):
             if method in cls.methods:
-                path = cls.file.path
-                return (
-                    "npu"
-                    if path.startswith(NPU_WORKER)
-                    else "gpu"
-                    if path.startswith(GPU_WORKER)
-                    else "upstream"
-                )
+                own = "npu" if self.side.project.is_device(cls.file.path) else "gpu"
+                return own if self.side.is_own(cls) else "upstream"
         return ""
 
     def reads_names(self, runner: Runner, unit: str) -> set[str]:
@@ -103,9 +108,8 @@ class NpuSide:
         return self.sources.find(name, runner.path) is not None
 
 
-def read_npu_side(
-    omni: SourceTree, gpu: SourceTree, ascend: SourceTree, vllm: SourceTree, upstream: Upstream
-) -> NpuSide:
+def read_npu_side(side: Downstream, gpu: SourceTree, ascend: SourceTree, vllm: SourceTree) -> NpuSide:
     """The NPU runners; raises :class:`BadInput` for files that are not Python or hold conflicts."""
-    modules = {runner.kind: parse_module(read_runner(omni, runner.path).source) for runner in RUNNERS}
-    return NpuSide(omni, gpu, ascend, vllm, upstream, modules)
+    runners = tuple(runner for runner in side.runners if runner.gpu_path)
+    modules = {runner.kind: parse_module(read_runner(side.tree, runner.path).source) for runner in runners}
+    return NpuSide(side, gpu, ascend, vllm, runners, modules)

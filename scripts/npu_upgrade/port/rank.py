@@ -63,7 +63,7 @@ def _judge(ranked: Ranked, npu: NpuSide, upstream: Upstream, before: GpuSide | N
     hunk = ranked.hunk
     if ranked.needs.unresolved:
         ranked.lower(3, f"uses what the NPU side does not have: {', '.join(ranked.needs.unresolved)}")
-    if is_device_bound(hunk.added):
+    if any(map(is_device_bound, hunk.added)):
         ranked.lower(3, "speaks of CUDA itself")
     if hunk.kind == "change" and hunk.diff:
         placed = place([hunk], hunk.diff, npu.modules[hunk.runner.kind].units[hunk.unit].source)

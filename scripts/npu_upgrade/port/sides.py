@@ -12,13 +12,13 @@ from npu_upgrade.code.names import Import, all_imports
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.dialect import translate
-from npu_upgrade.lineage.layout import RUNNERS, read_runner
+from npu_upgrade.lineage.downstream import Downstream, Runner, read_runner
 from npu_upgrade.sources.tree import SourceTree
 
 
 @dataclass(frozen=True)
 class GpuSide:
-    """The three GPU runner files of one tree, translated; modules by the kind of runner."""
+    """The GPU runner files of one tree, translated; modules by the kind of runner."""
 
     tree: SourceTree
     modules: Mapping[str, Module]
@@ -38,37 +38,41 @@ class VllmRunner:
         return self.module.units.get(name)
 
 
-def read_gpu_side(tree: SourceTree, names: Mapping[str, str]) -> GpuSide:
-    """The GPU runners of ``tree``; :class:`BadInput` when it has none, or they are no Python.
+def read_gpu_side(tree: SourceTree, side: Downstream) -> GpuSide:
+    """The classes of ``tree`` that the runners of ``side`` mirror, in the words of the NPU side.
 
-    ``names`` are vLLM's names that vllm-ascend calls otherwise (see :func:`upstream_names`).
+    Raises :class:`BadInput` when ``tree`` has none of them, or they are no Python.
     """
-    _check_gpu(tree)
-    modules = {r.kind: parse_module(translate(read_runner(tree, r.gpu_path).source, names)) for r in RUNNERS}
+    names = spoken_names(tree, side)
+    runners = [runner for runner in side.runners if runner.gpu_path]
+    modules = {r.kind: parse_module(translate(read_runner(tree, r.gpu_path).source, names)) for r in runners}
     return GpuSide(tree, modules)
 
 
-def vllm_base(tree: SourceTree) -> Import | None:
+def vllm_base(tree: SourceTree, runners: Sequence[Runner]) -> Import | None:
     """Where the GPU base runner takes vLLM's runner class from, read from its imports.
 
     Raises :class:`BadInput` when there is no GPU runner.
     """
-    _check_gpu(tree)
-    runner = RUNNERS[0]
+    _check_gpu(tree, runners)
+    runner = runners[0]
     module = read_runner(tree, runner.gpu_path)
     node = module.class_def(runner.gpu_class)
     bases = {ast.unparse(base) for base in node.bases} if node else set()
     found = [item for item in all_imports(module.source) if item.name and item.bound in bases]
-    return next((item for item in found if item.module.startswith("vllm.")), None)
+    package = runner.gpu_path.partition("/")[0]
+    return next((item for item in found if item.module.partition(".")[0] != package), None)
 
 
-def upstream_names(base: Import | None, upstream_class: str) -> dict[str, str]:
-    """vLLM's runner class and the class of vllm-ascend that stands for it."""
-    return {base.bound: upstream_class} if base else {}
+def spoken_names(tree: SourceTree, side: Downstream) -> dict[str, str]:
+    """The classes of the GPU side and of vLLM with those that stand for them on the NPU side."""
+    base = vllm_base(tree, side.runners)
+    return side.class_names | ({base.bound: side.upstream.class_name} if base else {})
 
 
-def read_vllm_runner(vllm: SourceTree, base: Import | None, names: Mapping[str, str]) -> VllmRunner:
-    """vLLM's runner file; :class:`BadInput` when the tree does not have it."""
+def read_vllm_runner(vllm: SourceTree, gpu: SourceTree, side: Downstream) -> VllmRunner:
+    """The file of vLLM's runner that ``gpu`` builds on; :class:`BadInput` when ``vllm`` lacks it."""
+    base, names = vllm_base(gpu, side.runners), spoken_names(gpu, side)
     path = base.module.replace(".", "/") + ".py" if base else ""
     if not path or not vllm.exists(path):
         raise BadInput(
@@ -92,11 +96,13 @@ def keys_of(found: Sequence[Statement]) -> Counter[str]:
     return Counter(statement.key for statement in found)
 
 
-def _check_gpu(tree: SourceTree) -> None:
-    missing = [runner.gpu_path for runner in RUNNERS if not tree.exists(runner.gpu_path)]
+def _check_gpu(tree: SourceTree, runners: Sequence[Runner]) -> None:
+    mirrored = [runner.gpu_path for runner in runners if runner.gpu_path]
+    missing = [path for path in mirrored if not tree.exists(path)] if mirrored else ["any of them"]
     if missing:
         raise BadInput(
-            f"{tree.spec} is not a vllm-omni tree with GPU runners: {missing[0]} is missing",
+            f"{tree.spec} is not a tree with the GPU runners that the NPU runners mirror: "
+            f"{missing[0]} is missing",
             expected="the root of a vllm-omni checkout or release",
             try_="pypi:vllm-omni==VERSION, git:PATH@REF or dir:PATH of vllm-omni itself",
         )

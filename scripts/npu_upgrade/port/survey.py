@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_upgrade.port.carried import carried
+from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.correspondence import Since
 from npu_upgrade.port.driven import Upstream
-from npu_upgrade.port.gather import gather
-from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import closure
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.rank import Ranked, rank
-from npu_upgrade.port.sides import GpuSide
+from npu_upgrade.port.sides import GpuSide, statements
 from npu_upgrade.port.standing import is_ported
+from npu_upgrade.port.unit_diff import UnitDiff
 
 
 @dataclass
@@ -55,3 +58,87 @@ def _lower_waived(ranked: Sequence[Ranked], waived: set[str]) -> None:
     for entry in ranked:
         for name in sorted(waived.intersection(closure([entry.hunk.id], needs)) - {entry.hunk.id}):
             entry.lower(2, f"needs {name}, which was waived")
+
+
+def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> list[Hunk]:
+    """The hunks of all runners in the order of their files; those the NPU side has already too."""
+    found: list[Hunk] = []
+    for runner in npu.runners:
+        found += _bases(runner, npu, new)
+        own = npu.modules[runner.kind].units
+        for name, unit in new.modules[runner.kind].units.items():
+            old = since.unit(runner.kind, name)
+            if name in own and old:
+                found += unit_hunks(runner, name, statements(old), statements(unit), upstream)
+            elif name not in own and unit.owner == runner.class_name and _lacks(npu, runner, unit.name):
+                found.append(Hunk("method", runner, name, (), tuple(statements(unit))))
+    return found
+
+
+def _lacks(npu: NpuSide, runner: Runner, method: str) -> bool:
+    """Whether no NPU class provides a method of the GPU runner, and none inherits it."""
+    if npu.inherits_gpu(runner):
+        return False
+    return npu.provider(runner, method) != "npu"
+
+
+def _bases(runner: Runner, npu: NpuSide, new: GpuSide) -> Iterator[Hunk]:
+    """Base classes of the GPU runner that the NPU runner does not derive from."""
+    node = new.modules[runner.kind].class_def(runner.class_name)
+    if node is None or npu.inherits_gpu(runner):
+        return
+    names = {cls.name for cls in npu.ancestors(runner)}
+    for base in node.bases:
+        name = ast.unparse(base)
+        if name not in names and name.rpartition(".")[2] not in names:
+            yield Hunk("base", runner, runner.class_name, (), (Statement(name, 0, (name,)),))
+
+
+def carried(
+    entries: Mapping[str, Mapping[str, Any]], present: Sequence[Hunk], npu: NpuSide, new: GpuSide
+) -> dict[str, Hunk | None]:
+    """The hunks of ledger entries that ``present`` does not list any more, by their ids.
+
+    None for one that the GPU side does not have any more, or that a present hunk includes.
+    """
+    listed = {hunk.id for hunk in present}
+    return {
+        name: _found(entry, present, npu, new)
+        for name, entry in entries.items()
+        if name not in listed and entry["kind"] != "upstream"
+    }
+
+
+def _found(entry: Mapping[str, Any], present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:
+    runner = next((runner for runner in npu.runners if runner.kind == entry["runner"]), None)
+    if runner is None:
+        return None
+    old, after = (tuple(s for s in split_statements(entry[side]) if s.key != END) for side in ("old", "new"))
+    hunk = Hunk(entry["kind"], runner, entry["unit"], old, after, after=entry["after"])
+    if hunk.kind != "change":
+        # What a class lacks altogether is listed anew as long as it lacks it.
+        return hunk if is_ported(hunk, npu) else None
+    side = statements(new.unit(runner.kind, hunk.unit))
+    place = _place(hunk, side)
+    if place is None or any(_includes(other, hunk) for other in present):
+        return None
+    before = [*side[:place], *old, *side[place + len(after) :]]
+    piece = Change(place, place + len(old), place, place + len(after))
+    return replace(hunk, diff=UnitDiff(before, side, [piece]), pieces=(piece,))
+
+
+def _place(hunk: Hunk, side: Sequence[Statement]) -> int | None:
+    """Where the GPU unit has what the hunk brought, or had what the hunk took away."""
+    keys, wanted = [s.key for s in side], [s.key for s in hunk.new]
+    if wanted:
+        ends = range(len(keys) - len(wanted) + 1)
+        return next((n for n in ends if keys[n : n + len(wanted)] == wanted), None)
+    if set(keys) & set(hunk.removed):
+        return None  # it came back
+    return keys.index(hunk.after) + 1 if hunk.after in keys else None
+
+
+def _includes(other: Hunk, hunk: Hunk) -> bool:
+    if (other.runner, other.unit) != (hunk.runner, hunk.unit):
+        return False
+    return hunk.added <= other.added and hunk.removed <= other.removed

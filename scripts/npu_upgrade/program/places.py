@@ -127,3 +127,14 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return " or ".join(names[:_MOST]) + more
+
+
+def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """What an assignment or ``setattr`` sets: the object and the name."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.value, node.attr
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"):
+        return None
+    name = node.args[1] if len(node.args) == 3 else None
+    known = isinstance(name, ast.Constant) and isinstance(name.value, str)
+    return (node.args[0], str(name.value)) if isinstance(name, ast.Constant) and known else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import functools
 import hashlib
 import io
 import re
@@ -76,15 +77,11 @@ def read_member(url: str, path: str) -> str | None:
     Raises :class:`NoRanges` when that cannot be done by ranges.
     """
     try:
-        with zipfile.ZipFile(_RangeReader(url)) as wheel:
-            names = set(wheel.namelist())
-            if path not in names:
-                return None
-            data = _bounded(wheel, path)
-            record = next(name for name in names if re.fullmatch(r"[^/]+\.dist-info/RECORD", name))
-            rows = csv.reader(io.StringIO(_bounded(wheel, record).decode("utf-8")))
-            stated = next(row[1] for row in rows if row and row[0] == path)
-        algorithm, _, digest = stated.partition("=")
+        wheel, stated = _opened(url)
+        if path not in stated:
+            return None
+        data = _bounded(wheel, path)
+        algorithm, _, digest = stated[path].partition("=")
         made = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest()).decode().rstrip("=")
         if made != digest:
             raise NoRanges(f"{path} does not match the wheel's RECORD")
@@ -96,11 +93,23 @@ def read_member(url: str, path: str) -> str | None:
         OSError,
         ValueError,
         IndexError,
+        KeyError,
         StopIteration,
         NotImplementedError,
         Blocked,
     ) as error:
         raise NoRanges(str(error)) from error
+
+
+@functools.lru_cache(maxsize=16)  # the files of one release are asked for together
+def _opened(url: str) -> tuple[zipfile.ZipFile, dict[str, str]]:
+    """A remote wheel, and the hash of each of its files as its RECORD states it."""
+    wheel = zipfile.ZipFile(_RangeReader(url))
+    names = wheel.namelist()
+    record = next(name for name in names if re.fullmatch(r"[^/]+\.dist-info/RECORD", name))
+    rows = csv.reader(io.StringIO(_bounded(wheel, record).decode("utf-8")))
+    stated = {row[0]: row[1] for row in rows if len(row) > 1}
+    return wheel, {name: stated.get(name, "") for name in names}
 
 
 def _bounded(wheel: zipfile.ZipFile, name: str) -> bytes:

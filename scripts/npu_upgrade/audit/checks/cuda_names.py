@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from npu_upgrade.audit.cuda import Use, cuda_uses, redirected
 from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.world import ASCEND, NPU_PLATFORM, World
+from npu_upgrade.audit.world import ASCEND, World, on_npu_side
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.places import imports_binding
@@ -117,7 +117,7 @@ def _inherited(world: World) -> Iterator[_Place]:
         for method in effective.own.values():
             for identity, reached in effective.reach(method).items():
                 file = reached.file
-                if identity in seen or file.project != "vllm-omni" or file.path.startswith(NPU_PLATFORM):
+                if identity in seen or file.project != "vllm-omni" or on_npu_side(file):
                     continue
                 seen.add(identity)
                 owner = f"{reached.owner.name}.{reached.name}" if reached.owner else reached.name

@@ -14,7 +14,7 @@ from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
-from npu_upgrade.program.places import advice
+from npu_upgrade.program.places import advice, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
@@ -237,17 +237,6 @@ def bound_locally(file: File) -> set[str]:
     found = {node.arg for node in file.nodes if isinstance(node, ast.arg)}
     stored = (node for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     return found | {node.id for node in stored}
-
-
-def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:
-    """What an assignment or ``setattr`` sets: the object and the name."""
-    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-        return node.value, node.attr
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"):
-        return None
-    name = node.args[1] if len(node.args) == 3 else None
-    known = isinstance(name, ast.Constant) and isinstance(name.value, str)
-    return (node.args[0], str(name.value)) if isinstance(name, ast.Constant) and known else None
 
 
 def is_dotted_path(node: ast.AST) -> TypeGuard[ast.Constant]:

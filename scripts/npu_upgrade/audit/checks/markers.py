@@ -8,6 +8,7 @@ same depth.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +31,6 @@ FEWEST = 3
 _SHOWN = 6
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _TEXT = re.compile(r"""(["'])(?!\w+\1).*?\1""")  # what is quoted, names alone excepted
-_VLLM = "vllm/v1/worker/gpu_model_runner.py"
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -47,9 +47,12 @@ def check(world: World) -> Iterator[Finding]:
 
 def _upstream_words(world: World) -> set[str]:
     """All names in the files of upstream's runners and in the versions that were looked at."""
-    files = {copy.upstream_path: world.triple.ascend for copy in world.copies}
-    files[_VLLM] = world.triple.vllm
-    texts = [tree.read(path) for path, tree in files.items() if tree.exists(path)]
+    files = {copy.upstream_path for copy in world.copies}
+    upstream = world.side.upstream
+    runner = world.program.find_class(upstream.path, upstream.class_name)
+    above = (cls.file.path for cls in (runner.mro if runner else ()) if cls.project == "vllm")
+    files.update(itertools.islice(above, 1))
+    texts = [file.source for path in files if (file := world.program.file(path))]
     texts += [key for copy in world.copies for key in copy.known]
     return {name for text in texts for name in _NAME.findall(text)}
 

@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.findings import PORT, fact_text, lacking
 from npu_upgrade.audit.parity.gaps import gaps, told_lacking
 from npu_upgrade.audit.parity.lost import OPERAND, before, lost, lost_in
 from npu_upgrade.audit.parity.senses import Decision, decisions_of, sense_of
-from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.audit.world import World, on_npu_side
+from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import Method
@@ -64,9 +65,8 @@ class _Sides:
         # What vllm had before and says otherwise now is no news of either side.
         old = before(self.above, world) if self.above else None
         self.upstream = "\n".join(text_of(m.node) for m in (self.above, old) if m)
-        prefix = NPU_PLATFORM if of_omni else "vllm_ascend"
         reached = both.npu_side.reach(both.npu).values()
-        self.nodes = [place.node for place in reached if place.file.path.startswith(prefix)]
+        self.nodes = [place.node for place in reached if on_npu_side(place.file)]
         self.text = "\n".join(text_of(node) for node in self.nodes)
 
     def findings(self) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import is_device_bound
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
 from npu_upgrade.audit.parity.findings import PORT
@@ -14,6 +13,7 @@ from npu_upgrade.audit.parity.gaps import told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.device_words import is_device_bound, is_replaced
+from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,
@@ -18,9 +18,10 @@ from npu_upgrade.audit.parity.call_keywords import (
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.findings import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
-from npu_upgrade.audit.world import NPU_PLATFORM, World
+from npu_upgrade.audit.world import World, on_npu_side
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
+from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.program import ClassSymbol
 
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"
@@ -87,7 +88,7 @@ def _of_upstream(both: Both, name: str) -> set[str]:
 def _is_no_parameter(both: Both, name: str, keyword: str) -> bool:
     """Whether the NPU side's own version of the callee does not take it: the callee is what differs."""
     method = both.npu_side.methods.get(name.removeprefix("self."))
-    if method is None or not method.owner.file.path.startswith(NPU_PLATFORM):
+    if method is None or not on_npu_side(method.owner.file):
         return False
     args = method.node.args
     taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
@@ -107,9 +108,7 @@ def _is_handed_on(both: Both, value: ast.expr) -> bool:
 def _npu_nodes(both: Both) -> list[Function]:
     """The NPU methods where the same call may stand: this one, and what it calls that is NPU code."""
     reached = both.npu_side.reach(both.npu).values()
-    return [both.npu.node] + [
-        r.node for r in reached if r.node is not both.npu.node and r.file.path.startswith(NPU_PLATFORM)
-    ]
+    return [both.npu.node] + [r.node for r in reached if r.node is not both.npu.node and on_npu_side(r.file)]
 
 
 def _parameters(both: Both, name: str) -> list[str]:

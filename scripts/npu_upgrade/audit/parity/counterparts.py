@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import translate
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.effective import Effective
 from npu_upgrade.program.facts import FUNCTION, Fact, facts_of
@@ -94,7 +95,7 @@ def _written_out(method: Method, gpu: Effective, npu: Effective) -> Iterator[Met
     """The NPU methods that have the text of a GPU helper where the GPU side calls it."""
     for caller in gpu.callers.get(method.name, []):
         other = npu.methods.get(caller.name)
-        if other and other.owner.file.path.startswith(NPU_PLATFORM):
+        if other and on_npu_side(other.owner.file):
             place = [(other.owner.file, other.node)]
             if share_within(method.owner.file, method.node, place) >= _WRITTEN_OUT:
                 yield other
@@ -109,7 +110,7 @@ def statements_of(file: File, node: Function) -> tuple[Statement, ...]:
     start = node.body[0].lineno - 1
     source = "\n".join(file.source.split("\n")[start : node.end_lineno])
     try:
-        wrapped = translate("if 1:\n" + source)
+        wrapped = translate("if 1:\n" + source, Downstream.within(file.program).class_names)
         return tuple(s for s in split_statements(wrapped)[1:] if s.key != END)
     except (SyntaxError, ValueError):
         return ()

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
 from npu_upgrade.audit.parity.sides import Sides, does
-from npu_upgrade.audit.world import NPU_PLATFORM, Pair, World
+from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.effective import Key
 from npu_upgrade.program.facts import MEMBER, METHOD, MODEL, Fact, facts_of
@@ -162,7 +162,7 @@ class Parity:
         )
 
     def _written_out(self, gpu: Method, callers: Sequence[Method | None]) -> float:
-        others = [(m.owner.file, m.node) for m in callers if m and m.owner.file.path.startswith(NPU_PLATFORM)]
+        others = [(m.owner.file, m.node) for m in callers if m and on_npu_side(m.owner.file)]
         return share_within(gpu.owner.file, gpu.node, others)
 
     def _asks_model(self, gpu: Method) -> list[Fact]:

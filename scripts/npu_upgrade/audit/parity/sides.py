@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.audit.device_words import is_device_bound, speaks_of_kernels
+from npu_upgrade.audit.device_words import speaks_of_kernels
 from npu_upgrade.audit.parity.counterparts import upstream_of
-from npu_upgrade.audit.world import NPU_PLATFORM, Pair
+from npu_upgrade.audit.world import Pair, on_npu_side
 from npu_upgrade.code.walk import walk
-from npu_upgrade.lineage.dialect import class_names
+from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.effective import Effective, Key
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fact, Facts, facts_of
@@ -62,7 +63,12 @@ class Sides:
             return fact.name in self.gpu.own
         if fact.kind in (FUNCTION, CLASS):
             file = gpu.owner.file
-            named = {*file.functions, *file.classes, *class_names(), self.pair.gpu.name}
+            named = {
+                *file.functions,
+                *file.classes,
+                *Downstream.within(file.program).class_names,
+                self.pair.gpu.name,
+            }
             return fact.name not in named
         return fact.kind == MODEL or (fact.effect and fact.name.partition(".")[0] in self._state)
 
@@ -89,7 +95,7 @@ class Sides:
             does(method, key)
             and not (method.name in self.gpu.methods and does(self.gpu.methods[method.name], key))
             for method in self.npu.own.values()
-            if method.owner.file.path.startswith(NPU_PLATFORM)
+            if on_npu_side(method.owner.file)
         )
 
     def _reaches(self, npu: Method, key: Key, gpu: Method | None) -> bool:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
-
-OMNI_WORKERS = "vllm_omni/platforms/npu/worker"
-ASCEND_RUNNERS = ("vllm_ascend/worker/worker.py", "vllm_ascend/worker/model_runner_v1.py")
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,8 @@ class Coverage:
 
 def watched(triple: Triple) -> list[str]:
     """The runner and worker files whose execution is recorded, by their path in the tree."""
-    omni = triple.omni.list(OMNI_WORKERS) if triple.omni else []
-    return [path for path in omni if path.endswith(".py")] + [
-        path for path in ASCEND_RUNNERS if triple.ascend.exists(path)
-    ]
+    side = Downstream.within(Program(triple.trees()))
+    return side.runner_files + (side.upstream_files if triple.omni else [])
 
 
 def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[int]]) -> list[Coverage]:

@@ -13,10 +13,10 @@ import msgspec
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
-from npu_upgrade.gates.emulation.changed import OMNI_WORKERS, watched
+from npu_upgrade.gates.emulation.changed import watched
 from npu_upgrade.gates.emulation.environment import Environment, prepare
 from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
-from npu_upgrade.gates.emulation.process import RUNNER, play
+from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -70,16 +70,17 @@ def _plan(
         "out": str(out),
         "models": str(models_folder()),
         "references": references(wanted),
-        "modules": _modules(files),
+        "modules": _modules(triple, files),
         "watched": [str(environment.path(path)) for path in files],
         "runs": [{"tier": tier, "scenario": one.name, "seconds": one.seconds} for tier, one in wanted],
     }
 
 
-def _modules(files: Sequence[str]) -> list[str]:
+def _modules(triple: Triple, files: Sequence[str]) -> list[str]:
     """What the import tier imports: vllm-ascend's runner and every module of omni's NPU workers."""
-    omni = [path for path in files if path.startswith(OMNI_WORKERS)]
-    return [RUNNER, *(path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in omni)]
+    omni = [path for path in files if triple.omni and triple.omni.exists(path)]
+    own = (path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in omni)
+    return [runner_module(triple.ascend, triple.vllm), *own]
 
 
 def _executed(environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, set[int]]:

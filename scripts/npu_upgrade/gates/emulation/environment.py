@@ -15,7 +15,7 @@ from pathlib import Path
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.packages import emulator_info, kept, materialise
-from npu_upgrade.gates.emulation.process import import_once
+from npu_upgrade.gates.emulation.process import import_once, runner_module
 from npu_upgrade.gates.emulation.requirements import check_python, environment_spec
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
@@ -139,7 +139,7 @@ def prepare(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> En
     packages = {top: materialise(tree, top) for top, tree in trees.items()}
     python = ensure(spec)
     variables = _variables(packages, native_parts(python))
-    import_once(python, variables, packages)
+    import_once(python, variables, packages, lambda: runner_module(ascend, vllm))
     return Environment(python, variables, packages)
 
 

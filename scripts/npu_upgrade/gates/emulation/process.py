@@ -9,14 +9,17 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.definitions import module_of
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.sources.tree import SourceTree
 
 _MODULE = "npu_emulator.dry_run"
 _PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "XDG_CACHE_HOME", "SSL_CERT_FILE")
@@ -81,11 +84,15 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-RUNNER = "vllm_ascend.worker.model_runner_v1"
+def runner_module(ascend: SourceTree, vllm: SourceTree) -> str:
+    """The module of vllm-ascend's own runner, which imports all that a run needs."""
+    return module_of(Downstream(ascend, {"vllm": vllm}).runners[0].path)
 
 
-def import_once(python: Path, variables: Mapping[str, str], packages: Mapping[str, Path]) -> None:
-    """Import once what every run of these vLLM and vllm-ascend imports, and remember that.
+def import_once(
+    python: Path, variables: Mapping[str, str], packages: Mapping[str, Path], module: Callable[[], str]
+) -> None:
+    """Import once ``module``, as every run of these vLLM and vllm-ascend does, and remember that.
 
     What it says does not matter here: the import tier will say it again.
     """
@@ -95,6 +102,6 @@ def import_once(python: Path, variables: Mapping[str, str], packages: Mapping[st
         return
     say("importing everything once, which writes its byte code (about 30 s)")
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as folder, contextlib.suppress(Blocked):
-        plan = {"out": folder, "models": folder, "modules": [RUNNER], "watched": [], "runs": []}
+        plan = {"out": folder, "models": folder, "modules": [module()], "watched": [], "runs": []}
         play(python, variables, plan, Path(folder))
     mark.touch()

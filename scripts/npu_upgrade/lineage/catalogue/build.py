@@ -8,13 +8,12 @@ from functools import cached_property
 from npu_upgrade.code.definitions import read_module
 from npu_upgrade.code.module import Module
 from npu_upgrade.code.statements import END
-from npu_upgrade.lineage.bases import Bases
-from npu_upgrade.lineage.catalogue.ancestry import runner_ancestries
-from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method
-from npu_upgrade.lineage.catalogue.counterparts import OMNI, Counterpart, counterparts
+from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method, runner_ancestries
+from npu_upgrade.lineage.catalogue.counterparts import Counterpart, counterparts
 from npu_upgrade.lineage.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.lineage.catalogue.needs import OmniNames, needs, omni_names
-from npu_upgrade.lineage.layout import GPU_WORKER, NPU_WORKER, RUNNERS
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
 
@@ -27,14 +26,15 @@ class Sources:
     copied; ``ascend`` is the tree of the joint base, None when it cannot be had.
     """
 
-    omni: SourceTree
+    side: Downstream
     ascend: SourceTree | None
     vllm: SourceTree | None
     bases: Bases | None
 
     def trees(self) -> dict[str, SourceTree]:
-        every = {OMNI: self.omni, "vllm_ascend": self.ascend, "vllm": self.vllm}
-        return {name: tree for name, tree in every.items() if tree}
+        packages = (self.side.project.package, *self.side.project.upstreams)
+        every = zip(packages, (self.side.tree, self.ascend, self.vllm), strict=True)
+        return {name: tree for name, tree in every if tree}
 
     @cached_property
     def program(self) -> Program:
@@ -46,24 +46,23 @@ class Sources:
 
 def build(sources: Sources, versions: dict[str, str]) -> Catalogue:
     """The catalogue of all runner files and of what other worker files copy; purposes are still empty."""
-    names = omni_names(sources.omni, (GPU_WORKER, NPU_WORKER), _upstream_texts(sources))
-    runners = {runner.path for runner in RUNNERS} | {runner.gpu_path for runner in RUNNERS}
+    omni, runners = sources.side.tree, sources.side.runners
+    files = {"gpu": [r.gpu_path for r in runners if r.gpu_path], "npu": [r.path for r in runners]}
+    folders = {side: dict.fromkeys(path.rpartition("/")[0] for path in files[side]) for side in files}
+    names = omni_names(omni, [*folders["gpu"], *folders["npu"]], _upstream_texts(sources))
     found = []
-    for side, folder in (("npu", NPU_WORKER), ("gpu", GPU_WORKER)):
-        if side == "gpu" and sources.vllm is None:
-            continue
-        order = [r.path if side == "npu" else r.gpu_path for r in RUNNERS]
-        others = [path for path in sources.omni.list(folder) if path.endswith(".py") and path not in order]
-        for path in [path for path in order if sources.omni.exists(path)] + others:
-            methods = _methods(sources, path, names, path in runners)
+    for side in ("npu", "gpu") if sources.vllm else ("npu",):
+        every = [path for folder in folders[side] for path in omni.list(folder) if path.endswith(".py")]
+        for path in dict.fromkeys([*files[side], *every]):
+            methods = _methods(sources, path, names, path in files[side])
             if methods:
                 found.append(Listing(side, path, tuple(methods)))
-    return Catalogue(versions, tuple(found), runner_ancestries(sources.program))
+    return Catalogue(versions, tuple(found), runner_ancestries(sources.program, runners))
 
 
 def _methods(sources: Sources, path: str, names: OmniNames, runner: bool) -> list[Method]:
     """The methods of a file; outside the runner files only those that are copies."""
-    bases = sources.bases if path in {runner.path for runner in RUNNERS} else None
+    bases = sources.bases if path in {runner.path for runner in sources.side.runners} else None
     found = counterparts(sources.program, path, bases, sources.labels())
     methods = [_method(sources, path, one, names) for one in found if runner or one.base is not None]
     return [method for method in methods if method.blocks]
@@ -71,7 +70,7 @@ def _methods(sources: Sources, path: str, names: OmniNames, runner: bool) -> lis
 
 def _method(sources: Sources, path: str, one: Counterpart, names: OmniNames) -> Method:
     unit = one.unit
-    module = read_module(sources.omni, path)
+    module = read_module(sources.side.tree, path)
     assert module is not None
     if one.base is None:
         kind = "override" if one.upstream else "own"
@@ -104,7 +103,9 @@ def _upstream_texts(sources: Sources) -> list[str]:
     if sources.ascend and sources.bases:
         path = sources.bases.lineage.history.upstream.path
         texts += [sources.ascend.read(path)] if sources.ascend.exists(path) else []
-    for path in ("vllm/v1/worker/gpu_model_runner.py", "vllm/v1/worker/gpu_worker.py"):
-        if sources.vllm and sources.vllm.exists(path):
-            texts.append(sources.vllm.read(path))
-    return texts
+    mirrored = {runner.gpu_path for runner in sources.side.runners if runner.gpu_path}
+    folders = {path.rpartition("/")[0] for path in mirrored}
+    program, package = sources.program, sources.side.project.package
+    every = (cls for folder in folders for file in program.files(folder) for cls in file.classes.values())
+    above = {base.file for cls in every for base in cls.mro if not base.file.path.startswith(f"{package}/")}
+    return texts + [file.source for file in above]

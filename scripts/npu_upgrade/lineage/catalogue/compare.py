@@ -9,13 +9,10 @@ from typing import Any
 
 from npu_upgrade.ground.tables import table
 from npu_upgrade.lineage.catalogue.block import WHOLE, Block, Catalogue, Method
-from npu_upgrade.lineage.catalogue.dialects import counted
 from npu_upgrade.lineage.catalogue.reference import Row
-from npu_upgrade.lineage.layout import RUNNERS
+from npu_upgrade.lineage.dialect import neutral
+from npu_upgrade.lineage.marker_places import counted
 from npu_upgrade.sources.tree import SourceTree
-
-_NEUTRAL = {r.gpu_path: r.path for r in RUNNERS}
-_CLASSES = {r.gpu_class: r.class_name for r in RUNNERS}
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,13 @@ def beside(
     crossed = sides[0] != sides[1]
     halves = [_halves(*which, side, crossed) for which, side in zip((a, b), sides, strict=True)]
     places = list(dict.fromkeys([*halves[0], *halves[1]]))
-    return [Beside(*place, halves[0].get(place), halves[1].get(place)) for place in places]
+    found = []
+    for place in places:
+        one, other = (half.get(place) for half in halves)
+        named = other or one
+        if named:
+            found.append(Beside(named.path, named.method.name, one, other))
+    return found
 
 
 def beside_text(found: Sequence[Beside]) -> str:
@@ -132,12 +135,9 @@ def _halves(
 
 
 def _neutral(path: str, name: str) -> tuple[str, str]:
-    """Where the NPU side has what stands there on the GPU side."""
+    """A file and a method without the words of devices: equal for what mirrors one another."""
     owner, _, rest = name.rpartition(".")
-    name = f"{_CLASSES.get(owner, owner.replace('GPU', 'NPU'))}.{rest}" if owner else rest
-    return _NEUTRAL.get(
-        path, path.replace("vllm_omni/worker/gpu_", "vllm_omni/platforms/npu/worker/npu_")
-    ), name
+    return neutral(path.rpartition("/")[2]), f"{neutral(owner)}.{rest}"
 
 
 def _placed(rows: Iterable[Row]) -> dict[tuple[str, str, str, int], Row]:

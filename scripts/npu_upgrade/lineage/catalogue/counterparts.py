@@ -6,13 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.module import Unit, parse_module
-from npu_upgrade.code.sequences import dice
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.lineage.bases import Bases
-from npu_upgrade.lineage.inference import COPIED_SHARE, FEWEST_STATEMENTS
+from npu_upgrade.lineage.inference import is_copy, match
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.program.program import ClassSymbol, Program
-
-OMNI = "vllm_omni"
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,13 @@ def _candidates(unit: Unit, above: dict[str, list[ClassSymbol]]) -> Iterator[tup
 def _likeness(ours: Sequence[Statement], theirs: Sequence[Statement]) -> tuple[float, bool]:
     """How much two units have in common (dice), and whether one is a copy of the other."""
     mine, other = ([s.key for s in side if s.key != END] for side in (ours, theirs))
-    score, matched = dice(mine, other)
-    share = max(matched / max(1, len(mine)), matched / max(1, len(other)))
-    return score, matched >= FEWEST_STATEMENTS and share >= COPIED_SHARE
+    found = match(mine, other)
+    return found.score, is_copy(found, len(mine))
 
 
 def _upstream(cls: ClassSymbol) -> list[ClassSymbol]:
     """The classes of other projects that a class derives from, nearest first."""
-    return [above for above in cls.mro[1:] if _package(above) != OMNI]
+    return [above for above in cls.mro[1:] if _package(above) != _package(cls)]
 
 
 def _package(cls: ClassSymbol) -> str:

@@ -108,7 +108,11 @@ def _file_imports(source: str, path: str) -> tuple[Import, ...]:
 
 def _omni_imports(module: Module, path: str) -> dict[str, Import]:
     items = _file_imports(module.source, path)
-    return {item.bound: item for item in items if item.module.startswith("vllm_omni")}
+    return {item.bound: item for item in items if _is_own(item, path)}
+
+
+def _is_own(item: Import, path: str) -> bool:
+    return item.module.partition(".")[0] == path.partition("/")[0]
 
 
 def _definitions(module: Module) -> set[str]:
@@ -119,7 +123,7 @@ def _definitions(module: Module) -> set[str]:
 
 def _imported_here(node: ast.Import | ast.ImportFrom, path: str) -> list[str]:
     items = (absolute(item, path) for item in imports_in(node))
-    return [_plain(item) for item in items if item.module.startswith("vllm_omni")]
+    return [_plain(item) for item in items if _is_own(item, path)]
 
 
 def _imported(item: Import) -> str:

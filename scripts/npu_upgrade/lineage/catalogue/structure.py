@@ -5,8 +5,7 @@ All of it is derived from the catalogue: the sentences are the purposes of its b
 
 from __future__ import annotations
 
-from npu_upgrade.lineage.catalogue.ancestry import Ancestry, drawn
-from npu_upgrade.lineage.catalogue.block import WHOLE, Block, Catalogue, Listing, Method
+from npu_upgrade.lineage.catalogue.block import WHOLE, Ancestry, Block, Catalogue, Listing, Method, drawn
 
 NAME = "runner-structure.md"
 SENTENCES = 4
