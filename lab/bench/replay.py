@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from bench.imports_score import ImportScore, score_imports
 from bench.replay_score import FEWEST, Score, Texts, score_method
 from bench.shared import begin, options
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.progress import say
@@ -28,7 +29,6 @@ from npu_upgrade.lineage.inference import Lineage, infer
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome, merge_runners
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.threeway.conflict_text import answers
 
 SYNCS = ("0.14.0:0.16.0", "0.16.0:0.18.0", "0.18.0:0.20.0", "0.24.0:0.26.0", "0.26.0:0.28.0")
 UNSEEN = (

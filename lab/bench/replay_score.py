@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.shared import Tally
+from npu_upgrade.code.conflict_text import scan
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.threeway.align import weight
-from npu_upgrade.threeway.conflict_text import scan
 from npu_upgrade.threeway.pieces import Flag, MergedMethod
 
 FEWEST = 20

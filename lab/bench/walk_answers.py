@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_upgrade.code.conflict_text import MarkedConflict, scan
+from npu_upgrade.code.conflict_text import answers as readings
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import END, Statement, render, split_statements
 from npu_upgrade.lineage.downstream import runners_of
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.align import align, align_similar
-from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
-from npu_upgrade.threeway.conflict_text import answers as readings
 
 FOLLOWED = 0.6
 """From this share of a hunk's statements on, the release counts as having taken it."""

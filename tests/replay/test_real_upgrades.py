@@ -12,11 +12,11 @@ import pytest
 from bench.replay import replay
 from known_runners import RUNNERS
 from npu_upgrade.cli import main as cli
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.sources import open_source
-from npu_upgrade.threeway.conflict_text import answers
 
 pytestmark = pytest.mark.network
 

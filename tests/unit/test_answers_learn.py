@@ -12,9 +12,9 @@ from code_gen import three_versions
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from npu_upgrade.code.conflict_text import MarkedConflict, scan
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.merge.answers import Answers, apply_answers, learn
-from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import MergedMethod
 

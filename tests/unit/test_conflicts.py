@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_upgrade.code.conflict_text import MarkedConflict, answers, marker_rows, scan
 from npu_upgrade.code.module import split_lines
 from npu_upgrade.delivery.refusals import check_contents
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.check import _problem
 from npu_upgrade.job.conflicts import conflicts_in, marked_text, without
-from npu_upgrade.threeway.conflict_text import MarkedConflict, answers, marker_rows, scan
 
 ENDS = ["\n", "\r\n", "\r"]
 WORDS = st.sampled_from(["x = 1", "    y", "", "=======", "<<<<<<<<", "a\x0cb", "a\u2028b", "======= no"])

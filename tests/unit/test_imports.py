@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lineage_kit import RUNNERS
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.names import Import, undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.threeway.conflict_text import answers
 
 BASE, AR, GENERATION = (runner.path for runner in RUNNERS)
 GPU_BASE, GPU_AR = (runner.gpu_path for runner in RUNNERS[:2])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.threeway.conflict_text import answers
 
 DIFF3 = "a\n<<<<<<< ours\nb\n||||||| base\nc\n=======\nd\n>>>>>>> theirs\ne\n"
 

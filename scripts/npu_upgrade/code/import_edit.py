@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.import_lines import ImportLine, import_lines
 from npu_upgrade.code.import_statement import (
     ORDERS,
@@ -22,7 +23,6 @@ from npu_upgrade.code.import_statement import (
 )
 from npu_upgrade.code.module import split_lines
 from npu_upgrade.code.names import Import
-from npu_upgrade.threeway.conflict_text import answers
 
 
 @dataclass(frozen=True)

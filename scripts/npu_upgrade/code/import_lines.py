@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.code.module import split_lines
 from npu_upgrade.code.names import Import, imports_in, is_typing_guard
-from npu_upgrade.threeway.conflict_text import Answer, answers
 
 _NOQA = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
+from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.checkout import Checkout
-from npu_upgrade.threeway.conflict_text import marker_rows
 
 
 def check_places(checkout: Checkout, files: Mapping[str, bool]) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Set as AbstractSet
 
+from npu_upgrade.code.conflict_text import answers, marker
 from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.conflicts import OpenConflict
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.merge.conflict_identity import identity
-from npu_upgrade.threeway.conflict_text import answers, marker
 
 
 def problems(before: str, after: str) -> list[str]:

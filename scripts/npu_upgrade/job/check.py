@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.conflict_text import OURS, marker_rows
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.surroundings import utc_now
@@ -22,7 +23,6 @@ from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.plan import counts, plan_markdown
-from npu_upgrade.threeway.conflict_text import OURS, marker_rows
 
 MOST_FAILING = 200
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_upgrade.code.conflict_text import MarkedConflict, scan
 from npu_upgrade.code.module import split_lines
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.lineage.items import item_id
 from npu_upgrade.merge.answers import method_at
-from npu_upgrade.threeway.conflict_text import MarkedConflict, scan
 
 BY_HAND = "its markers or sides were edited by hand"
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.dialect import DEVICE, neutral
 from npu_upgrade.lineage.project import KNOWN, Project, project_of, words
 from npu_upgrade.program.program import ClassSymbol, Program
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.threeway.conflict_text import marker_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, importable, module_of, type_aliases
 from npu_upgrade.code.names import Import, imports_of, names_of
 from npu_upgrade.lineage.dialect import neutral
 from npu_upgrade.program.places import definitions, imports_binding, works
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree, overlay
-from npu_upgrade.threeway.conflict_text import answers
 
 Offer = tuple[Import, str]
 """An import, and where it was found."""

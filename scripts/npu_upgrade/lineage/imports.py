@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, module_of
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.import_lines import import_lines
@@ -20,7 +21,6 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
 from npu_upgrade.program.places import importers
 from npu_upgrade.sources.tree import SourceTree
-from npu_upgrade.threeway.conflict_text import answers
 
 _ROUNDS = 6
 

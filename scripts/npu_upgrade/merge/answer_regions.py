@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from npu_upgrade.threeway.conflict_text import Item, MarkedConflict, marker, scan
+from npu_upgrade.code.conflict_text import Item, MarkedConflict, marker, scan
 
 
 @dataclass(frozen=True, slots=True)

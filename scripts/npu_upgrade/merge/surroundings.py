@@ -17,6 +17,7 @@ from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.shifted import Shifts
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, every_import
 from npu_upgrade.code.signatures import misfits, plain_text, signature, signature_change
 from npu_upgrade.code.walk import walk
@@ -28,7 +29,6 @@ from npu_upgrade.program.places import advice
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Callee, Scope
 from npu_upgrade.sources.tree import SourceTree, overlay
-from npu_upgrade.threeway.conflict_text import answers
 
 DIFF_LINES = 60
 _PROJECT = "vllm-ascend"

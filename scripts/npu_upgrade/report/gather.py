@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
@@ -16,7 +17,6 @@ from npu_upgrade.job.journal import Answer, Continued, Skipped, Undo
 from npu_upgrade.job.plan_file import plan_path
 from npu_upgrade.job.stages import Walk, next_step
 from npu_upgrade.report.sides import compare
-from npu_upgrade.threeway.conflict_text import answers
 
 MOST_ROWS = 300
 MOST_TEXT = 3000
