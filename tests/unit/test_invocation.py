@@ -9,7 +9,6 @@ import pytest
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.validation.rungs import Outcome, Rung
-from npu_upgrade.ground import invocation
 from npu_upgrade.ground.command import note, upgrade
 from npu_upgrade.ground.verdict import Verdict
 
@@ -35,14 +34,6 @@ def test_an_error_of_a_shared_command_names_the_script_that_was_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert call(capsys, *argv)["try"] == tried
-
-
-def test_only_commands_that_both_have_are_renamed() -> None:
-    text = "upgrade.py plan, then upgrade.py evidence list and upgrade.py evidences"
-    said = "upgrade.py plan, then adapt.py evidence list and upgrade.py evidences"
-    assert invocation.named(text, "adapt.py", SHARED) == said
-    assert invocation.named(text, "upgrade.py", SHARED) == text
-    assert invocation.named(text, "adapt.py", []) == text
 
 
 def test_the_help_names_the_script_that_was_run(capsys: pytest.CaptureFixture[str]) -> None:

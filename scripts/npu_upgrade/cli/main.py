@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_upgrade.cli.programs import HELP
-from npu_upgrade.ground import invocation
+from npu_upgrade.ground.command import note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Result
@@ -98,8 +98,7 @@ def main(prog: str, summary: str, names: Sequence[str], argv: list[str] | None =
 
 def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
     as_text = sys.stdout.isatty()
-    shared = [name for name in names if "." not in name]
-    invocation.note(prog, argv, shared)
+    note(prog, argv, shared=[name for name in names if "." not in name])
     try:
         modules = {name.rpartition(".")[2]: name for name in names}
         chosen = argv[0] if argv and argv[0] in modules else None
@@ -108,13 +107,9 @@ def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
         if args.output and args.output.is_dir():
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
         result: Result = args.run(args)
-        if isinstance(result.next, str):
-            result.next = invocation.runnable(invocation.named(result.next, prog, shared), prog)
         if args.output:
             write_json(args.output, result.as_json())
     except UpgradeError as error:
-        error.expected = invocation.named(error.expected, prog, shared)
-        error.try_ = invocation.named(error.try_, prog, shared)
         return report(error, as_text=as_text)
     except KeyboardInterrupt:
         print("interrupted: nothing is half-written; repeat the command to go on", file=sys.stderr)

@@ -15,6 +15,7 @@ from typing import Any
 
 from npu_upgrade.commands.blocks_inputs import read
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, write_together
 from npu_upgrade.ground.tables import table
@@ -133,7 +134,7 @@ def _check(args: argparse.Namespace) -> Result:
         what = ["--update-references"]
     except BadInput:  # an installed skill is never written to
         what = ["--out", "blocks"]
-    command = shlex.join(["upgrade.py", "blocks", "--omni", spec, *what])
+    command = upgrade("blocks", "--omni", spec, *what)
     return Result(Verdict.FAIL, summary, data, "\n".join(differences), command)
 
 

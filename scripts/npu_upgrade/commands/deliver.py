@@ -7,7 +7,6 @@ failed, or of other contents. A second delivery of the same job amends its own c
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,9 +96,9 @@ def outcome(
         parts.append(f"{', '.join(place.pushed)} has the one before: push with --force-with-lease")
     parts += [PENDING] if delivery.pending else []
     parts += [f"pull request {request}"] if request else []
-    more = {"commit": done.sha, "new": done.new, "pushed_before": place.pushed, "push": push}
+    more = {"commit": done.sha, "new": done.new, "pushed_before": place.pushed, "push": push and str(push)}
     text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
-    show = shlex.join(["git", "-C", str(place.checkout.root), "show", "--stat", done.sha])
+    show = Command("git", "-C", (str(place.checkout.root), "show", "--stat", done.sha))
     step = show if request else push or show
     return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step)
 

@@ -88,7 +88,7 @@ def _odd(store: Store) -> dict[str, list[str]]:
 
 def _show(store: Store, args: argparse.Namespace) -> Result:
     if len(args.what) != 1:
-        raise BadInput("show takes one run", expected="its id", try_="upgrade.py evidence list")
+        raise BadInput("show takes one run", expected="its id", try_=upgrade("evidence", "list").short)
     record, folder = store.find(args.what[0])
     files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     data: dict[str, Any] = {"record": msgspec.to_builtins(record), "folder": str(folder), "files": files}
@@ -114,7 +114,7 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
         raise BadInput(
             "nothing to pack" if args.out else "--out is missing",
             expected="runs in this workspace, and a file to write",
-            try_="upgrade.py evidence list, then upgrade.py evidence pack RUN --out FILE",
+            try_=f"{upgrade('evidence', 'list').short}, then evidence pack RUN --out FILE",
         )
     target = pack(store, ids, args.out)
     said = f"{len(ids)} runs in {target} ({target.stat().st_size} bytes)"
@@ -128,7 +128,9 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
 
 def _import(store: Store, args: argparse.Namespace) -> Result:
     if len(args.what) != 1:
-        raise BadInput("import takes one pack", expected="a file", try_="upgrade.py evidence import FILE")
+        raise BadInput(
+            "import takes one pack", expected="a file", try_=upgrade("evidence", "import", "FILE").short
+        )
     added, known = take(store, Path(args.what[0]))
     return Result(
         Verdict.PASS,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from npu_upgrade.code.statements import render, split_statements
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
@@ -224,5 +224,5 @@ def _result(
     head = ("method", "outcome", "base", "statements", "flags", "conflicts")
     text = [table(head, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
     text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
-    command = shlex.join(["upgrade.py", "plan", *naming(job)])
+    command = upgrade("plan", *naming(job))
     return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text), command)

@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> Result:
     if args.go_on:
         if step.stop is None:
             raise BadInput(
-                "nothing has stopped", expected="a job that waits for a person", try_="upgrade.py next"
+                "nothing has stopped",
+                expected="a job that waits for a person",
+                try_=upgrade("next").short,
             )
         walk.journal.add(Continued, id=step.stop.key, note=args.note)
         walk = named_walk(args)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import hunk_data, survey_text
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
@@ -204,7 +204,7 @@ def _steps(inputs: Inputs) -> list[dict[str, Any]]:
     return [{"version": s.version, "changed": s.changed, "shown": s.shown} for s in inputs.steps]
 
 
-def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied) -> str | None:
+def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied) -> Command | None:
     """Taking the first tier; after taking something, the job's plan, or what is left."""
     specs = ["--omni", args.omni, "--ascend", args.ascend]
     for name in ("gpu", "vllm", "since", "workspace"):
@@ -214,11 +214,11 @@ def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied
         specs[1] = f"dir:{place.folder}"
         job = _job_of(place.folder)
         if job:
-            return shlex.join(["upgrade.py", "plan", *naming(job)])
-        return shlex.join(["upgrade.py", "port", *specs])
+            return upgrade("plan", *naming(job))
+        return upgrade("port", *specs)
     if place is None and top:
         out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
-        return shlex.join(["upgrade.py", "port", *specs, "--top", *out])
+        return upgrade("port", *specs, "--top", *out)
     return None
 
 

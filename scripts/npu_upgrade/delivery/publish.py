@@ -8,15 +8,16 @@ import subprocess
 from pathlib import Path
 
 from npu_upgrade.delivery.place import Place
+from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import Blocked
 
 _TEMPLATE = ".github/PULL_REQUEST_TEMPLATE.md"
 
 
-def push_command(place: Place) -> str | None:
+def push_command(place: Place) -> Command | None:
     """The git command that publishes the branch, None when the checkout has no remote."""
     arguments = _push_arguments(place)
-    return shlex.join(["git", "-C", str(place.checkout.root), *arguments]) if arguments else None
+    return Command("git", "-C", (str(place.checkout.root), *arguments)) if arguments else None
 
 
 def _push_arguments(place: Place) -> list[str]:

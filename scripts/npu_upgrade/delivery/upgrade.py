@@ -67,13 +67,14 @@ def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
         job.finish("deliver", Verdict.FAIL, done.problem)
         return done
     place = delivery.place
+    push = push_command(place)
     outputs = {
         "commit": done.sha,
         "branch": place.branch,
         "repo": str(place.checkout.root),
         "tree": delivery.subject.tree,
         "validation": delivery.validation,
-        "push": push_command(place),
+        "push": push.argv if push else [],
     }
     job.place(repo=place.checkout.root, branch=place.branch)
     job.finish("deliver", Verdict.PASS, f"commit {done.sha[:12]} on {place.branch}", outputs)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
 
@@ -28,7 +29,7 @@ def pack(store: Store, ids: Sequence[str], target: Path) -> Path:
             raise BadInput(
                 f"{folder.name} is not as it was recorded: {'; '.join(wrong[:3])}",
                 expected="files as the gate wrote them",
-                try_="upgrade.py evidence check shows all; run the gate again",
+                try_=f"{upgrade('evidence', 'check').short} shows all; run the gate again",
             )
     index = {"schema": SCHEMA, "records": [msgspec.to_builtins(record) for record, _ in runs]}
     target.parent.mkdir(parents=True, exist_ok=True)

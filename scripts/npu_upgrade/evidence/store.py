@@ -21,6 +21,7 @@ from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.run_folder import PARTIAL, RunFolder
 from npu_upgrade.evidence.subject import ABSENT, Subject, file_digest
 from npu_upgrade.evidence.surroundings import environment as this_environment
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Verdict
@@ -145,7 +146,9 @@ class Store:
         if len(fits) != 1:
             known = ", ".join(list(records)[-5:]) or "none is recorded"
             what = f"{len(fits)} runs begin with {id!r}" if fits else f"no run {id!r} in {self.folder}"
-            raise BadInput(what, expected=f"the id of one run: {known}", try_="upgrade.py evidence list")
+            raise BadInput(
+                what, expected=f"the id of one run: {known}", try_=upgrade("evidence", "list").short
+            )
         return records[fits[0]], self.runs / fits[0]
 
     def problems(self, record: Record) -> list[str]:

@@ -64,9 +64,7 @@ def _unfold(source: Path, root: Path) -> None:
                 with open(target, "xb") as out:
                     shutil.copyfileobj(stream, out)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise _refused(
-            source, f"it cannot be read: {error}", "a pack that upgrade.py evidence pack wrote"
-        ) from error
+        raise _refused(source, f"it cannot be read: {error}", "a pack that `evidence pack` wrote") from error
 
 
 def _check_member(source: Path, member: tarfile.TarInfo, root: Path, total: int, count: int) -> None:

@@ -34,7 +34,7 @@ class Result:
     summary: str
     data: dict[str, Any] = field(default_factory=dict)
     text: str = ""
-    next: Command | str | None = None
+    next: Command | None = None
 
     def as_json(self) -> dict[str, Any]:
         head = {"verdict": self.verdict.value, "summary": self.summary, "next": self.next and str(self.next)}

@@ -183,8 +183,7 @@ def stages(one: Adaptation) -> list[Stage]:
             found.append(Stage(name, state, commit, adapt(name, one.where, option, place, *gaps)))
     here = named_from_here(one.workspace)
     return [
-        replace(stage, command=stage.command.adding(*here)) if isinstance(stage.command, Command) else stage
-        for stage in found
+        replace(stage, command=stage.command.adding(*here)) if stage.command else stage for stage in found
     ]
 
 
@@ -280,7 +279,7 @@ def after_gate(workspace: Path, where: str, gate: str, load: str, command: Seque
     place = named_from_here(workspace)
     if name in models(workspace):
         step = next_step(walk(adaptation(workspace, name)))
-        if step.stop is None and isinstance(step.command, Command):
+        if step.stop is None and step.command:
             return step.command
         return adapt("next", name, *place)
     later = [number for number, run in enumerate(RUNS, 1) if run[1:] == (gate, load)]

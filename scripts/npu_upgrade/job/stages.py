@@ -45,7 +45,7 @@ class Stage:
     name: str
     state: State
     said: str = ""
-    command: Command | str | None = None
+    command: Command | None = None
     verdict: str = ""
     at: str = ""
     failed: int = 0
@@ -87,7 +87,7 @@ class Walk:
     naming: list[str]
     stages: Sequence[Stage]
     skippable: Sequence[str]
-    end: tuple[str, Command | str | None]
+    end: tuple[str, Command | None]
     stop: Stop | None = None
     standing: Sequence[dict[str, Any]] = ()
     other: Sequence[dict[str, Any]] = ()
@@ -109,7 +109,7 @@ class Step:
     """What to do next: run ``command``, answer ``ask``, or, after a ``stop``, ask a person."""
 
     why: str
-    command: Command | str | None
+    command: Command | None
     stage: Stage | None = None
     ask: Ask | None = None
     stop: Stop | None = None

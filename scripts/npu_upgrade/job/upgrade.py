@@ -293,7 +293,8 @@ def _publish(one: Upgrade) -> Stage:
     except UpgradeError:
         there = ""
     said = f"the commit is delivered; {_validation(one)}"
-    return Stage("publish", State.DONE) if there else Stage("publish", State.TODO, said, sent["push"])
+    push = Command.of(sent["push"])
+    return Stage("publish", State.DONE) if there else Stage("publish", State.TODO, said, push)
 
 
 def _end(one: Upgrade) -> tuple[str, Command | None]:
