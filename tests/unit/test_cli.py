@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Result, Verdict
 
@@ -39,7 +40,7 @@ def passing(args):
         f"{args.count} done",
         {"items": ["ä"] * args.count},
         text="a table",
-        next="upgrade.py next",
+        next=upgrade("next"),
     )
 
 
