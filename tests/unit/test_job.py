@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ import pytest
 from deliver_support import ASCEND, BRANCH, NEW, OMNI, RUNNER, Upgrade, git, make_upgrade, run_deliver, write
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands.gate_job import begin
 from npu_upgrade.commands.serving_arguments import served_job
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
@@ -357,3 +359,11 @@ def test_a_run_is_of_the_job_whose_checkout_it_served(upgrade, tmp_path):
     assert served(upgrade.repo / "vllm_omni") != upgrade.job.of(tree)
     (upgrade.job.folder / "job.json").write_text('{"schema": "npu-upgrade/job/1"}')
     assert served(upgrade.repo / "vllm_omni") is None  # the run is recorded, whatever ails the job
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_only_a_whole_run_of_a_gate_is_noted_as_begun(tmp_path, monkeypatch, whole):
+    upgrade = make_upgrade(tmp_path, monkeypatch)
+    options = argparse.Namespace(workspace=upgrade.workspace, job=None)
+    begin(options, "emulate", "emulated dry-run", whole=whole)
+    assert bool(open_job(upgrade.workspace).attempt("emulate").begun) is whole

@@ -126,16 +126,16 @@ def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
         )
     # before anything is read or begun, so that wrong names are said first; a job always has a vllm-omni
     wanted = chosen(args.scenarios, tier_names, omni=bool(args.omni or not args.ascend))
-    job = None if args.ascend else begin(args, "emulate", LABEL)
+    whole = args.scenarios in (["core"], ["all"]) and set(tier_names) == set(TIERS)
+    job = None if args.ascend else begin(args, "emulate", LABEL, whole=whole)
     if job:
         check_parses(job.omni)
         triple = open_triple(job.omni, job.ascend_spec, args.vllm)
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    whole = args.scenarios == ["core"] or args.scenarios == ["all"]
     old = baseline(args.baseline, triple, job)
-    return _Asked(triple, old, wanted, job, _folder(args.out), whole and set(tier_names) == set(TIERS))
+    return _Asked(triple, old, wanted, job, _folder(args.out), whole)
 
 
 def _folder(out: Path | None) -> Path:

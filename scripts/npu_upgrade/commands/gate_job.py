@@ -119,15 +119,16 @@ def told(args: argparse.Namespace, gate: str) -> Generator[None]:
         raise
 
 
-def begin(args: argparse.Namespace, gate: str, label: str) -> GateJob:
-    """The gate of the job that the options name; marks the step as running."""
+def begin(args: argparse.Namespace, gate: str, label: str, *, whole: bool = True) -> GateJob:
+    """The gate of the job that the options name; a whole run of it is noted in the job as begun."""
     begun, started = time.monotonic(), utc_now()
     job = named_job(args)
     plan = load_plan(job)
     root = job.root
     subject = plan.subject(root)
     omni = open_source(f"dir:{job.repo}") if job.repo else _merged(job, plan, root)
-    job.begin(gate)
+    if whole:
+        job.begin(gate)
     return GateJob(gate, label, job, plan, root, omni, subject, started, begun)
 
 

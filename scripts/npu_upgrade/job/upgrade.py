@@ -270,7 +270,7 @@ def _deliver(one: Upgrade) -> Stage:
         return busy
     ended, command = one.job.journal.attempt("deliver").ended, _fresh(one.job, "deliver")
     if ended is None:
-        return Stage("deliver", State.TODO, "every check passed", command)
+        return Stage("deliver", State.TODO, "one commit of what was proven", command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"
         return Stage("deliver", State.FAILED, said, command, ended.verdict, ended.at)
