@@ -110,6 +110,36 @@ def test_the_device_of_an_unknown_project_is_read_from_its_imports(tmp_path: Pat
     assert not project.holds("ship/motor/engine.py")
 
 
+def test_of_one_device_the_base_of_a_name_is_the_mirror_not_its_namesake(tmp_path: Path) -> None:
+    """A second generation of the runner stands beside the first under the same name."""
+    core = {
+        "core/__init__.py": "",
+        "core/gpu_runner.py": "class GPURunner:\n    pass\n",
+        "core/second/runner.py": "class GPURunner:\n    pass\n",
+        "core/gpu_helper.py": "class GPUHelper:\n    pass\n",
+    }
+    ship = {
+        "ship/__init__.py": "",
+        "ship/runner.py": "from core.gpu_runner import GPURunner\n\n\n"
+        "class NPURunner(GPURunner):\n    pass\n",
+        "ship/gpu_runner.py": "from core.second.runner import GPURunner\n\n\n"
+        "class NPURunner(GPURunner):\n    pass\n",
+        "ship/helper.py": "class NPUHelper:\n    pass\n",
+    }
+    trees = [open_source(f"dir:{write_tree(tmp_path / n, f)}") for n, f in (("ship", ship), ("core", core))]
+    side = Downstream(trees[0], {"core": trees[1]})
+    mirrors = {}
+    for path in ("ship/runner.py", "ship/gpu_runner.py", "ship/helper.py"):
+        (cls,) = (one for one in side.program.file(path).classes.values())
+        found = side.mirror(cls)
+        mirrors[path] = found and found.file.path
+    assert mirrors == {
+        "ship/runner.py": "core/gpu_runner.py",
+        "ship/gpu_runner.py": "core/second/runner.py",
+        "ship/helper.py": "core/gpu_helper.py",
+    }
+
+
 def test_a_mirror_is_found_by_its_name_without_the_devices(tmp_path: Path) -> None:
     near = {path: text.replace("core", "nearer") for path, text in SHIP.items() if "zpu" in path}
     trees = {}

@@ -192,9 +192,13 @@ class Downstream:
         """The class of the main device's side that a class has the tasks of; None without one.
 
         It has the same name but for the words of devices. In a project that is all for one
-        device, it is in the upstream that the class does not derive from.
+        device, it is the base of that name; where no base has it, a class of the upstream.
         """
         name = self._neutral(cls.name)
+        if not self.project.device:
+            for base in cls.mro[1:]:
+                if not self.is_own(base) and self._neutral(base.name) == name:
+                    return base
         for file in filter(None, map(self.program.file, self.mirrored_files(cls.file.path))):
             same = [
                 one for one in file.classes.values() if self._neutral(one.name) == name and one is not cls
