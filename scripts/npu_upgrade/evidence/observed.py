@@ -1,0 +1,86 @@
+"""What a running engine showed of itself: which classes it built, on which device, and what they executed.
+
+Each process of a server is looked at from inside; nothing here is taken from a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+ROLES = ("worker", "runner", "scheduler", "model", "attention backend")
+
+
+class Class(Struct, frozen=True):
+    """A class: ``name`` is ``module.QualName``; ``path`` its file, relative to the folder that its top
+    package lies in (``vllm_omni/platforms/npu/worker/npu_ar_model_runner.py``); ``sha256`` of that file."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class Built(Struct, frozen=True):
+    """An object that the engine built. ``classes``: its class, then the bases in resolution order, without
+    those of torch and Python. ``steps``: how often it executed (``execute_model`` of a worker or runner,
+    ``schedule`` of a scheduler, ``forward`` of a model or attention backend)."""
+
+    role: str
+    classes: tuple[Class, ...]
+    steps: int = 0
+
+
+class Ran(Struct, frozen=True):
+    """A file of Python that a process loaded, by content, and the functions in it that were called."""
+
+    sha256: str
+    functions: tuple[str, ...] = ()
+
+
+class Device(Struct, frozen=True):
+    """What the tensors of a process live on. ``kind``: npu, npu emulated, gpu or cpu; ``name`` as its driver
+    says; ``bytes`` of the model's parameters on it."""
+
+    kind: str
+    name: str = ""
+    bytes: int = 0
+
+
+class Process(Struct, frozen=True):
+    """One process of a server. ``stage``: that of an omni pipeline, None in plain mode. ``config``: the
+    engine's configuration as resolved. ``files``: path as in :class:`Class` -> what ran of it, for the
+    packages that evidence is about."""
+
+    pid: int
+    kind: str
+    stage: int | None = None
+    rank: int = 0
+    device: Device | None = None
+    built: tuple[Built, ...] = ()
+    config: dict[str, Any] = {}
+    files: dict[str, Ran] = {}
+
+
+class Observed(Struct, frozen=True):
+    """One start of a server. ``mode``: plain or omni. ``variables``: those of the environment that change
+    what runs. ``pythonpath``: folders laid over the installation. ``versions``: distribution -> version;
+    ``required``: distribution -> what the release itself asks for."""
+
+    mode: str
+    processes: tuple[Process, ...] = ()
+    variables: dict[str, str] = {}
+    pythonpath: tuple[str, ...] = ()
+    work_dir: str = ""
+    versions: dict[str, str] = {}
+    required: dict[str, str] = {}
+
+    def built(self, role: str) -> Iterator[Built]:
+        """Every object of a role, of all processes."""
+        return (one for process in self.processes for one in process.built if one.role == role)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The kinds of device that parameters live on."""
+        return frozenset(one.device.kind for one in self.processes if one.device)
