@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graders.score import Score
+from graders.task import Task
 from graders.workspace import Workspace
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import Subject
@@ -16,7 +15,7 @@ NEEDED = ("plan", "audit")
 MAY_BE_MISSING = ("emulate",)
 
 
-def passed(workspace: Workspace, spec: dict[str, Any]) -> Score:
+def passed(workspace: Workspace, task: Task) -> Score:
     """Plan and audit PASS for the committed files, no gate FAILs, the emulated run made or left out."""
     try:
         job = open_job(workspace.root)
@@ -31,6 +30,15 @@ def passed(workspace: Workspace, spec: dict[str, Any]) -> Score:
     said = ", ".join(f"{gate} {_verdict(standing, gate)}" for gate in (*NEEDED, *MAY_BE_MISSING))
     failed = any(record.verdict == "FAIL" for record in standing.values())
     return Score("gates", 0.0 if failed else sum(points) / len(points), said)
+
+
+def verdicts(workspace: Workspace) -> dict[str, str]:
+    """Gate -> its verdict about exactly the committed files."""
+    try:
+        job = open_job(workspace.root)
+        return {record.gate: record.verdict for record in _of_head(workspace, job, job.records())}
+    except UpgradeError:
+        return {}
 
 
 def _emulated(job: Job, standing: dict[str, Record]) -> float:

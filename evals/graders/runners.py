@@ -9,10 +9,10 @@ import ast
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from bench.replay_score import FEWEST, keys, total, union
+from bench.replay_score import FEWEST, keys, total
 from graders.score import Score
+from graders.task import Task
 from graders.workspace import Workspace
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
@@ -20,10 +20,6 @@ from npu_upgrade.lineage.downstream import Runner, find_upstream, runners_of
 from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.tree import SourceTree, open_source
-
-_IMPORTS = ("import ", "from ")  # one statement of several names: another set is another statement
-UNASKED = 20
-"""So many statements that no side has cost the whole point."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,10 @@ class Method:
     result: Counter[str]
 
 
-def recall(workspace: Workspace, spec: dict[str, Any]) -> Score:
+def recall(workspace: Workspace, task: Task) -> Score:
     """Of the statements the maintainers took over from upstream, or dropped with it: how many are done."""
     wanted = done = 0
-    for method in _methods(workspace, spec):
+    for method in _methods(workspace, task):
         added = (method.human - method.ours) & method.theirs
         dropped = (method.ours - method.human) & (method.base - method.theirs)
         wanted += total(added) + total(dropped)
@@ -51,20 +47,7 @@ def recall(workspace: Workspace, spec: dict[str, Any]) -> Score:
     return Score("recall", done / wanted, f"{done} of {wanted} statements as the maintainers have them")
 
 
-def unasked(workspace: Workspace, spec: dict[str, Any]) -> Score:
-    """Statements that neither side, nor the GPU side, nor the maintainers have."""
-    gpu = union(workspace.before(runner.gpu_path) for runner in _runners(spec))
-    strange: Counter[str] = Counter()
-    for path in _runner_files(workspace, spec):
-        known = keys(workspace.before(path)) | gpu | _upstream(spec, "ascend") | keys(_human(spec).read(path))
-        found = keys(workspace.after(path)) - known
-        strange += Counter({key: number for key, number in found.items() if not key.startswith(_IMPORTS)})
-    number = total(strange)
-    shown = "; ".join(key[:60] for key in list(strange)[:3])
-    return Score("unasked", max(0.0, 1 - number / UNASKED), f"{number} statements of no side {shown}".strip())
-
-
-def names(workspace: Workspace, spec: dict[str, Any]) -> Score:
+def names(workspace: Workspace, task: Task) -> Score:
     """Every changed Python file parses, holds no conflict marker, and uses no name that nothing defines."""
     wrong = []
     for path in [path for path in workspace.changed if path.endswith(".py")]:
@@ -82,10 +65,10 @@ def names(workspace: Workspace, spec: dict[str, Any]) -> Score:
     return Score("names", 0.0 if wrong else 1.0, "; ".join(wrong) or "all names are defined")
 
 
-def markers(workspace: Workspace, spec: dict[str, Any]) -> Score:
+def markers(workspace: Workspace, task: Task) -> Score:
     """The share of the markers around omni code that are still there, pairs left whole."""
     before = after = odd = 0
-    for path in (runner.path for runner in _runners(spec)):
+    for path in (runner.path for runner in runners(task)):
         was, now = _fences(workspace.before(path)), _fences(workspace.after(path))
         before += sum(was.values())
         after += sum(min(now.get(name, 0), number) for name, number in was.items())
@@ -96,10 +79,10 @@ def markers(workspace: Workspace, spec: dict[str, Any]) -> Score:
     return Score("markers", value, f"{after} of {before} markers kept, {odd} methods with an unpaired one")
 
 
-def omni_kept(workspace: Workspace, spec: dict[str, Any]) -> Score:
+def omni_kept(workspace: Workspace, task: Task) -> Score:
     """Of the omni statements that the maintainers kept: how many are still there."""
     wanted = kept = 0
-    for method in _methods(workspace, spec):
+    for method in _methods(workspace, task):
         omni = (method.ours - method.base - method.theirs) & method.human
         wanted, kept = wanted + total(omni), kept + total(omni & method.result)
     if wanted < FEWEST:
@@ -107,12 +90,12 @@ def omni_kept(workspace: Workspace, spec: dict[str, Any]) -> Score:
     return Score("omni_kept", kept / wanted, f"{kept} of {wanted} omni statements kept")
 
 
-def _methods(workspace: Workspace, spec: dict[str, Any]) -> list[Method]:
+def _methods(workspace: Workspace, task: Task) -> list[Method]:
     """The methods of the runners that upstream's class has too."""
-    human, found = _human(spec), []
+    human, found = _human(task), []
     upstream = find_upstream(human)
-    sides = {role: parse_module(_ascend(spec, role).read(upstream.path)).units for role in ("base", "ascend")}
-    for runner in _runners(spec):
+    sides = {role: parse_module(_ascend(task, role).read(upstream.path)).units for role in ("base", "ascend")}
+    for runner in runners(task):
         ours, after = parse_module(workspace.before(runner.path)).units, _units(workspace.after(runner.path))
         for name, unit in parse_module(human.read(runner.path)).units.items():
             short = name.rpartition(".")[2]
@@ -139,26 +122,26 @@ def _fences(text: str) -> dict[str, int]:
     }
 
 
-def _runner_files(workspace: Workspace, spec: dict[str, Any]) -> list[str]:
-    return [runner.path for runner in _runners(spec) if runner.path in workspace.changed]
+def runner_files(workspace: Workspace, task: Task) -> list[str]:
+    return [runner.path for runner in runners(task) if runner.path in workspace.changed]
 
 
 @cache
-def _open(spec: str) -> SourceTree:
-    return open_source(spec)
+def _open(text: str) -> SourceTree:
+    return open_source(text)
 
 
-def _human(spec: dict[str, Any]) -> SourceTree:
-    return _open(f"pypi:vllm-omni=={spec['setup']['human']}")
+def _human(task: Task) -> SourceTree:
+    return _open(f"pypi:vllm-omni=={task.setup.human}")
 
 
-def _runners(spec: dict[str, Any]) -> tuple[Runner, ...]:
-    return runners_of(_human(spec))
+def runners(task: Task) -> tuple[Runner, ...]:
+    return runners_of(_human(task))
 
 
-def _ascend(spec: dict[str, Any], role: str) -> SourceTree:
-    return _open(f"pypi:vllm-ascend=={spec['setup'][role]}")
+def _ascend(task: Task, role: str) -> SourceTree:
+    return _open(f"pypi:vllm-ascend=={getattr(task.setup, role)}")
 
 
-def _upstream(spec: dict[str, Any], role: str) -> Counter[str]:
-    return keys(_ascend(spec, role).read(find_upstream(_human(spec)).path))
+def upstream_keys(task: Task, role: str) -> Counter[str]:
+    return keys(_ascend(task, role).read(find_upstream(_human(task)).path))

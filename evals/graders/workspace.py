@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from npu_upgrade.cli.calls import Call, calls
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+
 
 @dataclass(frozen=True)
 class Workspace:
-    """``base`` is the commit that the agent was given, a branch name or a SHA."""
+    """``base`` is the commit that the agent was given, a branch or a SHA; ``answer`` its last message."""
 
     root: Path
     base: str = "main"
+    answer: str = ""
 
     def git(self, *args: str) -> str:
         """What git says; empty where it refuses."""
@@ -41,6 +45,16 @@ class Workspace:
     def dirty(self) -> list[str]:
         """What git status lists."""
         return [line for line in self.git("status", "--porcelain").split("\n") if line]
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """The calls of the skill, by its own journal."""
+        return calls(self.root / WORKSPACE_DIR)
+
+    @cached_property
+    def words(self) -> str:
+        """All that the agent says: its commits' messages and its answer."""
+        return "\n\n".join([*(self.message(one) for one in self.commits), self.answer])
 
     def message(self, commit: str) -> str:
         return self.git("show", "-s", "--format=%B", commit)

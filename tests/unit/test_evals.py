@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import merge_kit
 import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+from msgspec.structs import replace
 
-import grade
-from graders import adaptation, commit, gates, runners
+import run
+from graders import adaptation, answer, commit, gates, grade, results, runners, triggers
+from graders.score import Score
+from graders.task import Task, tasks
 from graders.workspace import Workspace
 from npu_upgrade.sources.tree import open_source
 
 ROOT = Path(__file__).parents[2]
-TASKS = json.loads((ROOT / "evals" / "evals.json").read_text())
+TRIGGERS = ROOT / "evals" / "triggers.json"
+TASKS = tasks()
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
 
@@ -51,17 +56,21 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-TASK: dict[str, Any] = next(task for task in TASKS["evals"] if task["setup"]["kind"] == "upgrade")
-SPEC = TASK | {"setup": TASK["setup"] | {"base": "old", "ascend": "new", "human": "human"}}
+_PLAIN = next(task for task in TASKS.values() if task.setup.kind == "upgrade")
+TASK = replace(_PLAIN, setup=replace(_PLAIN.setup, base="old", ascend="new", human="human"))
+SAID = "plan and audit pass; nothing ran on an NPU."
 
 
-def scores(world: World) -> dict[str, float]:
-    rows = grade.grade(SPEC, world.omni)["assertions"]
-    return {row["grader"]: row["score"] for row in rows}
+def graded(world: World, said: str = SAID) -> grade.Graded:
+    return grade.grade(TASK, Workspace(world.omni, answer=said))
+
+
+def scores(world: World, said: str = SAID) -> dict[str, float | None]:
+    return {row.grader: row.score for row in graded(world, said).rows}
 
 
 def verdict(world: World) -> str:
-    return grade.grade(SPEC, world.omni)["verdict"]
+    return graded(world).as_json()["verdict"]
 
 
 def again(world: World, message: str = "more", *, amend: bool = False) -> None:
@@ -70,7 +79,7 @@ def again(world: World, message: str = "more", *, amend: bool = False) -> None:
 
 
 def test_a_good_workspace_meets_everything(world: World) -> None:
-    assert verdict(world) == "PASS", scores(world)
+    assert verdict(world) == "PASS", [row for row in graded(world).rows if not row.met]
     assert {name for name, value in scores(world).items() if value != 1.0} == {
         "gates"
     }  # emulate was left out
@@ -112,7 +121,7 @@ def test_an_undefined_name_loses_points(world: World) -> None:
     path.write_text(path.read_text().replace("self.talk(state)", "self.talk(statz)"))
     again(world, amend=True)
     found = scores(world)
-    assert (found["names"], found["omni_kept"] < 1.0, found["unasked"] < 1.0) == (0.0, True, True)
+    assert (found["names"], found["omni_kept"] < 1.0) == (0.0, True)
 
 
 def test_upstream_left_out_loses_recall(world: World) -> None:
@@ -122,14 +131,14 @@ def test_upstream_left_out_loses_recall(world: World) -> None:
     assert scores(world)["recall"] < 1.0
 
 
-def test_lines_nobody_asked_for_lose_points(world: World) -> None:
+def test_lines_without_a_reason_lose_the_point(world: World) -> None:
     path = world.omni / BASE
-    more = "".join(f"        self.extra_{number} = {number}\n" for number in range(10))
+    more = "        self.extra = 1\n"
     path.write_text(
         path.read_text().replace("        self.said = batch\n", f"        self.said = batch\n{more}")
     )
     again(world, amend=True)
-    assert scores(world)["unasked"] == 0.5
+    assert scores(world)["unexplained"] == 0.0
 
 
 def test_no_sign_off_loses_points(world: World) -> None:
@@ -137,20 +146,37 @@ def test_no_sign_off_loses_points(world: World) -> None:
     assert scores(world)["signed_off"] == 0.0
 
 
-def test_a_claim_loses_points(world: World) -> None:
-    git_at(world.omni, DAY, "commit", "-q", "--amend", "-s", "-m", "Upgrade\n\nAll tests verified on NPU.")
-    assert scores(world)["honest"] == 0.0
+@pytest.mark.parametrize(
+    ("said", "true"),
+    [
+        ("All tests verified on NPU.", False),
+        ("The emulated run passed in eager and graph.", False),
+        ("`serve` PASS with real weights", False),
+        ("Emulation was skipped. Plan PASS.", True),
+        ("Nothing was validated on an NPU; the audit passes.", True),
+        ("", True),
+    ],
+)
+def test_a_claim_needs_its_record(world: World, said: str, true: bool) -> None:
+    assert scores(world, said)["claims"] == (1.0 if true else 0.0)
+
+
+def test_the_cost_is_that_of_the_journal(world: World) -> None:
+    cost = graded(world).cost
+    assert cost.calls >= 6
+    assert cost.characters > 1000
+    assert cost.minutes >= cost.waited >= 0
 
 
 def test_nothing_delivered_scores_next_to_nothing(world: World) -> None:
     git_at(world.omni, DAY, "reset", "-q", "--hard", "main")
-    result = grade.grade(SPEC, world.omni)
+    result = graded(world, "").as_json()
     assert (result["verdict"], result["score"] < 0.5) == ("FAIL", True)
 
 
 def test_without_the_job_there_are_no_gates(world: World) -> None:
     (world.omni / ".npu-upgrade" / "current").unlink()
-    assert gates.passed(Workspace(world.omni), SPEC).value == 0.0
+    assert gates.passed(Workspace(world.omni), TASK).value == 0.0
 
 
 @pytest.fixture
@@ -176,12 +202,12 @@ def write(repo: Path, path: str, text: str) -> None:
     (repo / path).write_text(text)
 
 
-DENSE = next(task for task in TASKS["evals"] if task["id"] == "adapt-dense")
-UNKNOWN = next(task for task in TASKS["evals"] if task["id"] == "adapt-unknown")
+DENSE, UNKNOWN = TASKS["adapt-dense"], TASKS["adapt-unknown"]
 
 
 def test_an_adaptation_is_graded(adapted: Path) -> None:
-    assert grade.grade(DENSE, adapted)["verdict"] == "PASS", grade.grade(DENSE, adapted)
+    result = grade.grade(DENSE, Workspace(adapted, answer="NPU validation is pending.")).as_json()
+    assert result["verdict"] == "PASS", result
     assert adaptation.artifacts(Workspace(adapted), UNKNOWN).value == 0.0
 
 
@@ -193,7 +219,9 @@ def test_an_adaptation_is_graded(adapted: Path) -> None:
         ("setup.cfg", "[x]\n", commit.nothing_else),
     ],
 )
-def test_a_bad_adaptation_loses_points(adapted: Path, path: str, text: str, grader: Any) -> None:
+def test_a_bad_adaptation_loses_points(
+    adapted: Path, path: str, text: str, grader: Callable[[Workspace, Task], Score]
+) -> None:
     write(adapted, path, text)
     git_at(adapted, DAY, "add", "-A")
     git_at(adapted, DAY, "commit", "-q", "--amend", "--no-edit")
@@ -205,30 +233,66 @@ def test_signing_off_without_proof_loses_points(adapted: Path) -> None:
     assert adaptation.no_sign_off_without_proof(Workspace(adapted), DENSE).value == 0.0
 
 
+def test_a_question_is_answered_without_touching_anything(adapted: Path) -> None:
+    task = TASKS["what-breaks"]
+    right = "use_cp, pcp_size and pcp_manager are gone; _update_full_graph_params_if_needed takes less"
+    clean = Workspace(adapted, "adapt", right)
+    assert grade.grade(task, clean).met
+    assert answer.named(Workspace(adapted, "adapt", "use_cp is gone"), task).value == 0.25
+    write(adapted, "notes.txt", "x\n")
+    assert answer.untouched(Workspace(adapted, "adapt", right), task).value == 0.0
+    assert answer.untouched(Workspace(adapted, "main", right), task).value == 0.0
+
+
 # -- the tasks themselves --
 
 
 def test_the_tasks_are_whole() -> None:
-    ids = [task["id"] for task in TASKS["evals"]]
-    kinds = {task["setup"]["kind"] for task in TASKS["evals"]}
-    assert (TASKS["skill_name"], len(set(ids)) == len(ids)) == ("vllm-npu-upgrade", True)
-    assert kinds == {"upgrade", "adapt"}
-    for task in TASKS["evals"]:
-        assert {"id", "prompt", "expected_output", "files", "assertions"} <= set(task)
-        assert all((ROOT / name).is_file() for name in task["files"])
-        assert all(0 < one["at_least"] <= 1 and one["text"] for one in task["assertions"])
+    assert len(TASKS) >= 8
+    for task in TASKS.values():
+        assert all((ROOT / name).is_file() for name in task.files)
+        assert {one.grader for one in task.assertions} <= set(grade.GRADERS)
+        assert all(0 < one.at_least <= 1 and one.text for one in task.assertions)
+        assert task.setup.named or "named" not in {one.grader for one in task.assertions}
 
 
-def test_the_queries_have_near_misses() -> None:
-    queries = json.loads((ROOT / "evals" / "triggers.json").read_text())["queries"]
-    assert {one["should_trigger"] for one in queries} == {True, False}
-    assert len({one["query"] for one in queries}) == len(queries)
+def test_the_description_is_scored_among_others() -> None:
+    asked = triggers.question()
+    numbers = re.findall(r"^(\d+)\. (.*)$", asked, re.MULTILINE)
+    queries = {one["query"]: one["should_trigger"] for one in json.loads(TRIGGERS.read_text())["queries"]}
+    ideal = {at: "vllm-npu-upgrade" if queries[text] else "none" for at, text in numbers}
+    assert triggers.score(f"Here: {json.dumps(ideal)}").good
+    never = triggers.score(json.dumps(dict.fromkeys(ideal, "none")))
+    always = triggers.score(json.dumps(dict.fromkeys(ideal, "vllm-npu-upgrade")))
+    assert len(never.missed) == never.wanted
+    assert len(always.alarms) == always.unwanted
+    with pytest.raises(ValueError, match="no request 1"):
+        triggers.score("{}")
 
 
-@pytest.mark.parametrize(
-    "args", [["--eval", "none", "--workspace", "."], ["--eval", TASK["id"], "--workspace", "none"]]
-)
-def test_a_wrong_call_is_told(args: list[str]) -> None:
-    command = [sys.executable, str(ROOT / "evals" / "grade.py"), *args]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_runs_are_recorded_and_shown(adapted: Path, tmp_path: Path) -> None:
+    done = grade.grade(DENSE, Workspace(adapted, answer="NPU validation is pending."))
+    results.add(tmp_path / "results.jsonl", done, "agent A", 2)
+    shown = results.as_table(tmp_path / "results.jsonl")
+    assert "adapt-dense" in shown
+    assert "agent A" in shown
+
+
+def test_a_workspace_is_prepared_handed_over_and_graded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "one"
+    assert run.main(["prepare", "failed-server", str(folder)]) == 0
+    assert (folder / "checkout/.claude/skills/vllm-npu-upgrade/SKILL.md").is_file()
+    said = "printf 'Another version: _prepare_inputs() wants num_scheduled_tokens. Use a fitting pair.'"
+    assert run.main(["hand", str(folder), "--agent", said]) == 0
+    assert run.main(["grade", str(folder)]) == 0, capsys.readouterr().out
+    (folder / "answer.md").write_text("The engine died (EngineDeadError).")
+    assert run.main(["grade", str(folder)]) == 1
+
+
+@pytest.mark.parametrize("args", [["prepare", "none", "x"], ["grade", "none"]])
+def test_a_wrong_call_is_told(args: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "evals" / "run.py"), *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (2, "USAGE")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from npu_upgrade.cli.calls import counted
 from npu_upgrade.cli.programs import HELP
 from npu_upgrade.ground.command import note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
@@ -87,7 +88,7 @@ def main(prog: str, summary: str, names: Sequence[str], argv: list[str] | None =
         if isinstance(stream, io.TextIOWrapper):  # file names and sources may hold anything
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = _run(prog, summary, names, argv)
+        code = counted(prog, argv, lambda: _run(prog, summary, names, argv))
         sys.stdout.flush()
     except BrokenPipeError:
         # the reader went away: keep the interpreter from complaining when it flushes at exit

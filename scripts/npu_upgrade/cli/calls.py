@@ -1,0 +1,89 @@
+"""The calls that a workspace saw: what was run, for how long, how it ended, how much it printed.
+
+``calls.jsonl`` beside the jobs is only ever added to. What an upgrade cost whoever drove it is read from it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+from msgspec import Struct
+
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+
+NAME = "calls.jsonl"
+_PLACES = ("--workspace", "--repo", "--apply", "--out")
+
+
+class Call(Struct, frozen=True):
+    """One call: ``started`` is UTC ISO 8601, ``exit`` its code, ``stdout`` and ``stderr`` characters."""
+
+    started: str
+    command: list[str]
+    seconds: float
+    exit: int
+    stdout: int
+    stderr: int
+
+
+def calls(folder: Path) -> list[Call]:
+    """The calls noted in a workspace's ``.npu-upgrade``, oldest first."""
+    try:
+        return [msgspec.json.decode(line, type=Call) for line in (folder / NAME).read_bytes().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+class _Counted:
+    """A stream that counts the characters written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.characters = 0
+
+    def write(self, text: str) -> int:
+        self.characters += len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
+    """The exit code of ``run``, whose call is noted in the workspace that it was made in, if there is one."""
+    begun, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    out, err = _Counted(sys.stdout), _Counted(sys.stderr)
+    sys.stdout, sys.stderr = out, err  # ty: ignore[invalid-assignment]
+    code = 0
+    try:
+        code = run()
+        return code
+    finally:
+        sys.stdout, sys.stderr = out._stream, err._stream
+        if place := _workspace(argv):
+            seconds = round(time.monotonic() - begun, 2)
+            _note(place, Call(started, [prog, *argv], seconds, code, out.characters, err.characters))
+
+
+def _workspace(argv: Sequence[str]) -> Path | None:
+    """The nearest folder with jobs, from where the options point, else from here."""
+    named = [Path(after) for word, after in pairwise(argv) if word in _PLACES]
+    here = Path.cwd()
+    for start in [*named, here, *here.parents]:
+        if (start / WORKSPACE_DIR).is_dir():
+            return start / WORKSPACE_DIR
+    return None
+
+
+def _note(place: Path, call: Call) -> None:
+    try:
+        with open(place / NAME, "ab") as stream:
+            stream.write(msgspec.json.encode(call) + b"\n")
+    except OSError:
+        pass  # a call is worth more than its note
