@@ -11,7 +11,6 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.runs import LABELS, Run, mapping
 
 Row = dict[str, Any]
@@ -49,8 +48,8 @@ class ModelView:
 
     @property
     def title(self) -> str:
-        """The page's heading: experimental until real weights were served on an NPU."""
-        return self.facts.name if self.facts.on_npu else f"{self.facts.name} (Experimental)"
+        """The page's heading: experimental while any requirement is open."""
+        return f"{self.facts.name} (Experimental)" if self.facts.gaps else self.facts.name
 
     @property
     def architectures(self) -> list[str]:
@@ -225,11 +224,6 @@ class ModelView:
         ]
 
     @property
-    def has_baseline(self) -> bool:
-        rows = ((row["length"], row["sequences"]) for row in self.capacity_rows)
-        return (BASELINE_LEN, BASELINE_SEQS) in rows
-
-    @property
     def comparison(self) -> list[Row]:
         """Every check of dummy and real weights beside each other."""
         runs = (self.facts.dummy, self.facts.served)
@@ -245,7 +239,7 @@ class ModelView:
     @property
     def throughput(self) -> list[tuple[str, str]]:
         """What was measured under load."""
-        measured = _many(self.facts.served, "performance")
+        measured = _many(self.facts.shown_by("throughput"), "performance")
         return [(str(p.get("name")), f"{p.get('value')} {p.get('unit') or ''}".strip()) for p in measured]
 
     @property

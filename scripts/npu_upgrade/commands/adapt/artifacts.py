@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
-from npu_upgrade.artifacts.facts import Facts, Gap
+from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -29,6 +29,7 @@ from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.journal import Journal
+from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
