@@ -81,6 +81,7 @@ def test_an_edited_ledger(proven: World, refused) -> None:
 
 
 def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
+    artifacts_kit.analysed(world.workspace)
     for gate in ("serve", "features", "capacity"):
         more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
         world.serve(gate=gate, **{key: value for key, value in more.items() if key == gate})
@@ -90,6 +91,7 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     code, result = deliver(world, capsys, "--open", "accuracy")
     assert code == 0, result
     assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()
+    assert "experimental" in world.body()
 
 
 def test_documents_that_are_not_there_or_not_up_to_date(world: World, refused, capsys) -> None:

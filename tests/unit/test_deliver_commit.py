@@ -161,10 +161,11 @@ def test_dry_run_shows_and_changes_nothing(upgrade, deliver):
 
 def test_npu_evidence_for_this_tree_replaces_pending(upgrade, deliver):
     upgrade.record("serve", "NPU dummy")
-    real = upgrade.record("serve", "NPU real")
+    real = upgrade.served()
     code, result = deliver()
     assert code == 0
-    assert f"NPU-Validation: {real.id}" in upgrade.body()
+    trailer = git(upgrade.repo, "log", "-1", "--format=%(trailers:key=NPU-Validation,unfold)").strip()
+    assert trailer == f"NPU-Validation: {NEW} {real.id}; {RUNNER} {real.id}"
     assert "pending" not in result["summary"]
 
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when the commit is there; FAIL when a hook of the repository refused or changed it."""
     job = named_job(args)
     if args.include:
-        include(job, args.repo, args.include)
+        include(job, args.repo, args.include, keep=not args.dry_run)
     delivery = prepare(job, args.repo, args.title)
     data = {"job": job.id, "tree": delivery.subject.tree}
     if args.dry_run:

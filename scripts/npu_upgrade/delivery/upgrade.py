@@ -61,8 +61,8 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     )
 
 
-def include(job: Job, repo: Path, names: Sequence[str]) -> None:
-    """Make changed files of the checkout part of the upgrade; the gates have to judge them with it."""
+def include(job: Job, repo: Path, names: Sequence[str], *, keep: bool) -> None:
+    """Make files of the checkout part of the upgrade, with ``keep`` for good; gates have to judge them."""
     root = open_place(repo, job.marker, made=job.branch).checkout.root
     for name in names:
         check_path(name)
@@ -72,7 +72,9 @@ def include(job: Job, repo: Path, names: Sequence[str]) -> None:
                 expected="a file of the checkout, from its top folder",
                 try_="git status lists what is changed",
             )
-    job.place(included=sorted({*job.included, *names}))
+    job.included = sorted({*job.included, *names})
+    if keep:
+        job.place(included=job.included)
 
 
 def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:

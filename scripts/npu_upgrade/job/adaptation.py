@@ -226,8 +226,7 @@ def _requirements(one: Adaptation) -> Stage:
         return Stage(REQUIREMENTS, State.DONE, "all are proven")
     if REQUIREMENTS in one.skipped:
         return Stage(REQUIREMENTS, State.SKIPPED, f"{one.skipped[REQUIREMENTS]}; open: {named}")
-    gates = {judged.rule.id: judged.rule.gate for judged in one.judged}
-    left = [gap for gap in found if gates[gap.id] not in one.skipped]
+    left = [gap for gap in found if gap.command.name not in one.skipped]
     if not left:
         return Stage(REQUIREMENTS, State.SKIPPED, f"open: {named}")
     said = f"{left[0].what}; open: {named}; what cannot be had here is named in the commit: "

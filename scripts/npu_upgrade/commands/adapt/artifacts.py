@@ -28,6 +28,7 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
@@ -115,7 +116,8 @@ def _checked(
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:
     """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
     left_out = Journal(folder).skipped()
-    gap = next((gap for gap in gaps if gap.id not in left_out), None)
+    wanted = (gap for gap in gaps if not {gap.id, gap.command.name, REQUIREMENTS} & left_out.keys())
+    gap = next(wanted, None)
     if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")
     command = gap.command if gap else adapt("next", folder.name)
