@@ -29,17 +29,15 @@ _ERRORS = 2  # standard errors that a value has to be above chance by
 
 @dataclass(frozen=True)
 class Proven:
-    """``run`` shows it; None where a file does."""
+    """``run`` shows it, None where a file does; without ``needed`` the model does not ask for it."""
 
-    run: Run | None
+    run: Run | None = None
     words: str = ""
+    needed: bool = True
 
 
-@dataclass(frozen=True)
-class Needless:
-    """The model, or what its checkpoint has, does not ask for it."""
-
-    words: str
+def _needless(why: str) -> Proven:
+    return Proven(words=why, needed=False)
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Gap:
         return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
 
 
-Outcome = Proven | Needless | Gap
+Outcome = Proven | Gap
 
 
 @dataclass(frozen=True)
@@ -127,15 +125,15 @@ class Judged:
     def state(self) -> str:
         if isinstance(self.outcome, Gap):
             return "refused" if self.outcome.refused else "gap"
-        return "proven" if isinstance(self.outcome, Proven) else "not needed"
+        return "proven" if self.outcome.needed else "not needed"
 
     @property
     def words(self) -> str:
         """Why, or the run that shows it."""
         if isinstance(self.outcome, Gap):
             return self.outcome.what
-        run = self.outcome.run.id if isinstance(self.outcome, Proven) and self.outcome.run else ""
-        return "; ".join(filter(None, (run, self.outcome.words)))
+        run = self.outcome.run
+        return "; ".join(filter(None, (run.id if run else "", self.outcome.words)))
 
     def as_json(self) -> dict[str, str]:
         return {"id": self.rule.id, "sentence": self.rule.sentence, "state": self.state, "words": self.words}
@@ -155,7 +153,7 @@ def gaps(judged: Iterable[Judged]) -> list[Gap]:
 def _failed(known: Known) -> Outcome:
     run = next((run for run in known.newest.values() if run.verdict == "FAIL"), None)
     if run is None:
-        return Proven(None)
+        return Proven()
     what = f"gate {run.gate} ({run.label}) failed for this code: {run.record.summary}"
     return Gap(what, adapt("evidence", "show", run.id), refused=True)
 
@@ -169,7 +167,7 @@ def _analysed(known: Known) -> Outcome:
     worst = next((one.what for one in found.findings if one.severity != "note"), "vLLM itself disagrees")
     if verdict == "FAIL":
         return Gap(f"the checkpoint is inconsistent: {worst}", command, refused=True)
-    return Proven(None) if verdict == "PASS" else Gap(f"the analysis could not judge: {worst}", command)
+    return Proven() if verdict == "PASS" else Gap(f"the analysis could not judge: {worst}", command)
 
 
 def _served(known: Known) -> Outcome:
@@ -211,7 +209,7 @@ def _modality(kind: str) -> Callable[[Known], Outcome]:
         if not known.analysis and run and run.map("resolved").get("is_multimodal"):
             declared = {"image": True}
         if kind not in declared:
-            return Needless(f"it takes no {kind}")
+            return _needless(f"it takes no {kind}")
         asked = (
             [one for one in run.many("checks") if one.get("name") in (kind, f"semantic:{kind}")]
             if run
@@ -241,10 +239,10 @@ def _graph(known: Known) -> Outcome:
 def _experts(name: str) -> Callable[[Known], Outcome]:
     def judged(known: Known) -> Outcome:
         if known.analysis and known.analysis.properties.experts < 2:
-            return Needless("the model has no experts")
+            return _needless("the model has no experts")
         _, row = known.feature("expert_parallel")
         if not known.analysis and row.get("status") == "not applicable":
-            return Needless(str(row.get("why") or "the model has no experts"))
+            return _needless(str(row.get("why") or "the model has no experts"))
         return _feature(name, known, needed=known.analysis is not None)
 
     return judged
@@ -253,7 +251,7 @@ def _experts(name: str) -> Callable[[Known], Outcome]:
 def _mtp(known: Known) -> Outcome:
     state = known.analysis.mtp.state if known.analysis else ""
     if state and state != "ready":
-        return Needless(f"MTP of the checkpoint: {state}")
+        return _needless(f"MTP of the checkpoint: {state}")
     return _feature("mtp", known, needed=state == "ready")
 
 
@@ -269,7 +267,7 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
     if not needed and (
         status == "checkpoint missing" or (status == "not applicable" and (on_npu or name == "mtp"))
     ):
-        return Needless(why or str(status))
+        return _needless(why or str(status))
     return Gap(f"{name} is {status}{f': {why}' if why else ''}", command)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.observed import Built, Class, Observed
+from npu_upgrade.evidence.observed import Class, Observed
 from npu_upgrade.evidence.runs import observed_in
-from npu_upgrade.evidence.store import Store
 from npu_upgrade.evidence.subject import Subject, file_digest
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object, sha256
@@ -97,21 +96,25 @@ def validate(
     ``repo`` is the checkout, where that is not the job's own.
     """
     root = repo or (Path(job.repo) if job.repo else None)
-    if root is None:
-        return Validation()
     try:
-        delivered = _Delivered(open_checkout(root), job.marker, subject)
-        parts = list(_parts(delivered, {(one["path"], one["class"]) for one in plan.runners.values()}))
-    except UpgradeError:
-        return Validation()
+        delivered = _Delivered(open_checkout(root), job.marker, subject) if root else None
+        parts = list(_parts(delivered, plan)) if delivered else []
+    except UpgradeError:  # whoever delivers there is told why git cannot
+        delivered, parts = None, []
     by: dict[Part, str] = {}
     why: dict[Part, str] = {}
     mine = [record for record in records if record.tree == subject.tree]
-    for record in reversed(mine):
+    for record in reversed(mine) if delivered else ():
         if record.label == NPU and record.verdict == "PASS" and record.run:
-            problem, observed = _observed(job.store, record, delivered)
+            problems = job.store.problems(record)
+            observed = observed_in(job.store.runs / record.run)
+            problem = (
+                f"it is not as it was recorded: {problems[0]}"
+                if problems
+                else _objection(observed, delivered)
+            )
             for part in parts:
-                if lack := problem or (lacking(part, observed, delivered.place) if observed else ""):
+                if lack := problem or (lacking(part, observed, delivered) if observed else ""):
                     why.setdefault(part, f"run {record.run}: {lack}")
                 else:
                     by.setdefault(part, record.id)
@@ -132,13 +135,8 @@ class _Delivered:
         return base_of(self.checkout, self.marker)
 
     @cached_property
-    def place(self) -> dict[str, str]:
-        """Path below the folder of its top package, as engines name it -> hash, of the delivered files."""
-        return {self._as_imported(path): digest for path, digest in self.subject.files.items()}
-
-    @cached_property
     def left(self) -> set[str]:
-        """What is edited in the packages and not delivered."""
+        """What is edited beside the delivered files and stays out."""
         return set(edited(self.checkout, self.base, top_folders(self.subject.files))) - set(
             self.subject.files
         )
@@ -148,53 +146,44 @@ class _Delivered:
         done = self.checkout.run("show", f"{self.base}:{path}")
         return done.stdout if done.returncode == 0 else None
 
-    def now(self, path: str) -> str | None:
-        try:
-            return (self.checkout.root / path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
+    def digest(self, name: str) -> str | None:
+        """The hash of the file that an engine calls ``name``; None for one that the checkout has not."""
+        path = next((path for path in self.subject.files if _fits(path, name)), name)
+        if path in self.subject.files:
+            return self.subject.files[path]
+        file = self.checkout.root / path
+        if not file.is_file():
             return None
+        if path not in self.left:
+            return file_digest(file)
+        text = self.before(path)
+        return sha256(text.encode("utf-8", "surrogateescape")) if text is not None else ""
 
-    def foreign(self, observed: Observed) -> str:
-        """A file of the delivered packages that ran with another content than is delivered; else empty."""
-        prefixes = {path[: -len(name)] for path, name in zip(self.subject.files, self.place, strict=True)}
-        tops = set(top_folders(self.place))
-        for process in observed.processes:
-            for name, ran in process.files.items():
-                if PurePosixPath(name).parts[0] not in tops:
-                    continue
-                paths = [
-                    prefix + name for prefix in prefixes if (self.checkout.root / (prefix + name)).exists()
-                ]
-                if name in self.place:
-                    wanted = self.place[name]
-                elif not paths:
-                    continue  # made when it was installed, such as a file with its version
-                elif paths[0] in self.left:
-                    text = self.before(paths[0])
-                    wanted = sha256(text.encode("utf-8", "surrogateescape")) if text is not None else ""
-                else:
-                    wanted = file_digest(self.checkout.root / paths[0])
-                if ran.sha256 != wanted:
-                    return name
-        return ""
-
-    def _as_imported(self, path: str) -> str:
-        """``path`` from the folder that its outermost package lies in."""
-        folder = PurePosixPath(path).parent
-        if not (self.checkout.root / folder / "__init__.py").exists():
-            return path
-        while folder.name and (self.checkout.root / folder.parent / "__init__.py").exists():
-            folder = folder.parent
-        return PurePosixPath(path).relative_to(folder.parent).as_posix()
+    def has(self, name: str, sha256: str) -> bool:
+        """Whether that content of a file is what is delivered, as far as it is delivered here."""
+        return self.digest(name) in (None, sha256)
 
 
-def _parts(delivered: _Delivered, runners: set[tuple[str, str]]) -> Iterator[Part]:
+def _objection(observed: Observed | None, delivered: _Delivered) -> str:
+    """Why a run validates no part at all; empty when it may."""
+    if observed is None:
+        return "it does not tell what its engine built"
+    if observed.devices != {"npu"}:
+        return f"its tensors lived on {', '.join(sorted(observed.devices)) or 'no device that is told'}"
+    loaded = ((name, one) for process in observed.processes for name, one in process.files.items())
+    other = next((name for name, one in loaded if not delivered.has(name, one.sha256)), "")
+    return f"it ran another {other} than is delivered" if other else ""
+
+
+def _parts(delivered: _Delivered, plan: Plan) -> Iterator[Part]:
     """The changed parts of the delivered Python files, in the order of files and classes."""
+    runners = {(one["path"], one["class"]) for one in plan.runners.values()}
     for path in sorted(delivered.subject.files):
-        text = delivered.now(path) if path.endswith(".py") else None
-        if text is not None:
+        file = delivered.checkout.root / path
+        if path.endswith(".py") and file.is_file():
+            text = file.read_text("utf-8", "replace")
             for part in changed_parts(path, delivered.before(path) or "", text):
-                yield Part(path, part.cls, part.functions, (path, part.cls) in runners)
+                yield replace(part, is_runner=(path, part.cls) in runners)
 
 
 def changed_parts(path: str, before: str, now: str) -> list[Part]:
@@ -235,49 +224,25 @@ def _changed(
             yield prefix + node.name
 
 
-def _observed(store: Store, record: Record, delivered: _Delivered) -> tuple[str, Observed | None]:
-    """Why a run validates no part at all, or what its engine showed."""
-    if wrong := store.problems(record):
-        return f"it is not as it was recorded: {wrong[0]}", None
-    observed = observed_in(store.runs / str(record.run))
-    if observed is None:
-        return "it does not tell what its engine built", None
-    if observed.devices != {"npu"}:
-        return f"its tensors lived on {', '.join(sorted(observed.devices)) or 'no device that is told'}", None
-    if name := delivered.foreign(observed):
-        return f"it ran another {name} than is delivered", None
-    return "", observed
-
-
-def lacking(part: Part, observed: Observed, files: Mapping[str, str]) -> str:
-    """What a run lacks to validate a part, empty when it does; ``files``: path as imported -> its hash."""
-    built = [
-        one
-        for role in ("runner", "worker", "scheduler", "model", "attention backend")
-        for one in observed.built(role)
-    ]
-    mine = [one for one in built if any(_is(part, cls) for cls in one.classes)] if part.cls else []
+def lacking(part: Part, observed: Observed, delivered: _Delivered) -> str:
+    """What a run of the delivered files lacks to validate a part, empty when it does."""
+    built = [one for process in observed.processes for one in process.built]
+    mine = [one for one in built if any(_is(part, cls) for cls in one.classes)]
     ran = [one for one in mine if one.steps > 0]
-    if any(_as_delivered(one, files) for one in ran):
+    if any(all(delivered.has(cls.path, cls.sha256) for cls in one.classes) for one in ran):
         return ""
     if ran:
         return f"{part.name} was built from another file than is delivered"
     if part.is_runner:
         return f"{part.name} executed no step" if mine else f"no {part.name} was built"
     loaded = [
-        one
-        for process in observed.processes
-        for name, one in process.files.items()
-        if _fits(part.path, name) and files.get(name) == one.sha256
+        one for process in observed.processes for name, one in process.files.items() if _fits(part.path, name)
     ]
-    if not loaded:
-        return f"{part.path} was not loaded as it is delivered"
     called = {name for one in loaded for name in one.functions}
-    return (
-        f"no changed function of {part.name} was called"
-        if part.functions and not part.functions & called
-        else ""
-    )
+    if not loaded:
+        return f"{part.path} was not loaded"
+    missed = part.functions and not part.functions & called
+    return f"no changed function of {part.name} was called" if missed else ""
 
 
 def _is(part: Part, cls: Class) -> bool:
@@ -287,11 +252,6 @@ def _is(part: Part, cls: Class) -> bool:
 def _fits(path: str, name: str) -> bool:
     """Whether a path of the repository is the file that an engine calls ``name``."""
     return path == name or path.endswith(f"/{name}")
-
-
-def _as_delivered(built: Built, files: Mapping[str, str]) -> bool:
-    """Whether all delivered files among those of its classes are as they are delivered."""
-    return all(files.get(cls.path, cls.sha256) == cls.sha256 for cls in built.classes)
 
 
 def _emulated(parts: Sequence[Part], records: Sequence[Record]) -> dict[Part, list[str]]:
