@@ -14,7 +14,7 @@ from pathlib import Path
 
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.observed import Class, Observed
-from npu_upgrade.evidence.runs import observed_in
+from npu_upgrade.evidence.runs import mapping, observed_in
 from npu_upgrade.evidence.subject import Subject, file_digest
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object, sha256
@@ -83,9 +83,7 @@ class Validation:
     @property
     def emulated_lines(self) -> list[str]:
         """What the emulated NPU executed, a line for each part."""
-        return [
-            f"emulated: {part.name} executed in {', '.join(self.emulated[part])}" for part in self.emulated
-        ]
+        return [f"emulated: {part.name} executed in {', '.join(on)}" for part, on in self.emulated.items()]
 
 
 def validate(
@@ -96,28 +94,26 @@ def validate(
     ``repo`` is the checkout, where that is not the job's own.
     """
     root = repo or (Path(job.repo) if job.repo else None)
+    if root is None:
+        return Validation()
     try:
-        delivered = _Delivered(open_checkout(root), job.marker, subject) if root else None
-        parts = list(_parts(delivered, plan)) if delivered else []
+        delivered = _Delivered(open_checkout(root), job.marker, subject)
+        parts = list(_parts(delivered, plan))
     except UpgradeError:  # whoever delivers there is told why git cannot
-        delivered, parts = None, []
+        return Validation()
     by: dict[Part, str] = {}
     why: dict[Part, str] = {}
     mine = [record for record in records if record.tree == subject.tree]
-    for record in reversed(mine) if delivered else ():
-        if record.label == NPU and record.verdict == "PASS" and record.run:
-            problems = job.store.problems(record)
-            observed = observed_in(job.store.runs / record.run)
-            problem = (
-                f"it is not as it was recorded: {problems[0]}"
-                if problems
-                else _objection(observed, delivered)
-            )
-            for part in parts:
-                if lack := problem or (lacking(part, observed, delivered) if observed else ""):
-                    why.setdefault(part, f"run {record.run}: {lack}")
-                else:
-                    by.setdefault(part, record.id)
+    on_npu = [one for one in mine if one.label == NPU and one.verdict == "PASS" and one.run]
+    for record in reversed(on_npu):
+        problems = [f"it is not as it was recorded: {one}" for one in job.store.problems(record)]
+        observed = observed_in(job.store.runs / str(record.run)) or Observed("")
+        objection = problems[0] if problems else _objection(observed, delivered)
+        for part in parts:
+            if lack := objection or lacking(part, observed, delivered):
+                why.setdefault(part, f"run {record.run}: {lack}")
+            else:
+                by.setdefault(part, record.id)
     why = {part: text for part, text in why.items() if part not in by}
     return Validation(parts, by, _emulated(parts, mine), why)
 
@@ -137,9 +133,8 @@ class _Delivered:
     @cached_property
     def left(self) -> set[str]:
         """What is edited beside the delivered files and stays out."""
-        return set(edited(self.checkout, self.base, top_folders(self.subject.files))) - set(
-            self.subject.files
-        )
+        files = self.subject.files
+        return set(edited(self.checkout, self.base, top_folders(files))) - set(files)
 
     def before(self, path: str) -> str | None:
         """A file's text before the upgrade; None for one that is new."""
@@ -164,9 +159,9 @@ class _Delivered:
         return self.digest(name) in (None, sha256)
 
 
-def _objection(observed: Observed | None, delivered: _Delivered) -> str:
+def _objection(observed: Observed, delivered: _Delivered) -> str:
     """Why a run validates no part at all; empty when it may."""
-    if observed is None:
+    if not observed.processes:
         return "it does not tell what its engine built"
     if observed.devices != {"npu"}:
         return f"its tensors lived on {', '.join(sorted(observed.devices)) or 'no device that is told'}"
@@ -235,10 +230,9 @@ def lacking(part: Part, observed: Observed, delivered: _Delivered) -> str:
         return f"{part.name} was built from another file than is delivered"
     if part.is_runner:
         return f"{part.name} executed no step" if mine else f"no {part.name} was built"
-    loaded = [
-        one for process in observed.processes for name, one in process.files.items() if _fits(part.path, name)
-    ]
-    called = {name for one in loaded for name in one.functions}
+    every = [one for process in observed.processes for one in process.files.items()]
+    loaded = [ran.functions for name, ran in every if _fits(part.path, name)]
+    called = {name for functions in loaded for name in functions}
     if not loaded:
         return f"{part.path} was not loaded"
     missed = part.functions and not part.functions & called
@@ -262,10 +256,8 @@ def _emulated(parts: Sequence[Part], records: Sequence[Record]) -> dict[Part, li
         return {}
     found: dict[Part, list[str]] = {}
     for run in read_object(log).get("runs", []):
-        classes = run.get("classes") if run.get("state") == "PASS" else None
-        ran = {
-            name.rpartition(".")[2] for text in (classes or {}).values() for name in str(text).split(" and ")
-        }
+        texts = mapping(run.get("classes")).values() if run.get("state") == "PASS" else ()
+        ran = {name.rpartition(".")[2] for text in texts for name in str(text).split(" and ")}
         for part in parts:
             if part.cls in ran and run["tier"] not in found.setdefault(part, []):
                 found[part].append(run["tier"])
