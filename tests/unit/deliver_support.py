@@ -116,6 +116,7 @@ class Upgrade:
         steps: int = 3,
         functions: Sequence[str] = (),
         others: Mapping[str, str] | None = None,
+        verdict: Verdict = Verdict.PASS,
     ) -> Record:
         """A server passed that built ``built`` (path, class), and loaded every file of the job as it is.
 
@@ -132,7 +133,7 @@ class Upgrade:
         outcome = Outcome(
             gate="serve",
             label=label,
-            verdict=Verdict.PASS,
+            verdict=verdict,
             subject=Subject({"vllm_omni": "c" * 64}),
             job=self.job.of(subject.tree),
             pins={},

@@ -210,6 +210,13 @@ def test_a_gate_that_was_left_out_is_not_asked_for_by_its_requirements(ask, tmp_
     assert "on a CPU only" in data["why"]
 
 
+def test_what_is_shown_to_be_wrong_cannot_be_left_out(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path, reference={"state": "differs", "why": "token 3 is another"})
+    data = ask("--skip", "requirements", "--note", "close enough")[1]
+    assert (data["stage"], "token 3 is another" in data["why"]) == ("requirements", True)
+
+
 def test_nothing_is_asked_for_where_all_is_proven(ask, tmp_path: Path) -> None:
     planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
     add_all(tmp_path)

@@ -125,6 +125,14 @@ def test_a_failed_gate_is_refused_whatever_passed_before(workspace: Path) -> Non
     assert "it died" in words(workspace, "failed")
 
 
+def test_a_feature_that_does_not_work_is_a_gap_with_its_reason(workspace: Path) -> None:
+    add_all(workspace)
+    add(workspace, "features", verdict="FAIL", features=[row("graph", "unsupported", "no such mode")])
+    found = states(workspace)
+    assert (found["failed"], found["graph"]) == ("proven", "gap")
+    assert "no such mode" in words(workspace, "graph")
+
+
 def test_each_modality_that_the_model_declares_is_asked(workspace: Path) -> None:
     towers = {kind: Tower([f"{kind}_config"], 3) for kind in ("image", "audio")}
     add_all(workspace)

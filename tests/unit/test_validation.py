@@ -67,6 +67,7 @@ def test_a_run_validates_what_it_built_and_its_bases(classes, deliver) -> None:
         (((RUNNER, AR), (RUNNER, BASE)), {"device": "npu emulated"}, "its tensors lived on npu emulated"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {RUNNER: "a" * 64}}, f"it ran another {RUNNER}"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {OTHER: "a" * 64}}, f"it ran another {OTHER}"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"verdict": Verdict.INCONCLUSIVE}, ""),
         (((RUNNER, AR), (RUNNER, BASE)), {"label": "NPU dummy"}, ""),
         (((RUNNER, AR), (RUNNER, BASE)), {"label": "CPU real", "device": "cpu"}, ""),
         (((RUNNER, AR), (RUNNER, BASE)), {"label": "emulated dry-run"}, ""),

@@ -224,6 +224,9 @@ def _requirements(one: Adaptation) -> Stage:
     named = ", ".join(gap.id for gap in found)
     if not found:
         return Stage(REQUIREMENTS, State.DONE, "all are proven")
+    refused = next((gap for gap in found if gap.refused), None)
+    if refused:
+        return Stage(REQUIREMENTS, State.FAILED, refused.what, refused.command)
     if REQUIREMENTS in one.skipped:
         return Stage(REQUIREMENTS, State.SKIPPED, f"{one.skipped[REQUIREMENTS]}; open: {named}")
     left = [gap for gap in found if gap.command.name not in one.skipped]

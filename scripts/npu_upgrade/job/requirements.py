@@ -151,11 +151,17 @@ def gaps(judged: Iterable[Judged]) -> list[Gap]:
 
 
 def _failed(known: Known) -> Outcome:
-    run = next((run for run in known.newest.values() if run.verdict == "FAIL"), None)
+    failed = (run for run in known.newest.values() if run.verdict == "FAIL")
+    run = next((run for run in failed if not _has_unsupported(run)), None)
     if run is None:
         return Proven()
     what = f"gate {run.gate} ({run.label}) failed for this code: {run.record.summary}"
     return Gap(what, adapt("evidence", "show", run.id), refused=True)
+
+
+def _has_unsupported(run: Run) -> bool:
+    """Whether it failed for features that do not work, each of which is a requirement of its own."""
+    return run.gate == "features" and any(row.get("status") == "unsupported" for row in run.many("features"))
 
 
 def _analysed(known: Known) -> Outcome:
