@@ -137,6 +137,11 @@ def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, de
     assert f"- emulated: {AR} executed in eager, graph\n" in classes.body()
     assert GENERATION not in classes.body().partition("NPU-Validation")[0]
     assert PENDING in classes.body()
+    whole = (classes.repo / WORKER).read_text()
+    write(classes.repo, WORKER, whole + "# later\n")
+    assert read(classes.job).validation.emulated == {}
+    write(classes.repo, WORKER, whole)
+    assert read(classes.job).validation.emulated
     (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs[:1]}))
     assert read(classes.job).validation.emulated == {}
 
