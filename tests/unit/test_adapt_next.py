@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from artifacts_kit import add_all, analysed
+from artifacts_kit import ACCURACY as ACCURACY_VALUES
+from artifacts_kit import add, add_all, analysed
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
@@ -215,6 +216,14 @@ def test_what_is_shown_to_be_wrong_cannot_be_left_out(ask, tmp_path: Path) -> No
     add_all(tmp_path, reference={"state": "differs", "why": "token 3 is another"})
     data = ask("--skip", "requirements", "--note", "close enough")[1]
     assert (data["stage"], "token 3 is another" in data["why"]) == ("requirements", True)
+
+
+def test_the_command_that_fills_a_gap_has_none_of_what_made_it(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path, resolved={"enforce_eager": True})
+    switches = ("--env", "TORCHDYNAMO_DISABLE=1", "--env", "A=1", "--", "-tp", "2", "--enforce-eager")
+    add(tmp_path, "accuracy", accuracy=ACCURACY_VALUES, command=("Qwen/Qwen3-8B", *switches))
+    assert ask()[1]["next"] == "adapt.py serve Qwen/Qwen3-8B --env A=1 -- -tp 2"
 
 
 def test_nothing_is_asked_for_where_all_is_proven(ask, tmp_path: Path) -> None:

@@ -224,7 +224,8 @@ def _modality(kind: str) -> Callable[[Known], Outcome]:
         if any(one.get("state") == "PASS" for one in asked):
             return Proven(run)
         why = next((f": {one['why']}" for one in asked if one.get("why")), "")
-        return Gap(f"the model takes {kind}, and no {kind} was asked and answered{why}", known.ask("serve"))
+        command = _dropping(known.ask("serve"), "--limit-mm-per-prompt")
+        return Gap(f"the model takes {kind}, and no {kind} was asked and answered{why}", command)
 
     return judged
 
@@ -238,7 +239,8 @@ def _graph(known: Known) -> Outcome:
         off = str(switches.get(_NO_DYNAMO, "0")) not in ("", "0")
         if eager or off:
             how = " and ".join(["eager"] * eager + [f"with {_NO_DYNAMO}"] * off)
-            return Gap(f"run {run.id} was {how}: it shows nothing of graphs", known.ask("serve"))
+            command = _dropping(known.ask("serve"), "--enforce-eager", _NO_DYNAMO)
+            return Gap(f"run {run.id} was {how}: it shows nothing of graphs", command)
     return _feature("graph", known, needed=False)
 
 
@@ -364,7 +366,8 @@ def _fits(version: str, wanted: str) -> bool:
 
 
 def _overlay(known: Known) -> Outcome:
-    run, seen, command = known.served, known.observed, known.ask("serve")
+    run, seen = known.served, known.observed
+    command = _dropping(known.ask("serve"), "--keep-pythonpath")
     laid = ", ".join(seen.pythonpath) if seen else ""
     if run and ("--keep-pythonpath" in run.record.command or laid):
         return Gap(f"PYTHONPATH laid {laid or 'something'} over the installation", command, refused=True)
@@ -383,6 +386,22 @@ def _work_folder(known: Known) -> Outcome:
         return Proven(run, place)
     where = f"in {place}, which nobody named" if place else "in a folder that is not told"
     return Gap(f"it was started {where}", known.ask("serve", "--work-dir", "DIR"))
+
+
+def _dropping(command: Command, *names: str) -> Command:
+    """``command`` without options, by their name or by that of the variable that ``--env`` sets."""
+
+    def kept(words: Iterable[str]) -> tuple[str, ...]:
+        options: list[list[str]] = []  # each with its value
+        for word in words:
+            if word.startswith("-") or not options:
+                options.append([word])
+            else:
+                options[-1].append(word)
+        left = (one for one in options if not {word.partition("=")[0] for word in one[:2]} & set(names))
+        return tuple(word for one in left for word in one)
+
+    return replace(command, arguments=kept(command.arguments), passed_on=kept(command.passed_on))
 
 
 def _rules() -> Iterator[Rule]:
