@@ -11,6 +11,9 @@ from adapt_kit import OPS, PATCH_FILE, World, deliver, make_world
 from artifacts_kit import NAME
 from deliver_support import git, snapshot, write
 
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.store import workspace_store
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
@@ -41,6 +44,8 @@ def refused(world: World, capsys: pytest.CaptureFixture[str]):
 
 def test_no_evidence(world: World, refused) -> None:
     assert "no evidence of" in refused()
+    begun = workspace_store(world.workspace).begin("serve", Redactor())
+    assert f"a run was not finished: {begun.folder.name}" in refused()
 
 
 def test_dummy_weights_never_sign_off(world: World, refused) -> None:

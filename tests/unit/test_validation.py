@@ -7,6 +7,7 @@ import json
 import pytest
 from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
+from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import open_job
@@ -87,6 +88,13 @@ def test_a_run_that_does_not_tell_what_it_built_validates_nothing(classes, deliv
     (classes.job.store.runs / str(run.run) / "observed.json").unlink()
     assert deliver()[0] == 0
     assert PENDING in classes.body()
+
+
+def test_a_run_that_was_not_finished_is_named(classes, deliver) -> None:
+    begun = classes.job.store.begin("serve", Redactor())
+    code, result = deliver()
+    assert (code, PENDING in classes.body()) == (0, True)
+    assert f"run {begun.folder.name} was not finished" in result["summary"]
 
 
 def test_edited_evidence_validates_nothing(classes, deliver) -> None:

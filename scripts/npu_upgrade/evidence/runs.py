@@ -194,8 +194,9 @@ def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
     runs = [run for run, _ in known if _is_of(run, model)]
     if not runs:
         others = ", ".join(sorted({str(run.result.get("model_name")) for run, _ in known})) or "no model"
+        unfinished = "; a run was not finished: " + store.incomplete()[-1] if store.incomplete() else ""
         raise BadInput(
-            f"no evidence of {model!r} in {store.folder}",
+            f"no evidence of {model!r} in {store.folder}{unfinished}",
             expected=f"runs of the serve gate for this model; there are runs of {others}",
             try_=f"adapt.py serve {model}",
         )

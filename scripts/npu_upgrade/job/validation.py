@@ -102,18 +102,19 @@ def validate(
     except UpgradeError:  # whoever delivers there is told why git cannot
         return Validation()
     by: dict[Part, str] = {}
-    why: dict[Part, str] = {}
+    unfinished = [f"run {one} was not finished" for one in job.store.incomplete()]
+    why: dict[Part, str] = dict.fromkeys(parts, unfinished[-1]) if unfinished else {}
     mine = [record for record in records if record.tree == subject.tree]
     on_npu = [one for one in mine if one.label == NPU and one.verdict == "PASS" and one.run]
-    for record in reversed(on_npu):
+    for record in on_npu:
         problems = [f"it is not as it was recorded: {one}" for one in job.store.problems(record)]
         observed = observed_in(job.store.runs / str(record.run)) or Observed("")
         objection = problems[0] if problems else _objection(observed, delivered)
         for part in parts:
             if lack := objection or lacking(part, observed, delivered):
-                why.setdefault(part, f"run {record.run}: {lack}")
+                why[part] = f"run {record.run}: {lack}"
             else:
-                by.setdefault(part, record.id)
+                by[part] = record.id
     why = {part: text for part, text in why.items() if part not in by}
     return Validation(parts, by, _emulated(parts, mine), why)
 
