@@ -6,7 +6,6 @@ are those of the workspace's evidence that count for this model and the plan's c
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -199,19 +198,12 @@ def stages(one: Adaptation) -> list[Stage]:
     written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
     target = mapping(mapping(one.plan.get("trees")).get("delivery"))
     place = next(iter(written), str(target["root"]) if target.get("there") else "DIR")
+    opened = [word for gap in gaps(one.judged) if not gap.refused for word in ("--open", gap.id)]
     for name, (option, file) in _FILES.items():
-        if importlib.util.find_spec(f"npu_upgrade.commands.adapt.{name}") is not None:
-            named = [word for gap in gaps(one.judged) if not gap.refused for word in ("--open", gap.id)]
-            state = State.DONE if (one.folder / file).is_file() else State.TODO
-            commit = str(read_object(one.folder / file).get("commit") or "")
-            found.append(
-                Stage(
-                    name,
-                    state,
-                    commit,
-                    adapt(name, one.where, option, place, *(named if name == "deliver" else [])),
-                )
-            )
+        state = State.DONE if (one.folder / file).is_file() else State.TODO
+        commit = str(read_object(one.folder / file).get("commit") or "")
+        command = adapt(name, one.where, option, place, *(opened if name == "deliver" else ()))
+        found.append(Stage(name, state, commit, command))
     here = named_from_here(one.workspace)
     return [
         replace(stage, command=stage.command.adding(*here)) if stage.command else stage for stage in found

@@ -324,7 +324,7 @@ def _by_chance(task: dict[str, Any], run: Run) -> str:
         kind, _, filtered = metric.partition(",")
         error = errors.get(f"{kind}_stderr,{filtered}")
         margin = _ERRORS * error if isinstance(error, int | float) else 0.0
-        if lower.get(kind, True) and value > chance + margin and value > 0:
+        if lower.get(kind, True) and value > chance + margin:
             return ""
     said = ", ".join(f"{metric} {value:.4f}" for metric, value in numbers)
     return f"{name} {said}, where guessing gives {chance:.2f}"
