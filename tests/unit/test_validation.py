@@ -1,205 +1,213 @@
-"""An upgrade is validated class by class, by engines that built them from exactly the delivered files."""
+"""The ladders: which cells there are, in which order they are climbed, and what their outcomes add up to."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
+import serving_kit as kit
 
-from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.ground.files import sha256
+from npu_upgrade.cli import main as cli
+from npu_upgrade.gates.serving import device
+from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
+from npu_upgrade.gates.validation import matrix
+from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
+from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.job import open_job
-from npu_upgrade.job.plan_file import load_plan
-from npu_upgrade.job.upgrade import read, walk
+from npu_upgrade.sources.installed import Installed
 
-AR, GENERATION, BASE = "TideARRunner", "TideGenerationRunner", "TideRunner"
-TEXT = "class {0}:\n    def step(self):\n        return {1}\n\n\n"
-PENDING = "NPU-Validation: pending\n"
-
-
-@pytest.fixture
-def classes(upgrade: Upgrade) -> Upgrade:
-    """The upgrade changes a base and two runners in one file, and one function of a worker in another."""
-    names = (BASE, AR, GENERATION)
-    write(upgrade.repo, RUNNER, "".join(TEXT.format(name, 1) for name in (*names, "Untouched")))
-    write(upgrade.repo, WORKER, "import os\n\n\nclass TideWorker:\n    def start(self):\n        pass\n")
-    git(upgrade.repo, "add", RUNNER, WORKER)
-    git(upgrade.repo, "commit", "-qm", "[Misc] Runners")
-    changed = "# a remark\n" + "".join(TEXT.format(name, 2) for name in names) + TEXT.format("Untouched", 1)
-    write(upgrade.repo, RUNNER, changed)
-    worker = "import os\n\n\nclass TideWorker:\n    def start(self):\n        os.sync()\n"
-    write(upgrade.repo, WORKER, worker)
-    (upgrade.repo / NEW).unlink()
-    files = [entry for entry in upgrade.plan["files"] if entry["path"] != NEW]
-    runners = {name: {"path": RUNNER, "class": name} for name in names}
-    upgrade.write_plan(files=files, runners=runners)
-    upgrade.record_all()
-    return upgrade
+SMI = """
++------------------------------------------------------------------------------------------------+
+| npu-smi 24.1.rc2                 Version: 24.1.rc2                                             |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     910B3               | OK            | 93.6        42                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3390 / 65536         |
++===========================+===============+====================================================+
+| 1     910B3               | OK            | 90.1        40                0    / 0             |
+| 0                         | 0000:01:00.0  | 0           0    / 0          {used} / 65536        |
++===========================+===============+====================================================+
+"""
 
 
-def said(upgrade: Upgrade) -> str:
-    return git(upgrade.repo, "log", "-1", "--format=%(trailers:key=NPU-Validation,unfold)").strip()
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
-def test_a_run_validates_what_it_built_and_its_bases(classes, deliver) -> None:
-    run = classes.served((RUNNER, AR), (RUNNER, BASE))
-    assert deliver()[0] == 0
-    assert said(classes) == (
-        f"NPU-Validation: {BASE} {run.id}; {AR} {run.id}; {GENERATION} pending; TideWorker pending"
+def test_a_matrix_is_read_model_by_model_and_in_the_order_of_the_gates(tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text("")
+    cells = matrix.load(
+        write(
+            tmp_path / "m.yaml",
+            """
+models:
+  - {model: /models/A, tp: [1, 2], gates: [real, dummy], gate_file: gate.yaml, env: {X: 1}}
+  - {model: B, arguments: [--max-model-len, 99]}
+""",
+        )
     )
-    later = classes.served((RUNNER, GENERATION), (RUNNER, BASE), functions=["TideWorker.start"])
-    code, result = deliver()
-    assert (code, result["new"]) == (0, True)
-    by = {AR: run.id, BASE: later.id, GENERATION: later.id, "TideWorker": later.id}
-    every = "; ".join(f"{name} {by[name]}" for name in (BASE, AR, GENERATION, "TideWorker"))
-    assert said(classes) == f"NPU-Validation: {every}"
-    assert deliver()[1]["new"] is False
-    assert "pending" not in classes.body()
+    names = [one.name for one in cells]
+    assert names[:4] == ["A tp1 dummy", "A tp1 real", "A tp2 dummy", "A tp2 real"]
+    assert names[4:] == ["B tp1 dummy", "B tp1 real", "B tp1 features", "B tp1 capacity"]
+    assert (cells[0].env, cells[-1].arguments) == ({"X": "1"}, ("--max-model-len", "99"))
+    assert [one.name for one in matrix.select(cells, "A", ["real"], [2])] == ["A tp2 real"]
+    with pytest.raises(BadInput, match="no cell of the matrix is chosen"):
+        matrix.select(cells, "C", [], [])
 
 
 @pytest.mark.parametrize(
-    ("built", "how", "why"),
+    ("text", "why"),
     [
-        ((), {}, f"no {BASE} was built"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"steps": 0}, f"{BASE} executed no step"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"device": "cpu"}, "its tensors lived on cpu"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"device": "npu emulated"}, "its tensors lived on npu emulated"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"others": {RUNNER: "a" * 64}}, f"it ran another {RUNNER}"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"others": {OTHER: "a" * 64}}, f"it ran another {OTHER}"),
-        (((RUNNER, AR), (RUNNER, BASE)), {"verdict": Verdict.INCONCLUSIVE}, ""),
-        (((RUNNER, AR), (RUNNER, BASE)), {"label": "NPU dummy"}, ""),
-        (((RUNNER, AR), (RUNNER, BASE)), {"label": "CPU real", "device": "cpu"}, ""),
-        (((RUNNER, AR), (RUNNER, BASE)), {"label": "emulated dry-run"}, ""),
+        ("models: []", r"\$.models"),
+        ("- a", "Expected `object`"),
+        ("models: [{tp: 1}]", "`model`"),
+        ("models: [{model: A, tp: 0}]", r"models\[0\].tp"),
+        ("models: [{model: A, tp: [true]}]", r"models\[0\].tp"),
+        ("models: [{model: A, gates: [all]}]", r"models\[0\].gates"),
+        ("models: [{model: A, gate_file: none.yaml}]", "no file beside the matrix"),
+        ("models: [{model: A, gpu: 1}]", "gpu"),
+        ("models: [{model: A, env: [1]}]", r"models\[0\].env"),
+        ("models: {", "is no matrix"),
     ],
 )
-def test_anything_else_validates_nothing(classes, deliver, built, how, why) -> None:
-    classes.served(*built, **how)
-    code, result = deliver()
-    assert code == 0
-    assert PENDING in classes.body()
-    assert result["npu_validation"] == "pending"
-    assert why in result["summary"]
+def test_a_wrong_matrix_is_refused_with_its_place(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=why):
+        matrix.load(write(tmp_path / "m.yaml", text))
 
 
-def test_a_run_that_does_not_tell_what_it_built_validates_nothing(classes, deliver) -> None:
-    run = classes.served((RUNNER, AR))
-    (classes.job.store.runs / str(run.run) / "observed.json").unlink()
-    assert deliver()[0] == 0
-    assert PENDING in classes.body()
+def test_more_ranks_than_the_machine_has_are_left_to_vllms_ray_executor() -> None:
+    small, large = (cell_rung(matrix.Cell("/m/A", tp, "real"), "py", "ws", 2) for tp in (2, 4))
+    assert "ray" not in small.command.passed_on
+    assert large.command.passed_on[-2:] == ("--distributed-executor-backend", "ray")
+    assert large.after == "A tp4 dummy"
 
 
-def test_a_run_that_was_not_finished_is_named(classes, deliver) -> None:
-    begun = classes.job.store.begin("serve", Redactor())
-    code, result = deliver()
-    assert (code, PENDING in classes.body()) == (0, True)
-    assert f"run {begun.folder.name} was not finished" in result["summary"]
+def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
+    codes = {"a": 1, "b": 0, "c": 3}
 
+    def answer(rung: Rung) -> Outcome:
+        return judged(rung, codes[rung.name], json.dumps({"summary": rung.name}), 1.0)
 
-def test_edited_evidence_validates_nothing(classes, deliver) -> None:
-    run = classes.served((RUNNER, AR))
-    path = classes.job.store.runs / str(run.run) / "observed.json"
-    path.write_text(path.read_text().replace(AR, GENERATION))
-    code, result = deliver()
-    assert (code, PENDING in classes.body()) == (0, True)
-    assert "not as it was recorded" in result["summary"]
-
-
-def test_an_edit_after_the_run_needs_another_run(classes, deliver) -> None:
-    classes.served((RUNNER, AR), (RUNNER, BASE))
-    write(classes.repo, WORKER, "class TideWorker:\n    pass\n")
-    classes.record_all()
-    assert deliver()[0] == 0
-    assert PENDING in classes.body()
-
-
-def test_an_edited_file_that_is_left_out_was_no_part_of_what_is_delivered(classes, deliver) -> None:
-    write(classes.repo, OTHER, "MINE = 1\n")
-    text = (classes.repo / OTHER).read_bytes()
-    classes.served((RUNNER, AR), (RUNNER, BASE), others={OTHER: sha256(text)})
-    code, result = deliver()
-    assert (code, result["left"]) == (0, [OTHER])
-    assert f"it ran another {OTHER} than is delivered" in result["summary"]
-
-
-def test_a_class_of_another_file_of_that_name_is_another_class(classes, deliver) -> None:
-    classes.served((WORKER, AR), (WORKER, BASE))
-    assert deliver()[0] == 0
-    assert PENDING in classes.body()
-
-
-def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, deliver) -> None:
-    runs = [
-        {"tier": tier, "scenario": "plain", "state": state, "classes": {"runner": f"tide.runner.{name}"}}
-        for tier, state, name in (
-            ("eager", "PASS", AR),
-            ("graph", "PASS", AR),
-            ("serve", "FAIL", AR),
-            ("eager", "INCONCLUSIVE", GENERATION),
-        )
+    monkeypatch.setattr("npu_upgrade.gates.validation.rungs.run", answer)
+    rungs = [
+        Rung("a", "", upgrade("serve")),
+        Rung("b", "", upgrade("serve"), after="a"),
+        Rung("c", "", upgrade("serve")),
     ]
-    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs}))
-    classes.record("emulate", "emulated dry-run", log=classes.job.folder / "emulate.json")
-    assert deliver()[0] == 0
-    assert f"- emulated: {AR} executed in eager, graph\n" in classes.body()
-    assert GENERATION not in classes.body().partition("NPU-Validation")[0]
-    assert PENDING in classes.body()
-    whole = (classes.repo / WORKER).read_text()
-    write(classes.repo, WORKER, whole + "# later\n")
-    assert read(classes.job).validation.emulated == {}
-    write(classes.repo, WORKER, whole)
-    assert read(classes.job).validation.emulated
-    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs[:1]}))
-    assert read(classes.job).validation.emulated == {}
+    first, second, third = climb(rungs)
+    assert (first.verdict, third.verdict) == (Verdict.FAIL, Verdict.BLOCKED)
+    assert not second.ran
+    assert "a is FAIL" in second.why
 
 
-def test_status_and_next_say_the_same(classes, deliver) -> None:
-    run = classes.served((RUNNER, AR), (RUNNER, BASE))
-    facts = walk(classes.job).facts
-    assert (
-        facts["npu_validation"] == f"{BASE} {run.id}; {AR} {run.id}; {GENERATION} pending; TideWorker pending"
-    )
-    heading = "\n".join(walk(classes.job).heading)
-    assert f"validated on NPU hardware: {BASE}, {AR}; {GENERATION} is pending" in heading
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [
+        ("PASS BLOCKED", "PASS"),
+        ("BLOCKED BLOCKED", "BLOCKED"),
+        ("PASS FAIL INCONCLUSIVE", "FAIL"),
+        ("PASS INCONCLUSIVE", "INCONCLUSIVE"),
+    ],
+)
+def test_what_cannot_run_takes_nothing_from_what_did(verdicts: str, whole: str) -> None:
+    outcomes = [Outcome(Rung("r", "", upgrade("serve")), Verdict(one), "") for one in verdicts.split()]
+    assert together(outcomes) is Verdict(whole)
 
 
-def test_what_is_edited_beside_the_merged_files_is_delivered_and_judged(upgrade, deliver, refused) -> None:
-    write(upgrade.repo, "vllm_omni/npu/more.py", "MORE = 1\n")
-    write(upgrade.repo, "vllm_omni/npu/notes.txt", "mine\n")
-    assert "gate plan judged other contents" in refused()
-    upgrade.record_all()
-    code, result = deliver()
-    assert (code, result["left"]) == (0, [])
-    assert upgrade.committed() == sorted([NEW, RUNNER, "vllm_omni/npu/more.py"])
-    assert "Edited beside the merge (1):\n- vllm_omni/npu/more.py" in upgrade.body()
-    assert deliver()[1]["new"] is False
+@pytest.mark.parametrize("code", [2, 70, -9, 130])
+def test_an_exit_code_of_no_verdict_judges_nothing(code: int) -> None:
+    assert judged(Rung("r", "", upgrade("serve")), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
 
 
-def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused) -> None:
-    write(upgrade.repo, OTHER, "MINE = 1\n")
-    assert deliver("--dry-run")[1]["left"] == [OTHER]
-    assert deliver("--dry-run", "--include", OTHER)[0] == 2
-    assert load_plan(upgrade.job).further == ()
-    assert "gate plan judged other contents" in refused("--include", OTHER)
-    assert "no file nowhere.py" in refused("--include", "nowhere.py")
-    upgrade.job = open_job(upgrade.workspace)
-    upgrade.record_all()
-    assert deliver()[0] == 0
-    assert OTHER in upgrade.committed()
+def fake_smi(folder: Path, monkeypatch, used: int) -> Path:
+    """An ``npu-smi`` on PATH that shows two cards."""
+    script, shown = folder / "npu-smi", folder / "shown"
+    shown.write_text(SMI.replace("{used}", str(used)))
+    script.write_text(f"#!/bin/sh\ncat {shown}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return shown
 
 
-def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
-    hunks = [
-        {"id": f"h{number}", "tier": tier, "path": RUNNER, "unit": "TideRunner.step", "group": group}
-        for number, (tier, group) in enumerate(((1, "steps"), (2, "steps"), (3, "audio")))
+def test_the_devices_memory_is_what_its_tool_says(tmp_path: Path, monkeypatch) -> None:
+    shown = fake_smi(tmp_path, monkeypatch, 4000)
+    npu = Device(device.NPU)
+    assert used_memory(npu) == 3390 + 4000
+    assert memory_is_back(npu, 7390, 0.1) == (True, 7390)
+    shown.write_text(SMI.replace("{used}", "60000"))
+    assert memory_is_back(npu, 7390, 0.1) == (False, 63390)
+    found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
+    assert (found.kind, found.name, found.count) == ("npu", "910B3", 2)
+    assert found.label("real") == "NPU real"
+
+
+def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeypatch) -> None:
+    shown = fake_smi(tmp_path, monkeypatch, 1000)
+    from npu_upgrade.gates.serving.gate import Options, judge
+
+    def fill(*_: object) -> list:
+        shown.write_text(SMI.replace("{used}", "50000"))
+        return []
+
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS, extra=fill)
+    served = judge(kit.launch(tmp_path, "none"), Device(device.NPU), options, tmp_path / "log")
+    assert kit.states(served)["teardown"] == "FAIL"
+    assert "53390 MiB of device memory are in use, 4390 MiB before" in served.summary
+
+
+def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(device, "_DEVICES", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert len(missing_for_npu(None)) == 3
+    lacks = missing_for_npu(Installed("3.11", [], {"vllm": "x"}))
+    assert [one.partition(" ")[0] for one in lacks] == ["no", "npu-smi", "torch-npu", "vllm-ascend"]
+    (tmp_path / "davinci0").touch()
+    fake_smi(tmp_path, monkeypatch, 1)
+    whole = {"vllm": "x", "torch_npu": "x", "vllm_ascend": "x"}
+    assert missing_for_npu(Installed("3.11", [], whole)) == []
+
+
+def test_validate_npu_is_blocked_where_there_is_none(tmp_path: Path) -> None:
+    argv = [
+        sys.executable,
+        str(SCRIPT),
+        "validate",
+        "--npu",
+        "--model",
+        "/models/A",
+        "--workspace",
+        str(tmp_path),
     ]
-    (upgrade.job.folder / "port.json").write_text(json.dumps({"hunks": hunks, "refused": []}))
-    assert deliver()[0] == 0
-    assert "Not ported from the GPU side (2):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "no NPU" in json.loads(done.stdout)["error"]
 
 
-def test_a_failed_real_run_stops_the_delivery(classes, refused) -> None:
-    classes.served((RUNNER, AR))
-    classes.record("serve", "NPU real", Verdict.FAIL)
-    assert "gate serve (NPU real) failed" in refused()
+def test_ray_tasks_need_a_cluster(tmp_path: Path) -> None:
+    from npu_upgrade.evidence.store import workspace_store
+    from npu_upgrade.gates.validation import on_ray
+
+    rung = cell_rung(matrix.Cell("/m/A", 1, "dummy"), sys.executable, str(tmp_path))
+    with pytest.raises(Blocked, match="has no ray"):
+        on_ray.run([rung], [1], "auto", sys.executable, workspace_store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--rungs", "static,real"], "no real among static, emulated, cpu-dummy, cpu-real"),
+        (["--npu", "--gates", "all"], "no all among"),
+        (["--npu", "--tp", "1,0"], "0 is not above 0"),
+        (["--npu", "--tp", "two"], "--tp"),
+    ],
+)
+def test_a_wrong_list_is_refused_before_anything_runs(words: list[str], why: str, capsys) -> None:
+    assert cli.main("upgrade.py", "", ["validate"], ["validate", *words]) == 2
+    assert why in capsys.readouterr().out

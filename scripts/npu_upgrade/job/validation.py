@@ -14,7 +14,7 @@ from pathlib import Path
 
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.observed import Class, Observed
-from npu_upgrade.evidence.runs import mapping, observed_in
+from npu_upgrade.evidence.runs import observed_in
 from npu_upgrade.evidence.subject import Subject, file_digest
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object, sha256
@@ -257,7 +257,7 @@ def _emulated(parts: Sequence[Part], records: Sequence[Record]) -> dict[Part, li
         return {}
     found: dict[Part, list[str]] = {}
     for run in read_object(log).get("runs", []):
-        texts = mapping(run.get("classes")).values() if run.get("state") == "PASS" else ()
+        texts = [run.get("worker"), run.get("runner")] if run.get("state") == "PASS" else []
         ran = {name.rpartition(".")[2] for text in texts for name in str(text).split(" and ")}
         for part in parts:
             if part.cls in ran and run["tier"] not in found.setdefault(part, []):
