@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import model_kit
 import pytest
+from msgspec import structs, to_builtins
 
+from npu_upgrade.checkpoint.analysis import analyse
+from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.cli import main as cli
+from npu_upgrade.evidence.observed import Device, Observed, Process
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome, Store, workspace_store
 from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Verdict
 
 HF_ID = "Qwen/Qwen3-8B"
 NAME = "Qwen3-8B"
+NOTHING = Observed("")  # in its place nothing is written
 CODE = Subject({"vllm": "a" * 64, "vllm_ascend": "b" * 64})
 COMMANDS = ["adapt.artifacts", "adapt.deliver"]
 NPU = {"kind": "npu", "name": "Ascend 910B3", "count": 1}
@@ -59,6 +67,7 @@ CAPACITY = [
         "theoretical_max_model_len": 131072,
         "practical_max_model_len": 131072,
         "kv_cache_tokens": 400000,
+        "filled": True,
     }
 ]
 
@@ -77,7 +86,8 @@ def result(gate: str, label: str, **changes: Any) -> dict[str, Any]:
         "label": label,
         "mode": "plain",
         "device": NPU if label.startswith("NPU") else {"kind": "cpu", "name": "", "count": 1},
-        "serve_arguments": ["--max-model-len", "4096", "--enforce-eager"],
+        "work_dir": "/workspace",
+        "serve_arguments": ["--max-model-len", "4096", "--max-num-seqs", "16"],
         "environment": {"HCCL_OP_EXPANSION_MODE": "AIV"},
         "resolved": {
             "architecture": "Qwen3ForCausalLM",
@@ -85,7 +95,7 @@ def result(gate: str, label: str, **changes: Any) -> dict[str, Any]:
             "dtype": "bfloat16",
             "max_model_len": 4096,
             "max_num_seqs": 16,
-            "enforce_eager": True,
+            "enforce_eager": False,
             "quantization": None,
             "gpu_memory_utilization": 0.9,
             "enable_expert_parallel": False,
@@ -111,6 +121,8 @@ def result(gate: str, label: str, **changes: Any) -> dict[str, Any]:
         "capacity": [],
         "ladder": [],
         "accuracy": None,
+        "performance": [{"name": "Output throughput", "value": 812.5, "unit": "tokens/s"}],
+        "reference": {"state": "equal", "why": "", "prompts": 4, "tokens": 64} if real else {"state": "none"},
         "root": None,
         "verdict": "PASS",
         "summary": "it served",
@@ -119,8 +131,38 @@ def result(gate: str, label: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def observed(label: str = "NPU real", **changes: Any) -> Observed:
+    """What an engine shows of itself on the device of a label."""
+    device = Device(label.split()[0].lower(), "910B3" if label.startswith("NPU") else "", 16 << 30)
+    process = Process(7, "worker", device=device, config={"enforce_eager": False})
+    pins = {"transformers": "4.57.1", "torch": "2.9.0"}
+    shown = Observed(
+        "plain", (process,), work_dir="/workspace", versions=pins, required={"transformers": ">=4.56,<5"}
+    )
+    return structs.replace(shown, **changes)
+
+
+def analysed(
+    workspace: Path, name: str = NAME, config: dict[str, Any] = model_kit.LLAMA, **changes: Any
+) -> None:
+    """What ``adapt.py analyze`` would leave of a small checkpoint."""
+    folder = model_kit.checkpoint(workspace / ".checkpoint", config)
+    file = structs.replace(analyse(folder, Sources()).file, model=name, **changes)
+    shutil.rmtree(folder)
+    file.verdict = file.judge().value
+    write_json(workspace / ".npu-upgrade/adapt" / name / "analysis.json", to_builtins(file))
+
+
 def add(
-    workspace: Path, gate: str = "serve", label: str = "NPU real", *, code: Subject = CODE, **changes: Any
+    workspace: Path,
+    gate: str = "serve",
+    label: str = "NPU real",
+    *,
+    code: Subject = CODE,
+    shown: Observed | None = None,
+    files: dict[str, Any] | None = None,
+    command: tuple[str, ...] = (),
+    **changes: Any,
 ) -> Path:
     """Record one run; returns its folder."""
     store: Store = workspace_store(workspace)
@@ -130,13 +172,17 @@ def add(
     run = store.begin(gate, Redactor())
     run.log("server.log", log)
     run.json("result.json", said)
+    if shown is not NOTHING:
+        run.json("observed.json", to_builtins(shown or observed(label)))
+    for name, value in (files or {}).items():
+        run.json(name, value)
     outcome = Outcome(
         gate=gate,
         label=label,
         verdict=Verdict(said["verdict"]),
         subject=code,
         pins={},
-        command=["adapt.py", gate],
+        command=["adapt.py", gate, *command],
         started=said["started"],
         seconds=said["seconds"],
         summary=said["summary"],
@@ -147,7 +193,8 @@ def add(
 
 
 def add_all(workspace: Path, label: str = "NPU real", **changes: Any) -> None:
-    """Every gate passed, the dummy stage first."""
+    """The checkpoint is analysed and every gate passed, the dummy stage first."""
+    analysed(workspace, str(changes.get("model", NAME)).rpartition("/")[2])
     add(workspace, "serve", f"{label.split()[0]} dummy", **changes)
     add(workspace, "serve", label, **changes)
     add(workspace, "features", label, features=FEATURES, **changes)

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliver_support import OTHER, Upgrade, make_upgrade, run_deliver, snapshot
+from deliver_support import OTHER, Gh, Upgrade, make_gh, make_upgrade, run_deliver, snapshot
 
 
 @pytest.fixture
 def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
     """A checkout on the upgrade branch with a merge applied and checked, and its job."""
     return make_upgrade(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gh:
+    """A gh that writes down what it was asked."""
+    return make_gh(tmp_path, monkeypatch)
 
 
 @pytest.fixture

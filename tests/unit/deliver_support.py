@@ -6,15 +6,21 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.observed import Built, Class, Device, Observed, Process, Ran
+from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome
+from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import Job, start_job
 from npu_upgrade.job.plan_file import load_plan
@@ -80,7 +86,13 @@ class Upgrade:
         (self.workspace / "out").mkdir(exist_ok=True)
         (self.workspace / "out/plan.json").write_text(json.dumps(self.plan))
 
-    def record(self, gate: str = "plan", label: str = "static", verdict: Verdict = Verdict.PASS) -> Record:
+    def record(
+        self,
+        gate: str = "plan",
+        label: str = "static",
+        verdict: Verdict = Verdict.PASS,
+        log: Path | None = None,
+    ) -> Record:
         subject = load_plan(self.job).subject(self.repo)
         outcome = Outcome(
             gate=gate,
@@ -93,8 +105,45 @@ class Upgrade:
             started="2026-11-20T12:00:00Z",
             seconds=1.5,
             summary=f"{gate} said so",
+            log=log,
         )
         return self.job.store.record(outcome)
+
+    def served(
+        self,
+        *built: tuple[str, str],
+        label: str = "NPU real",
+        device: str = "npu",
+        steps: int = 3,
+        functions: Sequence[str] = (),
+        others: Mapping[str, str] | None = None,
+        verdict: Verdict = Verdict.PASS,
+    ) -> Record:
+        """A server passed that built ``built`` (path, class), and loaded every file of the job as it is.
+
+        ``others``: path -> hash of files that it loaded with another content.
+        """
+        subject = load_plan(self.job).subject(self.repo)
+        hashes = subject.files | dict(others or {})
+        classes = tuple(Class(f"some.module.{name}", path, hashes[path]) for path, name in built)
+        files = {path: Ran(digest, tuple(functions)) for path, digest in hashes.items()}
+        runner = (Built("runner", classes, steps),) if classes else ()
+        process = Process(7, "worker", 0, device=Device(device), built=runner, files=files)
+        run = self.job.store.begin("serve", Redactor())
+        run.json("observed.json", msgspec.to_builtins(Observed("omni", (process,))))
+        outcome = Outcome(
+            gate="serve",
+            label=label,
+            verdict=verdict,
+            subject=Subject({"vllm_omni": "c" * 64}),
+            job=self.job.of(subject.tree),
+            pins={},
+            command=["upgrade.py", "serve"],
+            started="2026-11-20T13:00:00Z",
+            seconds=1.5,
+            summary="served",
+        )
+        return self.job.store.record(outcome, run)
 
     def record_all(self) -> None:
         """Every gate that a delivery asks for passed for the files as they are now."""
@@ -161,3 +210,42 @@ def make_upgrade(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
     )
     upgrade.record_all()
     return upgrade
+
+
+GH = """#!{python}
+import json, sys
+from pathlib import Path
+log, fail = Path({log!r}), Path({fail!r})
+if fail.exists():
+    sys.exit("gh: not logged in")
+text = sys.stdin.read() if "--body-file" in sys.argv else ""
+with log.open("a") as stream:
+    stream.write(json.dumps([sys.argv[1:], text]) + "\\n")
+if sys.argv[1:3] == ["pr", "list"]:
+    if any("create" in line for line in log.read_text().splitlines()):
+        print("https://example.com/pr/7")
+elif sys.argv[1:3] == ["pr", "create"]:
+    print("https://example.com/pr/7")
+else:
+    print("https://example.com/issue/5#comment")
+"""
+
+
+class Gh:
+    def __init__(self, folder: Path) -> None:
+        self.log, self.fail = folder / "gh.jsonl", folder / "fail"
+
+    def calls(self, *command: str) -> list[tuple[list[str], str]]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [(a, text) for a, text in map(json.loads, lines) if a[: len(command)] == list(command)]
+
+
+def make_gh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Gh:
+    """A gh on PATH that writes down what it was asked."""
+    made = Gh(folder)
+    tool = folder / "bin/gh"
+    tool.parent.mkdir()
+    tool.write_text(GH.format(python=sys.executable, log=str(made.log), fail=str(made.fail)))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    return made

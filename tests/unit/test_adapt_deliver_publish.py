@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from adapt_kit import World, deliver, make_world
 from artifacts_kit import NAME
-from deliver_support import git, write
-
-GH = """#!{python}
-import json, sys
-from pathlib import Path
-log, fail = Path({log!r}), Path({fail!r})
-if fail.exists():
-    sys.exit("gh: not logged in")
-text = sys.stdin.read() if "--body-file" in sys.argv else ""
-with log.open("a") as stream:
-    stream.write(json.dumps([sys.argv[1:], text]) + "\\n")
-if sys.argv[1:3] == ["pr", "list"]:
-    if any("create" in line for line in log.read_text().splitlines()):
-        print("https://example.com/pr/7")
-elif sys.argv[1:3] == ["pr", "create"]:
-    print("https://example.com/pr/7")
-else:
-    print("https://example.com/issue/5#comment")
-"""
-
-
-class Gh:
-    def __init__(self, folder: Path) -> None:
-        self.log, self.fail = folder / "gh.jsonl", folder / "fail"
-
-    def calls(self, *command: str) -> list[tuple[list[str], str]]:
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [(a, text) for a, text in map(json.loads, lines) if a[: len(command)] == list(command)]
-
-
-@pytest.fixture
-def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gh:
-    made = Gh(tmp_path)
-    tool = tmp_path / "bin/gh"
-    tool.parent.mkdir()
-    tool.write_text(GH.format(python=sys.executable, log=str(made.log), fail=str(made.fail)))
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    return made
+from deliver_support import Gh, git, write
 
 
 @pytest.fixture

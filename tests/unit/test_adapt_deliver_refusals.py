@@ -11,6 +11,9 @@ from adapt_kit import OPS, PATCH_FILE, World, deliver, make_world
 from artifacts_kit import NAME
 from deliver_support import git, snapshot, write
 
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.store import workspace_store
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
@@ -41,6 +44,8 @@ def refused(world: World, capsys: pytest.CaptureFixture[str]):
 
 def test_no_evidence(world: World, refused) -> None:
     assert "no evidence of" in refused()
+    begun = workspace_store(world.workspace).begin("serve", Redactor())
+    assert f"a run was not finished: {begun.folder.name}" in refused()
 
 
 def test_dummy_weights_never_sign_off(world: World, refused) -> None:
@@ -81,6 +86,7 @@ def test_an_edited_ledger(proven: World, refused) -> None:
 
 
 def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
+    artifacts_kit.analysed(world.workspace)
     for gate in ("serve", "features", "capacity"):
         more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
         world.serve(gate=gate, **{key: value for key, value in more.items() if key == gate})
@@ -90,6 +96,7 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     code, result = deliver(world, capsys, "--open", "accuracy")
     assert code == 0, result
     assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()
+    assert "experimental" in world.body()
 
 
 def test_documents_that_are_not_there_or_not_up_to_date(world: World, refused, capsys) -> None:

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from artifacts_kit import ACCURACY as ACCURACY_VALUES
+from artifacts_kit import add, add_all, analysed
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
@@ -57,7 +59,12 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     ran(tmp_path, "capacity", "real", Verdict.PASS)
     assert ask()[1]["next"] == ACCURACY
     ran(tmp_path, "accuracy", "real", Verdict.PASS)
-    assert ask()[1]["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
+    data = ask()[1]
+    assert (data["stage"], data["next"]) == ("requirements", f"adapt.py analyze {MODEL}")
+    assert "the checkpoint was not analysed; open: analysis, npu, right, graph" in data["why"]
+    assert "adapt.py next --skip requirements --note WHY" in data["why"]
+    data = ask("--skip", "requirements", "--note", "no NPU here")[1]
+    assert data["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
 
 
 def test_dummy_weights_prove_no_real_ones(ask, tmp_path: Path) -> None:
@@ -176,26 +183,57 @@ def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_
     code, data = ask("--skip", "accuracy", "--note", "no questions here")
     assert (code, data["stage"], "no questions here" in data["left_out"]["accuracy"]) == (
         0,
-        "artifacts",
+        "requirements",
         True,
     )
     states = {one["name"]: one for one in data["stages"]}
     assert states["accuracy"]["state"] == "skipped"
     named = f"--workspace {tmp_path}"
-    assert states["deliver"]["command"] == f"adapt.py deliver {MODEL} --repo DIR --open accuracy {named}"
+    opened = states["deliver"]["command"]
+    assert opened.startswith(f"adapt.py deliver {MODEL} --repo DIR --open analysis")
+    assert "--open accuracy" in opened
+    assert opened.endswith(named)
     ran(tmp_path, "accuracy", "real")
     assert {one["name"]: one["state"] for one in ask()[1]["stages"]}["accuracy"] == "done"
 
 
-def test_what_ran_and_was_left_out_leaves_no_gap(ask, tmp_path: Path) -> None:
+def test_a_gate_that_was_left_out_is_not_asked_for_by_its_requirements(ask, tmp_path: Path) -> None:
     planned(tmp_path)
+    analysed(tmp_path, "Tiny")
     served(tmp_path)
     ran(tmp_path, "features", "real", Verdict.INCONCLUSIVE)
     data = ask()[1]
     assert (data["stage"], "--skip features --note" in data["why"]) == ("features", True)
-    data = ask("--skip", "features", "--note", "no LoRA for it")[1]
-    assert data["stage"] == "accuracy"
-    assert "--open" not in data["stages"][-1]["command"]
+    assert ask("--skip", "features", "--note", "no graphs here")[1]["stage"] == "accuracy"
+    ask("--skip", "accuracy", "--note", "no network")
+    data = ask("--skip", "capacity", "--note", "no room")[1]
+    assert (data["stage"], data["next"]) == ("requirements", f"adapt.py serve {MODEL}")
+    assert "on a CPU only" in data["why"]
+
+
+def test_what_is_shown_to_be_wrong_cannot_be_left_out(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path, reference={"state": "differs", "why": "token 3 is another"})
+    data = ask("--skip", "requirements", "--note", "close enough")[1]
+    assert (data["stage"], "token 3 is another" in data["why"]) == ("requirements", True)
+
+
+def test_the_command_that_fills_a_gap_has_none_of_what_made_it(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path, resolved={"enforce_eager": True})
+    switches = ("--env", "TORCHDYNAMO_DISABLE=1", "--env", "A=1", "--", "-tp", "2", "--enforce-eager")
+    add(tmp_path, "accuracy", accuracy=ACCURACY_VALUES, command=("Qwen/Qwen3-8B", *switches))
+    assert ask()[1]["next"] == "adapt.py serve Qwen/Qwen3-8B --env A=1 -- -tp 2"
+
+
+def test_nothing_is_asked_for_where_all_is_proven(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path)
+    data = ask()[1]
+    assert data["stage"] == "artifacts"
+    states = {one["name"]: one for one in data["stages"]}
+    assert states["requirements"]["state"] == "done"
+    assert "--open" not in states["deliver"]["command"]
 
 
 @pytest.fixture

@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from artifacts_kit import analysed
+from model_kit import LLAMA
 from page_kit import HOSTILE, Page
 from stages_kit import MODEL, SOME_CODE, planned, ran, served, state
 
+from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.cli import main as cli
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
 
-ANALYSIS = {
-    "model": MODEL,
-    "verdict": "PASS",
-    "properties": {"architecture": "TinyForCausalLM", "max_len": 4096},
-    "serving": {"by": "native", "module": "vllm.models.tiny", "why": "it is registered"},
-    "weights": {"tensors": 12, "shards": 1},
-    "findings": [{"severity": "note", "kind": "code-own", "what": "code of its own"}],
-    "memory": [{"card": "A2", "tp": 2, "weights_gib": 1.5, "sequences": 16}],
-}
 PLAN = {
     "model": MODEL,
     "name": "Tiny",
@@ -50,7 +44,9 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path):
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """Analysed, planned, and run by two installations."""
-    state(tmp_path, "analysis.json", ANALYSIS)
+    note = Finding("note", "code-own", "code of its own")
+    config = LLAMA | {"architectures": ["TinyForCausalLM"]}
+    analysed(tmp_path, "Tiny", config, findings=[note])
     state(tmp_path, "plan.json", PLAN)
     ran(tmp_path, "serve", "dummy")
     ran(tmp_path, "serve", "real", Verdict.FAIL, code=Subject({"vllm": "b" * 64}))
@@ -108,10 +104,13 @@ def test_the_page_has_all_parts(call, begun: Path, tmp_path: Path) -> None:
     state(begun, "artifacts.json", written)
     state(begun, "delivered.json", {"commit": "c0ffee"})
     found = page(call, "--out", tmp_path / "page.html")
-    assert {"analysis", "plan", "timeline", "features", "artifacts", "evidence"} <= set(found.ids)
+    assert {"analysis", "plan", "timeline", "requirements", "features", "artifacts", "evidence"} <= set(
+        found.ids
+    )
     for part in (
         *("TinyForCausalLM", "code-own", "config only", "attention: gqa", "a.py", "/none/vllm"),
         *("another vllm", "server.log:7", "replayed", "docs/Tiny.md", "c0ffee", "adapt.py features"),
+        "it loads and answers; nothing says that the answers are right",
     ):
         assert part in found.text, part
 
@@ -142,7 +141,13 @@ def test_hostile_contents_stay_text(call, begun: Path) -> None:
     }
     broken |= {"decisions": [HOSTILE], "trees": {HOSTILE: {"root": HOSTILE, "there": True}}}
     state(begun, "plan.json", broken)
-    state(begun, "analysis.json", ANALYSIS | {"serving": {"by": HOSTILE}, "findings": [{"what": HOSTILE}]})
+    path = begun / ".npu-upgrade/adapt/Tiny/analysis.json"
+    analysis = json.loads(path.read_text())
+    state(
+        begun,
+        "analysis.json",
+        analysis | {"quantization": {"scheme": HOSTILE}, "findings": [{"what": HOSTILE}]},
+    )
     assert "alert(1)" in page(call).text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, mkdocs_tree, run
+from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, analysed, mkdocs_tree, run
 from deliver_support import git
 
 from npu_upgrade.checkpoint.gate_commands import gate_command
@@ -80,7 +80,7 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert '=== "A3 series"' in page
     assert "vllm-ascend:{{ vllm_ascend_version }}-a3" in page
     assert "export HCCL_OP_EXPANSION_MODE=AIV\nvllm serve <YOUR_MODEL_PATH>" in page
-    assert "  --max-model-len 4096 \\\n  --enforce-eager\n" in page
+    assert "  --max-model-len 4096 \\\n  --max-num-seqs 16\n" in page
     assert "| gsm8k | 5 | all | exact_match,strict-match | 0.8312 |" in page
     config = yaml.safe_load((tree / CONFIG).read_text("utf-8"))
     assert (config["model_name"], config["hardware"], config["num_fewshot"]) == (HF_ID, "Atlas A2 Series", 5)
@@ -142,12 +142,13 @@ def test_the_older_form(workspace: Path, tmp_path: Path, capsys) -> None:
     assert "vllm-ascend:|vllm_ascend_version|-a3" in page
     assert f"Other.md\n{NAME}.md\n:::" in (models / "index.md").read_text("utf-8")
     config = yaml.safe_load((tmp_path / "old" / CONFIG).read_text("utf-8"))
-    assert (config["model"], config["dtype"], config["enforce_eager"]) == ("vllm", "bfloat16", True)
+    assert (config["model"], config["dtype"], config.get("enforce_eager")) == ("vllm", "bfloat16", None)
     assert "serve" not in config
     assert "max_model_len" not in config  # this reader does not read it
 
 
 def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: Path, call) -> None:
+    analysed(workspace)
     add(workspace, "serve")
     add(workspace, "features", features=FEATURES)
     folder = workspace / ".npu-upgrade/adapt" / NAME
@@ -161,24 +162,37 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
         assert result["next"] == f"adapt.py next {NAME} --workspace {workspace}"
 
 
-@pytest.mark.parametrize("lacking", ["serve", "features", "capacity", "accuracy"])
-def test_a_missing_measurement_is_a_gap_that_shows(tree: Path, workspace: Path, call, lacking: str) -> None:
+@pytest.mark.parametrize(
+    ("lacking", "gap", "asked"),
+    [
+        ("serve", "serve", ("--load-format", "real")),
+        ("features", "graph", ()),
+        ("capacity", "capacity", ("--fill",)),
+        ("accuracy", "accuracy", ()),
+    ],
+)
+def test_a_missing_measurement_is_a_gap_that_shows(
+    tree: Path, workspace: Path, call, lacking: str, gap: str, asked: tuple[str, ...]
+) -> None:
     more = {
         "features": {"features": FEATURES},
         "capacity": {"capacity": CAPACITY},
         "accuracy": {"accuracy": ACCURACY},
     }
+    analysed(workspace)
     for gate in {"serve", "features", "capacity", "accuracy"} - {lacking}:
         add(workspace, gate, **more.get(gate, {}))
     code, result = call()
-    assert (code, [gap["id"] for gap in result["gaps"]]) == (0, [lacking])
-    command = gate_command(lacking, HF_ID).short
+    assert code == 0, result
+    assert [one["id"] for one in result["gaps"]] == [gap]
+    command = gate_command(lacking, HF_ID).adding(*asked).short
     next_command = f"{command} --workspace {workspace}"
     assert result["next"] == next_command
     page = (tree / PAGE).read_text("utf-8")
-    assert f"**GAP ({lacking})**" in page
+    assert f"**GAP ({gap})**" in page
+    assert page.startswith(f"# {NAME} (Experimental)\n")
     assert command in page
-    assert lacking in report(workspace).partition("## 1 ")[0]
+    assert gap in report(workspace).partition("## 1 ")[0]
     assert (tree / CONFIG).exists() is (lacking != "accuracy")
     code, result = call("--check")
     assert (code, result["verdict"], result["next"]) == (1, "FAIL", next_command)
@@ -217,7 +231,7 @@ def test_only_runs_of_the_newest_code_count(workspace: Path, call) -> None:
 
     add_all(workspace)
     add(workspace, code=Subject({"vllm": "d" * 64, "vllm_ascend": "b" * 64}))
-    assert {gap["id"] for gap in call()[1]["gaps"]} == {"features", "capacity", "accuracy"}
+    assert {gap["id"] for gap in call()[1]["gaps"]} == {"graph", "capacity", "accuracy"}
 
 
 def test_metrics_that_are_no_numbers_are_no_measurement(tree: Path, workspace: Path, call) -> None:
@@ -359,12 +373,12 @@ def test_a_plain_mkdocs_project(workspace: Path, tmp_path: Path, capsys) -> None
     (own / "mkdocs.yml").write_text(
         "docs_dir: docs/source\nnav:\n  - Overview: index.md\nvalidation: {}\n", "utf-8"
     )
-    add_all(workspace, "CPU real", model="/models/tiny", model_name="tiny")
+    add_all(workspace, model="/models/tiny", model_name="tiny")
     given = ("artifacts", "tiny", "--tree", str(own), "--workspace", str(workspace))
     given = (*given, "--unpublished", "checkpoints/tiny")
     assert run(capsys, *given)[0] == 0
     nav = yaml.safe_load((own / "mkdocs.yml").read_text("utf-8"))["nav"]
-    pages = ["tutorials/models/index.md", {"tiny (Experimental)": "tutorials/models/tiny.md"}]
+    pages = ["tutorials/models/index.md", {"tiny": "tutorials/models/tiny.md"}]
     assert nav == [{"Overview": "index.md"}, {"Model tutorials": pages}]
     page = (own / "docs/source/tutorials/models/tiny.md").read_text("utf-8")
     assert "{{" not in page.replace("{{ hi }}", "")

@@ -105,7 +105,6 @@ def test_the_release_takes_the_config_and_asks_for_what_was_served(
         "trust_remote_code": False,
         "max_model_len": 4096,
         "gpu_memory_utilization": 0.9,
-        "enforce_eager": True,
     }
     report = next((tmp_path / "report").glob("*.md")).read_text()
     assert "Atlas A2 Series" in report

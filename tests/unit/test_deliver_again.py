@@ -92,15 +92,17 @@ def test_another_committer_signs_off_too(upgrade, deliver):
 def test_later_evidence_refreshes_the_message_alone(upgrade, deliver):
     deliver()
     tree = git(upgrade.repo, "rev-parse", "HEAD^{tree}")
-    real = upgrade.record("serve", "NPU real")
+    real = upgrade.served()
     assert deliver()[1]["new"] is True
+    assert deliver()[1]["new"] is False
     assert git(upgrade.repo, "rev-parse", "HEAD^{tree}") == tree
-    assert f"NPU-Validation: {real.id}" in upgrade.body()
+    assert f"{RUNNER} {real.id}" in upgrade.body()
+    assert upgrade.body().count(real.id) == 2
     assert "pending" not in upgrade.body()
 
 
 def test_validation_of_the_old_content_is_pending_again(upgrade, deliver):
-    upgrade.record("serve", "NPU real")
+    upgrade.served()
     deliver()
     review_edit(upgrade)
     assert deliver()[0] == 0

@@ -161,10 +161,11 @@ def test_dry_run_shows_and_changes_nothing(upgrade, deliver):
 
 def test_npu_evidence_for_this_tree_replaces_pending(upgrade, deliver):
     upgrade.record("serve", "NPU dummy")
-    real = upgrade.record("serve", "NPU real")
+    real = upgrade.served()
     code, result = deliver()
     assert code == 0
-    assert f"NPU-Validation: {real.id}" in upgrade.body()
+    trailer = git(upgrade.repo, "log", "-1", "--format=%(trailers:key=NPU-Validation,unfold)").strip()
+    assert trailer == f"NPU-Validation: {NEW} {real.id}; {RUNNER} {real.id}"
     assert "pending" not in result["summary"]
 
 
@@ -310,6 +311,22 @@ def test_next_pushes_to_the_remote_there_is(upgrade, deliver, tmp_path):
     git(tmp_path, "init", "-q", "--bare", "fork.git")
     git(upgrade.repo, "remote", "add", "fork", str(tmp_path / "fork.git"))
     assert deliver()[1]["next"] == f"git -C {upgrade.repo} push -u fork {BRANCH}"
+
+
+def test_the_pull_request_of_an_upgrade(upgrade, deliver, gh, tmp_path):
+    git(tmp_path, "init", "-q", "--bare", "fork.git")
+    git(upgrade.repo, "remote", "add", "origin", str(tmp_path / "fork.git"))
+    template = "## Purpose\n## What changed\n## Test plan\n## User-facing change\n"
+    write(upgrade.repo, ".github/PULL_REQUEST_TEMPLATE.md", template)
+    code, result = deliver("--pr")
+    assert (code, result["pull_request"]) == (0, "https://example.com/pr/7")
+    ((_, body),) = gh.calls("pr", "create")
+    parts = dict(part.split("\n\n", 1) for part in body.strip().split("## ")[1:])
+    assert parts["What changed"].startswith("Versions:")
+    assert "plan PASS" in parts["Test plan"]
+    assert "validation on NPU hardware is pending" in parts["Test plan"]
+    assert "newer vllm-ascend" in parts["User-facing change"]
+    assert git(tmp_path / "fork.git", "rev-parse", BRANCH).strip() == result["commit"]
 
 
 def test_works_in_a_linked_worktree(upgrade, deliver, tmp_path, capsys):

@@ -236,7 +236,7 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
     assert ask("next", workspace)["next"] == deliver
     assert run_deliver(upgrade, capsys)[0] == 0
-    upgrade.record("serve", "NPU real")
+    upgrade.served()
     assert ask("next", workspace)["next"] == deliver
     assert run_deliver(upgrade, capsys)[0] == 0
     assert "validated on NPU hardware" in ask("next", workspace)["why"]
@@ -330,7 +330,7 @@ def test_what_a_gate_could_not_judge_stops_nothing_but_a_failed_server_does(upgr
     upgrade.record("serve", "NPU dummy", Verdict.FAIL)
     assert states(ask, upgrade.workspace)["serve"] == "failed"
     upgrade.record("serve", "NPU dummy")
-    upgrade.record("serve", "NPU real")
+    upgrade.served()
     assert states(ask, upgrade.workspace)["serve"] == "done"
 
 

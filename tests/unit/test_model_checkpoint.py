@@ -176,7 +176,7 @@ def test_configuration_alone_and_weights_alone(tmp_path):
     alone.mkdir()
     (alone / "config.json").write_text(json.dumps(kit.LLAMA))
     assert findings(alone) == set()
-    assert findings(alone, "unsure") == set()
+    assert findings(alone, "unsure") == {"weights-missing"}
     weights = kit.checkpoint(tmp_path / "weights", None)
     assert findings(weights) == set()
     assert "config-missing" in findings(weights, "unsure")

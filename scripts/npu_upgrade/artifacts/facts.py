@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 from npu_upgrade.artifacts.naming import Source, check_name, hf_id_of
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.evidence.runs import LABELS, REAL, Code, Run, mapping, standing, trusted_runs_of
+from npu_upgrade.evidence.runs import LABELS, REAL, Code, Run, standing, trusted_runs_of
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.ground.command import Command, adapt
+from npu_upgrade.ground.command import adapt
+from npu_upgrade.job.requirements import Gap, Judged, Known, Proven, gaps, judge
 
 # the features every adaptation has to try and report, in the order of the report
 EXPECTED = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal")
@@ -84,27 +84,11 @@ _SERIES = (
 )
 
 
-@dataclass(frozen=True)
-class Gap:
-    """``id`` is stable (``deliver --open`` names it), ``what`` one sentence, ``command`` what fills it."""
-
-    id: str
-    what: str
-    command: Command
-
-    def as_json(self) -> dict[str, str]:
-        return {"id": self.id, "what": self.what, "command": str(self.command)}
-
-    @property
-    def marker(self) -> str:
-        """The gap as it shows in an English document."""
-        return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
-
-
 @dataclass
 class Facts:
     """One model. ``runs`` oldest first, ``current`` those of the code that the deliverables are about;
-    ``served``: the run that shows best that real weights are served."""
+    ``served``: the run that shows best that real weights are served; ``gaps``: what is open of the
+    requirements that were ``judged``, and of the documents."""
 
     name: str
     source: Source
@@ -114,9 +98,9 @@ class Facts:
     analysis: AnalysisFile | None
     served: Run | None
     dummy: Run | None
-    accuracy: Run | None
     capacity: Run | None
     features: list[Feature]
+    judged: list[Judged] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
     @property
@@ -126,8 +110,14 @@ class Facts:
         return best.label if best else ""
 
     @property
+    def accuracy(self) -> Run | None:
+        """The accuracy run whose values can be written down."""
+        return self.shown_by("accuracy")
+
+    @property
     def on_npu(self) -> bool:
-        return self.label == "NPU real"
+        """Whether the served run's tensors lived on an NPU, whatever its label says."""
+        return self.shown_by("npu") is not None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -171,6 +161,11 @@ class Facts:
         rows = self.capacity.many("capacity") if self.capacity else []
         return max((row[key] for row in rows if row.get(key)), default=None)
 
+    def shown_by(self, id: str) -> Run | None:
+        """The run that proves a requirement."""
+        outcomes = (one.outcome for one in self.judged if one.rule.id == id)
+        return next((one.run for one in outcomes if isinstance(one, Proven)), None)
+
     def gap(self, id: str) -> Gap | None:
         return next((gap for gap in self.gaps if gap.id == id), None)
 
@@ -198,72 +193,36 @@ def gather(
     """
     found = trusted_runs_of(store, model, Code(code) if code else None)
     runs, current = found.of_checkpoint, found.counted
-    newest = standing(current)
+    newest, place = standing(current), str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
+    analysed = load_analysis(analysis)
+    known = Known(newest, analysed, place, lambda gate, *more: gate_command(gate, place).adding(*more))
+    dummy = (newest.get(("serve", label)) for label in LABELS[len(REAL) :])
     facts = Facts(
         name=chosen,
         source=source if source.name else Source(hf_id_of(runs)),
-        model=str(runs[-1].result.get("model") or model),
+        model=place,
         runs=runs,
         current=current,
-        analysis=load_analysis(analysis),
-        served=_passed(newest, "serve", REAL),
-        dummy=_passed(newest, "serve", LABELS[len(REAL) :]),
-        accuracy=_measured(newest),
+        analysis=analysed,
+        served=known.served,
+        dummy=next((run for run in dummy if run and run.verdict == "PASS"), None),
         capacity=next((newest["capacity", label] for label in LABELS if ("capacity", label) in newest), None),
         features=feature_matrix(newest),
+        judged=judge(known),
     )
-    facts.gaps = _gaps(facts, newest)
+    facts.gaps = [*_document_gaps(facts), *gaps(facts.judged)]
     return facts
 
 
-def _passed(newest: dict[tuple[str, str], Run], gate: str, labels: tuple[str, ...]) -> Run | None:
-    return next(
-        (run for label in labels if (run := newest.get((gate, label))) and run.verdict == "PASS"), None
-    )
-
-
-def _measured(newest: dict[tuple[str, str], Run]) -> Run | None:
-    """The accuracy run with real weights whose values can be written down."""
-    run = _passed(newest, "accuracy", REAL)
-    tasks = run.map("accuracy").get("tasks") if run else None
-    return run if tasks and all(_has_values(mapping(task)) for task in tasks) else None
-
-
-def _has_values(task: dict[str, Any]) -> bool:
-    values = [mapping(metric).get("value") for metric in task.get("metrics") or []]
-    numbers = [
-        v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
-    ]
-    return bool(task.get("name")) and bool(values) and len(numbers) == len(values)
-
-
-def _gaps(facts: Facts, newest: dict[tuple[str, str], Run]) -> list[Gap]:
+def _document_gaps(facts: Facts) -> list[Gap]:
+    """What the documents lack beside the requirements of the model."""
     found = []
     if facts.source.name is None:
         command = adapt("artifacts", facts.model, "--hf-id", "ORG/NAME")
         what = "the evidence names a folder, not where the weights are published"
-        found.append(Gap("hf-id", what, command))
-    if facts.served is None:
-        found.append(_gap(facts, "serve", "no run of the serve gate with real weights passed"))
-    for label, id in (("NPU real", "serve-npu"), ("CPU real", "serve-cpu")):
-        run = newest.get(("serve", label))
-        if run and run.verdict == "FAIL":
-            found.append(
-                _gap(facts, "serve", f"the newest {label} run of the serve gate failed ({run.id})", id)
-            )
-    missing = [feature.name for feature in facts.features if feature.run is None]
-    if missing:
-        found.append(_gap(facts, "features", f"no run says anything about {', '.join(missing)}"))
-    if not facts.capacity or not facts.capacity.many("capacity"):
-        found.append(_gap(facts, "capacity", "the longest context that works was not measured"))
-    if facts.accuracy is None:
-        found.append(_gap(facts, "accuracy", "no accuracy run with real weights passed"))
-    elif facts.num_fewshot is None:
+        found.append(Gap(what, command, id="hf-id"))
+    if facts.accuracy and facts.num_fewshot is None:
         what = "the tasks of the accuracy run share no num_fewshot, and a config holds one"
-        found.append(_gap(facts, "accuracy", what, "num-fewshot"))
+        found.append(Gap(what, gate_command("accuracy", facts.model), id="num-fewshot"))
     return found
-
-
-def _gap(facts: Facts, gate: str, what: str, id: str | None = None) -> Gap:
-    return Gap(id or gate, what, gate_command(gate, facts.model))

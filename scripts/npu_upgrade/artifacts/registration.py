@@ -252,8 +252,8 @@ def _cell_of(column: str, facts: Facts) -> str:
         return UNKNOWN if other_mode else _mark(facts, feature)
     fixed = {
         "model": facts.name,
-        "support": TRIED if facts.on_npu else UNKNOWN,
-        "note": NONE if facts.on_npu else f"{facts.label or 'no run'}; NPU validation pending",
+        "support": TRIED if facts.on_npu and not facts.gaps else UNKNOWN,
+        "note": _note(facts),
         "supported hardware": facts.hardware.replace("Atlas ", "").replace(" Series", "")
         if facts.on_npu
         else NONE,
@@ -264,6 +264,12 @@ def _cell_of(column: str, facts: Facts) -> str:
         "doc": f"[{facts.name}]({_LINK.format(name=facts.name)})",
     }
     return fixed.get(key, UNKNOWN)
+
+
+def _note(facts: Facts) -> str:
+    if not facts.on_npu:
+        return f"{facts.label or 'no run'}; NPU validation pending"
+    return f"experimental: {', '.join(gap.id for gap in facts.gaps)} open" if facts.gaps else NONE
 
 
 def _mark(facts: Facts, feature: Feature | None) -> str:

@@ -11,7 +11,6 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.runs import LABELS, Run, mapping
 
 Row = dict[str, Any]
@@ -49,8 +48,8 @@ class ModelView:
 
     @property
     def title(self) -> str:
-        """The page's heading: experimental until real weights were served on an NPU."""
-        return self.facts.name if self.facts.on_npu else f"{self.facts.name} (Experimental)"
+        """The page's heading: experimental while any requirement is open."""
+        return f"{self.facts.name} (Experimental)" if self.facts.gaps else self.facts.name
 
     @property
     def architectures(self) -> list[str]:
@@ -225,11 +224,6 @@ class ModelView:
         ]
 
     @property
-    def has_baseline(self) -> bool:
-        rows = ((row["length"], row["sequences"]) for row in self.capacity_rows)
-        return (BASELINE_LEN, BASELINE_SEQS) in rows
-
-    @property
     def comparison(self) -> list[Row]:
         """Every check of dummy and real weights beside each other."""
         runs = (self.facts.dummy, self.facts.served)
@@ -243,23 +237,30 @@ class ModelView:
         ]
 
     @property
-    def throughput(self) -> list[tuple[str, str]]:
-        """What was measured under load."""
-        measured = _many(self.facts.served, "performance")
-        return [(str(p.get("name")), f"{p.get('value')} {p.get('unit') or ''}".strip()) for p in measured]
+    def throughput(self) -> list[tuple[str, str, str]]:
+        """What was measured under load: name, value, and the label of its run."""
+        run = self.facts.shown_by("throughput")
+        return [
+            (str(p.get("name")), f"{p.get('value')} {p.get('unit') or ''}".strip(), run.label)
+            for p in (run.many("performance") if run else [])
+            if run
+        ]
 
     @property
-    def performance(self) -> list[tuple[str, str]]:
-        """What the served run measured."""
-        kv = self.facts.served.map("kv_cache") if self.facts.served else {}
+    def performance(self) -> list[tuple[str, str, str]]:
+        """The same of everything that was measured."""
+        run = self.facts.served
+        kv = run.map("kv_cache") if run else {}
         found = [
             (f"Time of phase {p.get('name')}", f"{p['seconds']:g} s")
-            for p in _many(self.facts.served, "phases")
+            for p in _many(run, "phases")
             if isinstance(p.get("seconds"), int | float)
         ]
         found += [("KV cache", f"{kv['tokens']} tokens")] if kv.get("tokens") else []
-        most = kv.get("max_concurrency")
-        return found + ([("Concurrency at the full length", f"{most:g}")] if most else []) + self.throughput
+        found += (
+            [("Concurrency at the full length", f"{most:g}")] if (most := kv.get("max_concurrency")) else []
+        )
+        return [(name, value, run.label if run else "") for name, value in found] + self.throughput
 
     @property
     def accuracy_rows(self) -> list[Row]:

@@ -95,7 +95,7 @@ def analyse(
     findings += weights.findings + wrong_values(config)
     if not has_weights:
         what = "there are no weights here: the configuration alone was judged"
-        findings.append(note("weights-missing", what))
+        findings.append(unsure("weights-missing", what))
     quantization = _quantization(folder, config, weights, findings)
     side = read_side_files(folder, config)
     findings += side.findings

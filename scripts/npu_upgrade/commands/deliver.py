@@ -1,7 +1,9 @@
 """Deliver an upgrade as one signed-off commit on the branch merge --apply made.
 
-Refuses when anything but the reviewed files would get in, or when the evidence is missing,
-failed, or of other contents. A second delivery of the same job amends its own commit.
+What was edited in the folders of the merged files is part of it; --include takes in other changed files, and
+the gates have to judge them too. Refuses when anything but the reviewed files would get in, or when the
+evidence is missing, failed, or of other contents. The commit names each changed class with the run on an NPU
+that built it from exactly these files, or as pending. A second delivery of a job amends its own commit.
 """
 
 from __future__ import annotations
@@ -14,19 +16,26 @@ from typing import Any
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.publish import push_command
-from npu_upgrade.delivery.upgrade import carry_out, prepare
+from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
 from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import naming
-from npu_upgrade.job.upgrade import PENDING
 
 EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
   upgrade.py deliver --repo ../vllm-omni
-  upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign"""
+  upgrade.py deliver --repo ../vllm-omni --include vllm_omni/worker/gpu_model_runner.py
+  upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign --pr"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commit_arguments(parser)
+    parser.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a changed file of the checkout that belongs to the upgrade (repeatable; remembered)",
+    )
     add_job_arguments(parser)
 
 
@@ -44,17 +53,21 @@ def add_commit_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="sign the commit (default: when git is set up to)",
     )
+    parser.add_argument("--pr", action="store_true", help="push the branch and open a pull request with gh")
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when the commit is there; FAIL when a hook of the repository refused or changed it."""
     job = named_job(args)
+    if args.include:
+        include(job, args.repo, args.include, keep=not args.dry_run)
     delivery = prepare(job, args.repo, args.title)
     data = {"job": job.id, "tree": delivery.subject.tree}
     if args.dry_run:
         return planned(delivery, data)
     done = carry_out(job, delivery, sign=args.sign)
-    return outcome(delivery, done, data, refused=upgrade("next", *naming(job)))
+    opened = request(delivery) if args.pr and done.sha else None
+    return outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:
@@ -94,9 +107,14 @@ def outcome(
     push = push_command(place)
     if place.pushed and done.new and not request:
         parts.append(f"{', '.join(place.pushed)} has the one before: push with --force-with-lease")
-    parts += [PENDING] if delivery.pending else []
+    parts += [delivery.said] if delivery.said else []
     parts += [f"pull request {request}"] if request else []
-    more = {"commit": done.sha, "new": done.new, "pushed_before": place.pushed, "push": push and str(push)}
+    more = ({"pull_request": request} if request else {}) | {
+        "commit": done.sha,
+        "new": done.new,
+        "pushed_before": place.pushed,
+        "push": push and str(push),
+    }
     text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
     show = Command("git", "-C", (str(place.checkout.root), "show", "--stat", done.sha))
     step = show if request else push or show
@@ -109,8 +127,10 @@ def _data(delivery: Delivery) -> dict[str, Any]:
         "files": delivery.changed,
         "message": delivery.text,
         "npu_validation": delivery.validation,
+        "left": list(delivery.left),
     }
 
 
 def _listing(delivery: Delivery, files: Sequence[str]) -> str:
-    return delivery.text + "\n" + "\n".join(f"  {path}" for path in [*delivery.changed, *files])
+    left = [f"  not delivered (--include takes it in): {path}" for path in delivery.left]
+    return delivery.text + "\n" + "\n".join([*(f"  {path}" for path in [*delivery.changed, *files]), *left])

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--continue", action="store_true", dest="go_on", help="go on after a stop (for a person; with --note)"
     )
-    what = "features, capacity or accuracy" if program() == ADAPT else "look, port or emulate"
+    what = "features, capacity, accuracy or requirements" if program() == ADAPT else "look, port or emulate"
     how.add_argument(
         "--skip", metavar="STAGE", help=f"leave out {what} (with --note); the delivery names it as left out"
     )

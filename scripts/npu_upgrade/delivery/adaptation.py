@@ -17,16 +17,18 @@ from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
-from npu_upgrade.delivery.commit import PENDING, Delivery, Done
+from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
 from npu_upgrade.delivery.place import open_place
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.judged import judged
-from npu_upgrade.evidence.runs import REAL, Run
+from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
+from npu_upgrade.job.validation import PENDING, Validation
 
+NPU = "npu"  # the requirement that --pending-npu leaves open
 _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
 
@@ -69,9 +71,10 @@ def prepare(facts: Facts, order: Order) -> Adapted:
 
     Raises :class:`BadInput` for the first thing that stands in the way.
     """
-    runs, real = _check_runs(facts, pending_npu=order.pending_npu)
+    runs = _check_runs(facts)
+    pending = [NPU] if order.pending_npu and facts.gap(NPU) else []
+    _check_gaps(facts, [*order.open_gaps, *pending])
     bundle, written = _check_documents(facts, order.model, order.repo, order.roots, order.folder)
-    _check_gaps(facts, order.open_gaps)
     place = open_place(order.repo, f"Adapted-Model: {facts.name}", new=f"adapt-{facts.name}")
     root, documents = place.checkout.root, sorted({*written.files, *written.kept})
     patches = (order.patch_dir or root.parent) / facts.name
@@ -88,10 +91,11 @@ def prepare(facts: Facts, order: Order) -> Adapted:
     check_contents(root, [path for path in choice.changed if path in choice.local])
     check_plugins(root, choice.local, runs)
     code = [path for path in choice.changed if path not in documents]
-    validation = real.record.id if real.label == "NPU real" else PENDING
+    validation = facts.served.record.id if facts.served and facts.on_npu else PENDING
     sections = _sections(facts, choice, len(code), runs)
     text = compose(place, order.title, default_title(root, facts.name), sections, validation)
-    delivery = Delivery(place, subject, choice.changed, text, validation, choice.incoming)
+    said = "" if facts.on_npu else Validation().said
+    delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
     return Adapted(delivery, code, choice.patches, runs, dict(bundle.reports), order.folder)
 
 
@@ -121,7 +125,8 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
 
 def request(adapted: Adapted) -> str:
     """Push the branch, and the address of its pull request, opened when there is none."""
-    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.reports[COMMENT])
+    facing = "Yes: a further model is supported, with its tutorial and accuracy config."
+    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.reports[COMMENT], facing)
 
 
 def comment(adapted: Adapted, sha: str, issue: str) -> str:
@@ -161,12 +166,13 @@ def default_title(root: Path, name: str) -> str:
 def _sections(facts: Facts, choice: Choice, code: int, runs: list[Run]) -> list[Section]:
     best = facts.served or facts.runs[-1]
     architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
+    name = (facts.source.name or facts.name) + (architectures and f" ({architectures})")
     changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
     changed += [choice.moved] if choice.moved else []
     changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
     versions = [f"{name} {version}" for name, version in best.map("versions").items() if version]
     return [
-        Section("Model", [(facts.source.name or facts.name) + (architectures and f" ({architectures})")]),
+        Section("Model", [name + (", experimental" if facts.gaps else "")]),
         Section("Changed", changed),
         Section("Versions", versions),
         counted("Open gaps", [f"{gap.id}: {gap.what}" for gap in facts.gaps]),
@@ -174,45 +180,17 @@ def _sections(facts: Facts, choice: Choice, code: int, runs: list[Run]) -> list[
     ]
 
 
-def _check_runs(facts: Facts, *, pending_npu: bool) -> tuple[list[Run], Run]:
-    """The newest run of every gate and label that judged this code, and the one that served real weights.
-
-    Raises :class:`BadInput` for evidence that is missing, failed, of other code, of dummy weights only, or
-    of a CPU only when that was not agreed to.
-    """
-    again = gate_command("serve", facts.model).short
+def _check_runs(facts: Facts) -> list[Run]:
+    """The newest run of every gate and label that judged this code; :class:`BadInput` where there is none."""
     if not facts.current:
         named = ", ".join(sorted({f"{run.gate} ({run.label})" for run in facts.runs}))
+        again = gate_command("serve", facts.model).short
         raise BadInput(
             f"the evidence is of other code than what is delivered: {named}",
             expected="a run of the serve gate on the packages of --vllm and --ascend as they are now",
             try_=f"{again}, with the interpreter that imports them from there",
         )
-    standing = list({(run.gate, run.label): run for run in facts.current}.values())
-    failed = next((run for run in standing if run.verdict == "FAIL"), None)
-    if failed:
-        raise BadInput(
-            f"gate {failed.gate} ({failed.label}) failed for this code: {failed.record.summary}",
-            expected="no gate whose newest verdict is FAIL",
-            try_=f"{adapt('evidence', 'show', failed.id).short}; correct it and run the gate again",
-        )
-    passed = {run.label: run for run in standing if run.gate == "serve" and run.verdict == "PASS"}
-    real = next((passed[label] for label in REAL if label in passed), None)
-    if real is None:
-        seen = ", ".join(sorted(passed)) or "no serve gate passed"
-        raise BadInput(
-            f"there is no proof with real weights for this code ({seen})",
-            expected="a PASS of the serve gate with real weights: dummy weights never sign off",
-            try_=f"{again} --load-format real",
-        )
-    if real.label != "NPU real" and not pending_npu:
-        raise BadInput(
-            "real weights were served on a CPU only",
-            expected="a PASS of the serve gate with real weights on an NPU",
-            try_=f"{again} on the machine with the NPU (adapt.py evidence pack and import carry it here), or "
-            "--pending-npu: the commit then says that it is pending",
-        )
-    return standing, real
+    return list(standing(facts.current).values())
 
 
 def _check_documents(
@@ -245,7 +223,14 @@ def _check_documents(
 
 
 def _check_gaps(facts: Facts, named: Sequence[str]) -> None:
-    """Every gap of the deliverables is among those ``named``, and each of these is a gap."""
+    """No requirement is refused, every gap is among those ``named``, and each of these is a gap."""
+    refused = next((gap for gap in facts.gaps if gap.refused), None)
+    if refused:
+        raise BadInput(
+            refused.what,
+            expected=f"the requirement {refused.id}, which no delivery can leave open",
+            try_=f"{refused.command.short}; put right what it names and run the gate again",
+        )
     ids = [gap.id for gap in facts.gaps]
     wrong = next((name for name in named if name not in ids), None)
     if wrong is not None:
@@ -256,16 +241,19 @@ def _check_gaps(facts: Facts, named: Sequence[str]) -> None:
         )
     unnamed = next((gap for gap in facts.gaps if gap.id not in named), None)
     if unnamed:
+        every = " ".join(f"--open {name}" for name in ids)
+        here = "; an NPU elsewhere: adapt.py evidence pack and import carry its runs here, or --pending-npu"
         raise BadInput(
             f"the deliverables have a gap: {unnamed.what}",
-            expected="every measurement there, or the gap named",
-            try_=f"{unnamed.command}, then adapt.py artifacts; or --open {unnamed.id}: the commit names it",
+            expected="every requirement proven, or the gap named",
+            try_=f"{unnamed.command.short}, then adapt.py artifacts{here if unnamed.id == NPU else ''}; or "
+            f"{every}: the commit names what is open",
         )
 
 
-def check_plugins(repo: Path, paths: Iterable[str], standing: Sequence[Run]) -> None:
+def check_plugins(repo: Path, paths: Iterable[str], newest: Sequence[Run]) -> None:
     """Raise :class:`BadInput` where ``paths`` are of a plugin that real weights were served by otherwise."""
-    runs = [run for run in standing if run.label in REAL and run.verdict == "PASS"]
+    runs = [run for run in newest if run.label in REAL and run.verdict == "PASS"]
     packages = {name for run in runs for name in run.judged} - _OTHERS
     for package in sorted({found for path in paths if (found := _package(path, packages))}):
         folder, name = repo / package, package.rpartition("/")[2]

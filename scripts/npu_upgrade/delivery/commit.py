@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_upgrade.delivery.changes import stage
 from npu_upgrade.delivery.incoming import Content, in_place
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.delivery.refusals import check_contents
 from npu_upgrade.evidence.subject import Subject, subject_of
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.job.changes import stage
 from npu_upgrade.sources.checkout import Checkout
-
-PENDING = "pending"
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,9 @@ class Delivery:
     """A commit that passed every check and is ready to be made.
 
     ``subject`` is the content that was checked, ``incoming`` the part of it that is not in the working tree
-    yet, ``changed`` the files that differ from the base; ``validation`` is the id of the record that
-    validates it on NPU hardware, or ``pending``.
+    yet, ``changed`` the files that differ from the base; ``validation`` is what its trailer says of NPU
+    hardware, ``pending`` where nothing was validated, and ``said`` the same for people; ``left`` are changed
+    files that stay where they are.
     """
 
     place: Place
@@ -31,11 +30,9 @@ class Delivery:
     changed: list[str]
     text: str
     validation: str
+    said: str
     incoming: Mapping[str, Content] = field(default_factory=dict)
-
-    @property
-    def pending(self) -> bool:
-        return self.validation == PENDING
+    left: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

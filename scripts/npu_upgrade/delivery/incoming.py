@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.artifacts.roots import Root
-from npu_upgrade.delivery.changes import changed_since
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.job.changes import changed_since
 from npu_upgrade.sources.checkout import Checkout
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.checkout import Checkout
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
@@ -65,16 +62,15 @@ def _marked(source: str) -> tuple[int, Counter[str]]:
 
 def defined_twice(before: str, now: str) -> list[str]:
     """The methods and functions that are defined more often than before; the first ones never run."""
-    old, new = Counter(_defined(before)), Counter(_defined(now))
-    return [name for name, count in new.items() if count > max(1, old[name])]
+    return sorted({name.rpartition("@")[0] for name in _overridden(now) - _overridden(before)})
 
 
-def _defined(source: str) -> Iterator[str]:
-    """The qualified names of all undecorated functions in the bodies of a module and its classes.
+def _overridden(source: str) -> set[str]:
+    """The definitions that a later one of the same name replaces (``x@1``, see ``unit_names``).
 
-    A decorator such as ``overload`` or ``x.setter`` is a reason to define a name again.
+    A decorator such as ``overload`` is a reason to define a name again.
     """
-    tree = ast.parse(source)
-    bodies = [("", tree.body), *((f"{n.name}.", n.body) for n in tree.body if isinstance(n, ast.ClassDef))]
-    for owner, body in bodies:
-        yield from (owner + n.name for n in body if isinstance(n, _FUNCTIONS) and not n.decorator_list)
+    units = parse_module(source).units
+    return {
+        name for name in units if name.rpartition("@")[2].isdigit() and units[name].source.lstrip()[0] != "@"
+    }

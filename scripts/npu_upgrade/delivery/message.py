@@ -67,7 +67,10 @@ def compose(
     chosen = title if title is not None else earlier.title if earlier else default
     parts = [check_title(rule_for(place.checkout.root), chosen, default)]
     parts += [section.text for section in sections if section.items] + text
-    return "\n\n".join([*parts, "\n".join([f"{VALIDATION}: {validation}", place.marker, *trailers])]) + "\n"
+    said = f"{VALIDATION}: {validation}"
+    if len(said) > WIDTH:  # git takes a line that begins with a blank for the rest of the trailer above it
+        said = said.replace("; ", ";\n ")
+    return "\n\n".join([*parts, "\n".join([said, place.marker, *trailers])]) + "\n"
 
 
 def _kept(body: str, place: Place, sections: Sequence[Section]) -> tuple[list[str], list[str]]:
@@ -76,7 +79,7 @@ def _kept(body: str, place: Place, sections: Sequence[Section]) -> tuple[list[st
     headings = tuple(section.begin for section in sections)
     text, trailers = [], []
     for paragraph in re.split(r"\n\s*\n", body.strip()):
-        lines = paragraph.splitlines()
+        lines = re.split(r"\n(?![ \t])", paragraph)  # a trailer may have more lines than one
         others = [line for line in lines if not line.startswith(ours)]
         if len(others) < len(lines) or all(_TRAILER.match(line) for line in lines):
             trailers += others

@@ -33,11 +33,12 @@ def _push_arguments(place: Place) -> list[str]:
     return ["push", *(["--force-with-lease"] if place.pushed else ["-u"]), remote, branch]
 
 
-def request(place: Place, message: str, tested: str) -> str:
+def request(place: Place, message: str, tested: str, facing: str) -> str:
     """Push the branch, and the address of its pull request, opened when there is none.
 
     The description stands under the headings of the project's own template, where it has one; ``tested``
-    answers those about tests. Raises :class:`Blocked` when git or gh cannot.
+    answers those about tests, ``facing`` those about what users see. Raises :class:`Blocked` when git or gh
+    cannot.
     """
     root, arguments = place.checkout.root, _push_arguments(place)
     if not arguments:
@@ -57,7 +58,11 @@ def request(place: Place, message: str, tested: str) -> str:
         headings = re.findall(r"^#{2,4} .+$", (root / _TEMPLATE).read_text("utf-8"), re.MULTILINE)
     except (OSError, ValueError):
         headings = []
-    answers = [f"{heading}\n\n{_answer(heading.lower(), what.strip(), tested)}\n" for heading in headings]
+    words = {"test": tested, "user-facing": facing, "what": what.strip(), "": "See above."}
+    answers = [
+        f"{heading}\n\n{next(text for word, text in words.items() if word in heading.lower())}\n"
+        for heading in headings
+    ]
     body = "\n".join(answers) or what
     return _gh(root, "pr", "create", "--title", title, "--body-file", "-", text=body).strip()
 
@@ -65,14 +70,6 @@ def request(place: Place, message: str, tested: str) -> str:
 def comment(folder: Path, issue: str, body: str) -> str:
     """Post a comment on an issue (a number, or an address); returns what gh says of it."""
     return _gh(folder, "issue", "comment", issue, "--body-file", "-", text=body).strip()
-
-
-def _answer(heading: str, what: str, tested: str) -> str:
-    if "test" in heading:
-        return tested
-    if "user-facing" in heading:
-        return "Yes: a further model is supported, with its tutorial and accuracy config."
-    return what if "what" in heading else "See above."
 
 
 def _gh(folder: Path, *arguments: str, text: str = "") -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.delivery import commit
-from npu_upgrade.delivery.changes import changed_since
-from npu_upgrade.delivery.commit import PENDING, Delivery, Done
+from npu_upgrade.delivery import commit, publish
+from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.kept import check_kept
 from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
 from npu_upgrade.delivery.place import Place, not_alone, open_place
@@ -17,12 +17,15 @@ from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged, some
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.pins import check_pins, short_pin
-from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.ask import port_survey
+from npu_upgrade.job.changes import changed_since, edited, top_folders
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.validation import Validation, validate
 
 
 def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
@@ -30,9 +33,10 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
 
     Raises :class:`BadInput` for the first thing that stands in the way.
     """
-    plan = load_plan(job)
+    plan = load_plan(job, repo)
     check_pins({name: pin for name, pin in plan.versions.items() if pin})
-    place = open_place(repo, f"Upgrade-Job: {job.id}", made=job.branch)
+    place = open_place(repo, job.marker, made=job.branch)
+    root = place.checkout.root
     check_staged(place.checkout, plan.files)
     check_places(place.checkout, plan.files)
     _check_own(place, plan)
@@ -43,16 +47,34 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
             expected="the merged files in the working tree",
             try_=f"upgrade.py merge --apply {repo}, then plan, then deliver",
         )
-    subject = plan.subject(place.checkout.root)
-    check_contents(place.checkout.root, changed)
+    subject = plan.subject(root)
+    check_contents(root, changed)
     check_kept(place.checkout, place.base, changed)
     standing = _check_evidence(job, plan, subject)
-    real = (r.id for r in standing if r.label == "NPU real" and r.verdict == "PASS")
-    validation = next(real, PENDING)
+    ran = validate(job, plan, subject, job.records(), root)
     ascend = plan.versions.get("ascend") or {}
-    default = default_title(place.checkout.root, str(ascend.get("version") or short_pin(ascend)))
-    text = compose(place, title, default, _sections(job, plan, changed, standing), validation)
-    return Delivery(place, subject, changed, text, validation)
+    default = default_title(root, str(ascend.get("version") or short_pin(ascend)))
+    text = compose(place, title, default, _sections(job, plan, changed, standing, ran), ran.trailer)
+    left = edited(place.checkout, place.base, top_folders(plan.files))
+    return Delivery(
+        place, subject, changed, text, ran.trailer, ran.said, left=sorted(set(left) - set(plan.files))
+    )
+
+
+def include(job: Job, repo: Path, names: Sequence[str], *, keep: bool) -> None:
+    """Make files of the checkout part of the upgrade, with ``keep`` for good; gates have to judge them."""
+    root = open_place(repo, job.marker, made=job.branch).checkout.root
+    for name in names:
+        check_path(name)
+        if not (root / name).is_file():
+            raise BadInput(
+                f"no file {name} in {root}",
+                expected="a file of the checkout, from its top folder",
+                try_="git status lists what is changed",
+            )
+    job.included = sorted({*job.included, *names})
+    if keep:
+        job.place(included=job.included)
 
 
 def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
@@ -79,6 +101,14 @@ def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
     job.place(repo=place.checkout.root, branch=place.branch)
     job.finish("deliver", Verdict.PASS, f"commit {done.sha[:12]} on {place.branch}", outputs)
     return done
+
+
+def request(delivery: Delivery) -> str:
+    """Push the branch, and the address of its pull request, opened when there is none."""
+    parts = delivery.text.split("\n\n")
+    tested = next(part for part in parts if part.startswith("Evidence"))
+    facing = "None beyond the versions: the NPU runners follow a newer vllm-ascend."
+    return publish.request(delivery.place, delivery.text, f"{tested}\n\n{delivery.said}", facing)
 
 
 def default_title(root: Path, version: str) -> str:
@@ -136,7 +166,9 @@ def _again(job: Job, gate: str) -> str:
     return f"{upgrade(gate, *naming(job)).short}, then deliver"
 
 
-def _sections(job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[Record]) -> list[Section]:
+def _sections(
+    job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[Record], ran: Validation
+) -> list[Section]:
     omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
     came_from = f"{short_pin(base)} -> " if base else ""
     versions = [f"vllm-omni {short_pin(omni or {})}", f"vllm-ascend {came_from}{short_pin(ascend or {})}"]
@@ -147,14 +179,25 @@ def _sections(job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[R
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     audit = next((record for record in standing if record.gate == "audit"), None)
     waived = audit.data.get("waived", []) if audit else []
+    proven = evidence(standing)
     return [
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
+        counted("Edited beside the merge", [path for path in plan.further if path in changed]),
         *(counted(f"{state.capitalize()} items", _items(plan, state)) for state in ("open", "waived")),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
+        counted("Not ported from the GPU side", _not_ported(job)),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(job.skipped.items())]),
-        evidence(standing),
+        replace(proven, items=[*proven.items, *ran.emulated_lines]),
     ]
+
+
+def _not_ported(job: Job) -> list[str]:
+    """What the GPU side gained and the NPU side lacks, by feature; what was waived is not among it."""
+    decided = {entry.id for entry in job.journal.answers() if entry.how == "waive"}
+    left = [hunk for hunk in port_survey(job).get("hunks", []) if hunk["id"] not in decided]
+    groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
+    return [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()]
 
 
 def _items(plan: Plan, state: str) -> list[str]:

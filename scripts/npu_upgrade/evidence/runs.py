@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.judged import model_digest
+from npu_upgrade.evidence.observed import Observed
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
 
-RESULT = "result.json"
+RESULT, OBSERVED = "result.json", "observed.json"
 SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
 REAL = ("NPU real", "CPU real")
@@ -79,6 +82,14 @@ class Run:
             p.relative_to(self.folder).as_posix() for p in self.folder.glob("start-*/server.log")
         )
         return next((name for name in ("server.log", *started) if (self.folder / name).is_file()), RESULT)
+
+
+def observed_in(folder: Path) -> Observed | None:
+    """What the engine of a run showed of itself; None where that was not looked at."""
+    try:
+        return msgspec.json.decode((folder / OBSERVED).read_bytes(), type=Observed)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -183,8 +194,9 @@ def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
     runs = [run for run, _ in known if _is_of(run, model)]
     if not runs:
         others = ", ".join(sorted({str(run.result.get("model_name")) for run, _ in known})) or "no model"
+        unfinished = "; a run was not finished: " + store.incomplete()[-1] if store.incomplete() else ""
         raise BadInput(
-            f"no evidence of {model!r} in {store.folder}",
+            f"no evidence of {model!r} in {store.folder}{unfinished}",
             expected=f"runs of the serve gate for this model; there are runs of {others}",
             try_=f"adapt.py serve {model}",
         )

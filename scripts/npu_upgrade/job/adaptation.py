@@ -6,26 +6,29 @@ are those of the workspace's evidence that count for this model and the plan's c
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
 from npu_upgrade.checkpoint.gate_commands import ASKED
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import MARK
-from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of
+from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of, standing
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.journal import Continued, Journal
+from npu_upgrade.job.requirements import Judged, Known, gaps, judge
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
 
-SKIPPABLE = ("features", "capacity", "accuracy")
+REQUIREMENTS = "requirements"
+SKIPPABLE = ("features", "capacity", "accuracy", REQUIREMENTS)
 ROUNDS = 5  # so many runs of a stage in a row that did not pass are for a person to look at
 PACKAGES = {"vllm": "vllm", "ascend": "vllm_ascend"}
 # name, gate, load format of the run that proves it
@@ -71,6 +74,23 @@ class Adaptation:
     @property
     def workspace(self) -> Path:
         return self.folder.parents[2]
+
+    @cached_property
+    def analysed(self) -> AnalysisFile | None:
+        """The analysis as this version writes it."""
+        try:
+            return load_analysis(self.folder / "analysis.json")
+        except BadInput:
+            return None
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """The requirements of the model, by its runs that count."""
+
+        def ask(gate: str, *more: str) -> Command:
+            return gate_command(gate, "real", self.where, _before(self)).adding(*more)
+
+        return judge(Known(standing(self.runs.counted), self.analysed, self.where, ask))
 
 
 def plain_name(name: str) -> str:
@@ -140,7 +160,11 @@ def walk(one: Adaptation) -> Walk:
         stop=_stop(one, found),
         standing=[_brief(run) for run in one.runs.counted],
         other=[_brief(run) | {"why": why} for run, why in one.runs.others],
-        facts={"checkpoint": one.where, "trees": one.plan.get("trees")},
+        facts={
+            "checkpoint": one.where,
+            "trees": one.plan.get("trees"),
+            "requirements": [judged.as_json() for judged in one.judged],
+        },
         heading=[f"{one.folder.name}  {one.where}", *_tree_lines(one.plan)],
     )
 
@@ -170,27 +194,39 @@ def stages(one: Adaptation) -> list[Stage]:
         Stage("plan", State.DONE if one.plan else State.TODO, strategy, adapt("plan", one.where)),
     ]
     found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
+    found.append(_requirements(one))
     written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
     target = mapping(mapping(one.plan.get("trees")).get("delivery"))
     place = next(iter(written), str(target["root"]) if target.get("there") else "DIR")
+    opened = [word for gap in gaps(one.judged) if not gap.refused for word in ("--open", gap.id)]
     for name, (option, file) in _FILES.items():
-        if importlib.util.find_spec(f"npu_upgrade.commands.adapt.{name}") is not None:
-            gaps = (
-                [word for gap in _gaps(one, found) for word in ("--open", gap)] if name == "deliver" else []
-            )
-            state = State.DONE if (one.folder / file).is_file() else State.TODO
-            commit = str(read_object(one.folder / file).get("commit") or "")
-            found.append(Stage(name, state, commit, adapt(name, one.where, option, place, *gaps)))
+        state = State.DONE if (one.folder / file).is_file() else State.TODO
+        commit = str(read_object(one.folder / file).get("commit") or "")
+        command = adapt(name, one.where, option, place, *(opened if name == "deliver" else ()))
+        found.append(Stage(name, state, commit, command))
     here = named_from_here(one.workspace)
     return [
         replace(stage, command=stage.command.adding(*here)) if stage.command else stage for stage in found
     ]
 
 
-def _gaps(one: Adaptation, found: list[Stage]) -> list[str]:
-    """The stages left out that leave a gap in the deliverables: without any run, or any measured value."""
-    ran = {run.gate for run in one.runs.counted if run.gate != "accuracy"}
-    return [stage.name for stage in found if stage.state == State.SKIPPED and stage.name not in ran]
+def _requirements(one: Adaptation) -> Stage:
+    """What a delivery would have to name as open: the first that a gate can still show is next."""
+    found = gaps(one.judged)
+    named = ", ".join(gap.id for gap in found)
+    if not found:
+        return Stage(REQUIREMENTS, State.DONE, "all are proven")
+    refused = next((gap for gap in found if gap.refused), None)
+    if refused:
+        return Stage(REQUIREMENTS, State.FAILED, refused.what, refused.command)
+    if REQUIREMENTS in one.skipped:
+        return Stage(REQUIREMENTS, State.SKIPPED, f"{one.skipped[REQUIREMENTS]}; open: {named}")
+    left = [gap for gap in found if gap.command.name not in one.skipped]
+    if not left:
+        return Stage(REQUIREMENTS, State.SKIPPED, f"open: {named}")
+    said = f"{left[0].what}; open: {named}; what cannot be had here is named in the commit: "
+    said += f"adapt.py next --skip {REQUIREMENTS} --note WHY"
+    return Stage(REQUIREMENTS, State.TODO, said, left[0].command)
 
 
 def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:

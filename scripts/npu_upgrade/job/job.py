@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ class Inputs(Struct, frozen=True):
 class Job:
     """One job, as ``job.json`` in its ``folder`` has it.
 
-    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to.
+    ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to;
+    ``included`` are files of it that a person named as part of the upgrade.
     """
 
     folder: Path
@@ -69,6 +70,7 @@ class Job:
     out: str | None = None
     repo: str | None = None
     branch: str | None = None
+    included: list[str] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -87,6 +89,11 @@ class Job:
     def store(self) -> Store:
         """The evidence of the workspace."""
         return present_store(self.workspace)
+
+    @property
+    def marker(self) -> str:
+        """The trailer of the commit that delivers it."""
+        return f"Upgrade-Job: {self.id}"
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -130,9 +137,21 @@ class Job:
         """Leave a gate or a kind of question out; delivery names it with the reason."""
         self.journal.add(Skipped, id=name, note=reason)
 
-    def place(self, *, out: Path | None = None, repo: Path | None = None, branch: str | None = None) -> None:
-        """Record where the results are; what is not given stays."""
-        given = {"out": out and str(out.absolute()), "repo": repo and str(repo.absolute()), "branch": branch}
+    def place(
+        self,
+        *,
+        out: Path | None = None,
+        repo: Path | None = None,
+        branch: str | None = None,
+        included: list[str] | None = None,
+    ) -> None:
+        """Record where the results are, and what else belongs to them; what is not given stays."""
+        given = {
+            "out": out and str(out.absolute()),
+            "repo": repo and str(repo.absolute()),
+            "branch": branch,
+            "included": included,
+        }
         with locked(self.folder / "job.lock"):
             # another process may have saved since this one read
             if (self.folder / "job.json").exists():

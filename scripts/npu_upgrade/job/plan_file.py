@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.evidence.subject import Subject, check_path, subject_of
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.job.changes import base_of, edited
 from npu_upgrade.job.job import Job
+from npu_upgrade.sources.checkout import open_checkout
 
 SCHEMA = "npu-upgrade/plan/1"
 
@@ -39,7 +42,8 @@ class Plan:
     ``files``: repo-relative path -> whether the upgrade keeps it (False: it deletes it,
     ``sha256_merged`` is null). ``methods`` and ``items`` as written there. ``hashes``: the
     content of each file when it was last checked, else when it was merged. ``runners``: the
-    path and the class of each runner, by its kind.
+    path and the class of each runner, by its kind. ``further`` are those of ``files`` that the merge did
+    not write: what was edited beside them on the NPU side since, and what a person included.
     """
 
     versions: dict[str, dict[str, Any] | None]
@@ -49,6 +53,7 @@ class Plan:
     conflicts_open: int
     hashes: dict[str, str] = field(default_factory=dict)
     runners: dict[str, dict[str, str]] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
 
     def subject(self, root: Path) -> Subject:
         """What evidence about this upgrade is bound to: all files of the plan as they are below ``root``."""
@@ -63,8 +68,11 @@ def plan_path(job: Job) -> Path:
     return Path(job.out or job.folder) / "plan.json"
 
 
-def load_plan(job: Job) -> Plan:
-    """The plan of a job; raises :class:`BadInput` when merge has not written one that can be read."""
+def load_plan(job: Job, repo: Path | None = None) -> Plan:
+    """The plan of a job; raises :class:`BadInput` when merge has not written one that can be read.
+
+    ``repo`` is the checkout with its files, where that is not the job's own.
+    """
     path = plan_path(job)
     try:
         value = msgspec.json.decode(path.read_bytes(), type=_File)
@@ -86,6 +94,26 @@ def load_plan(job: Job) -> Plan:
         check_path(one.path)
     files = {one.path: one.sha256_merged is not None for one in value.files}
     hashes = {one.path: one.sha256_now or one.sha256_merged or "" for one in value.files}
+    root = repo or (Path(job.repo) if job.repo else None)
+    further = _further(job, root, files) if root else []
     return Plan(
-        value.versions, files, value.methods, value.items, value.conflicts_open, hashes, value.runners
+        value.versions,
+        files | {name: (root / name).exists() for name in further if root},
+        value.methods,
+        value.items,
+        value.conflicts_open,
+        hashes,
+        value.runners,
+        tuple(further),
     )
+
+
+def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
+    """What belongs to the upgrade beyond the merged files: edits in their folders, and what was included."""
+    try:
+        checkout = open_checkout(repo)
+        folders = {str(Path(path).parent) for path in files} - {"."}
+        beside = edited(checkout, base_of(checkout, job.marker), folders)
+    except UpgradeError:  # whoever commits there is told why git cannot
+        return []
+    return sorted({*beside, *job.included} - set(files))

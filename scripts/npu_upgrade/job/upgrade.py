@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk
 from npu_upgrade.job.stops import find_stop
+from npu_upgrade.job.validation import Validation, validate
 from npu_upgrade.sources.checkout import open_checkout
 
-PENDING = "validation on NPU hardware is pending"
 SKIPPABLE = (LOOK, PORT, "emulate")
 _GATES = {"plan": "static", "audit": "static", "emulate": "emulated dry-run"}
 
@@ -33,7 +33,8 @@ class Upgrade:
     """A job with what its evidence says about the files as they are now.
 
     ``standing`` records count for the present files, ``others`` do not, each with the reason; without a
-    plan there are no files. ``asks`` are what is open, while the evidence can be trusted.
+    plan there are no files. ``validation``: which of the changed classes ran. ``asks`` are what is open,
+    while the evidence can be trusted.
     """
 
     job: Job
@@ -43,6 +44,7 @@ class Upgrade:
     standing: list[Record]
     others: list[tuple[Record, str]]
     asks: list[Ask]
+    validation: Validation = field(default_factory=Validation)
 
     def of(self, gate: str) -> Record | None:
         """The record of a gate that judged the files as they are."""
@@ -60,10 +62,6 @@ class Upgrade:
         fits = ended and ended.verdict == "PASS" and self.subject
         return ended.outputs if ended and fits and ended.outputs.get("tree") == self.subject.tree else {}
 
-    @property
-    def validated(self) -> bool:
-        return any(r.label == "NPU real" and r.verdict == "PASS" for r in self.standing)
-
 
 def read(job: Job) -> Upgrade:
     """Read the plan, the present files and the evidence of a job."""
@@ -79,8 +77,10 @@ def read(job: Job) -> Upgrade:
             others.append((record, "it is of other contents"))
         elif record.run and (wrong := job.store.problems(record)):
             others.append((record, f"it is not as it was recorded: {wrong[0]}"))
-    open_ = [] if ledger.broken or ledger.unfinished else asks(job, plan, ledger.records)
-    return Upgrade(job, ledger, plan, subject, standing, others, open_)
+    if ledger.broken or ledger.unfinished:
+        return Upgrade(job, ledger, plan, subject, standing, others, [])
+    open_, ran = asks(job, plan, ledger.records), validate(job, plan, subject, ledger.records)
+    return Upgrade(job, ledger, plan, subject, standing, others, open_, ran)
 
 
 def walk(job: Job) -> Walk:
@@ -108,6 +108,9 @@ def walk(job: Job) -> Walk:
             "evidence_problem": one.problem,
             "open_items": len(plan.items_in("open")) if plan else None,
             "conflicts_open": plan.conflicts_open if plan else None,
+            "further_files": list(plan.further) if plan else [],
+            "npu_validation": one.validation.trailer,
+            "emulated": one.validation.emulated_lines,
         },
         heading=list(_heading(one)),
     )
@@ -130,6 +133,8 @@ def _heading(one: Upgrade) -> list[str]:
     if one.plan:
         open_items, waived = len(one.plan.items_in("open")), len(one.plan.items_in("waived"))
         lines.append(f"  items open {open_items}, waived {waived}; conflicts open {one.plan.conflicts_open}")
+        lines += [f"  edited beside the merge: {', '.join(one.plan.further)}"] if one.plan.further else []
+        lines += [f"  {one.validation.said}", *(f"  {line}" for line in one.validation.emulated_lines)]
     return [*lines, f"evidence cannot be used: {one.problem}"] if one.problem else lines
 
 
@@ -260,9 +265,9 @@ def _serve(one: Upgrade) -> Stage:
     if failed:
         said = f"gate {failed.gate} ({failed.label}) failed: {failed.summary}"
         return Stage("serve", State.FAILED, said, Command.of(failed.command), "FAIL", failed.started)
-    if one.validated:
-        return Stage("serve", State.DONE, "validated on NPU hardware", verdict="PASS")
-    return Stage("serve", State.SKIPPED, PENDING)
+    if one.validation.by and not one.validation.pending:
+        return Stage("serve", State.DONE, one.validation.said, verdict="PASS")
+    return Stage("serve", State.SKIPPED, one.validation.said)
 
 
 def _deliver(one: Upgrade) -> Stage:
@@ -276,8 +281,8 @@ def _deliver(one: Upgrade) -> Stage:
         return Stage("deliver", State.FAILED, said, command, ended.verdict, ended.at)
     if not one.delivered:
         return Stage("deliver", State.STALE, "the files changed since the delivery", command, at=ended.at)
-    if one.validated and ended.outputs.get("validation") == "pending":
-        return Stage("deliver", State.STALE, "NPU validation passed; write it into the commit", command)
+    if one.validation.by and ended.outputs.get("validation") != one.validation.trailer:
+        return Stage("deliver", State.STALE, f"{one.validation.said}; write it into the commit", command)
     return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
 
 
@@ -292,7 +297,7 @@ def _publish(one: Upgrade) -> Stage:
         there = open_checkout(Path(sent["repo"])).git("branch", "-r", "--contains", sent["commit"]).strip()
     except UpgradeError:
         there = ""
-    said = f"the commit is delivered; {_validation(one)}"
+    said = f"the commit is delivered; {one.validation.said}"
     push = Command.of(sent["push"])
     return Stage("publish", State.DONE) if there else Stage("publish", State.TODO, said, push)
 
@@ -303,11 +308,7 @@ def _end(one: Upgrade) -> tuple[str, Command | None]:
     if not sent:
         return "", None
     show = Command("git", "-C", (sent["repo"], "show", "--stat", sent["commit"]))
-    return f"nothing is left to do here: the commit is delivered; {_validation(one)}", show
-
-
-def _validation(one: Upgrade) -> str:
-    return "validated on NPU hardware" if one.validated else PENDING
+    return f"nothing is left to do here: the commit is delivered; {one.validation.said}", show
 
 
 def _again(job: Job, name: str) -> Command:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.evidence.runs import mapping
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.adaptation import Adaptation
@@ -20,7 +21,8 @@ def gather_adaptation(one: Adaptation) -> dict[str, Any]:
         "where": one.where,
         "trees": list(_trees(one.plan)),
         "analysis": one.analysis,
-        "facts": list(_facts(one.analysis)),
+        "facts": _described(one),
+        "requirements": [judged.as_json() for judged in one.judged],
         "findings": bounded(rows_of(one.analysis, "findings")),
         "memory": bounded(rows_of(one.analysis, "memory")),
         "strategy": mapping(one.plan.get("strategy")).get("name"),
@@ -43,23 +45,10 @@ def _trees(plan: dict[str, Any]) -> Iterator[dict[str, str]]:
             yield {"name": name, "at": str(tree.get("spec") or f"{tree.get('root')}{commit}{absent}")}
 
 
-def _facts(analysis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _described(one: Adaptation) -> list[tuple[str, str]]:
     """What the checkpoint is and who serves it."""
-    properties, served = mapping(analysis.get("properties")), mapping(analysis.get("serving"))
-    quantization, weights = mapping(analysis.get("quantization")), mapping(analysis.get("weights"))
-    rows = {
-        "architecture": properties.get("architecture"),
-        "served by": " ".join(str(served.get(key) or "") for key in ("by", "module", "why")),
-        "attention": mapping(analysis.get("attention")).get("kind"),
-        "experts": properties.get("experts"),
-        "length": properties.get("max_len"),
-        "quantization": quantization.get("scheme") or quantization.get("method"),
-        "mtp": mapping(analysis.get("mtp")).get("state"),
-        "modalities": ", ".join(mapping(analysis.get("modalities"))) or "text",
-        "weights": f"{weights.get('tensors', 0)} tensors in {weights.get('shards', 0)} files",
-    }
-    if analysis:
-        yield from ((name, str(value).strip()) for name, value in rows.items() if value)
+    found = one.analysed
+    return [("Architecture", found.properties.architecture), *described(found).items()] if found else []
 
 
 def _features(one: Adaptation) -> dict[str, Any]:

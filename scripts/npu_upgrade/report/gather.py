@@ -35,6 +35,8 @@ def gather(job: Job, walk: Walk) -> dict[str, Any]:
         "job": job,
         "versions": _versions(job, plan),
         "broken": walk.facts["evidence_problem"],
+        "validation": walk.facts["npu_validation"],
+        "emulated": walk.facts["emulated"],
         "methods": _methods(job, plan),
         "items": bounded(rows_of(plan, "items")),
         "audit": _audit(job),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
-from npu_upgrade.artifacts.facts import Facts, Gap
+from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
 from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
@@ -28,7 +28,9 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
+from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
@@ -114,7 +116,8 @@ def _checked(
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:
     """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
     left_out = Journal(folder).skipped()
-    gap = next((gap for gap in gaps if gap.id not in left_out), None)
+    wanted = (gap for gap in gaps if not {gap.id, gap.command.name, REQUIREMENTS} & left_out.keys())
+    gap = next(wanted, None)
     if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")
     command = gap.command if gap else adapt("next", folder.name)

@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the other project's patch goes (default: beside --repo)",
     )
-    parser.add_argument("--pr", action="store_true", help="push the branch and open a pull request with gh")
     parser.add_argument(
         "--comment", metavar="ISSUE", help="post the issue comment with gh: a number or an address"
     )
@@ -93,6 +92,5 @@ def run(args: argparse.Namespace) -> Result:
     if done.sha:
         data |= {"report": str(folder / REPORT)}
         opened = request(adapted) if args.pr else None
-        data |= {"pull_request": opened} if opened else {}
         data |= {"comment": comment(adapted, done.sha, args.comment)} if args.comment else {}
     return outcome(adapted.delivery, done, data, refused=for_real(), files=patches, request=opened)

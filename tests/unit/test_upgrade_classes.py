@@ -1,0 +1,212 @@
+"""An upgrade is validated class by class, by engines that built them from exactly the delivered files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
+
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.job import open_job
+from npu_upgrade.job.journal import Answer
+from npu_upgrade.job.plan_file import load_plan
+from npu_upgrade.job.upgrade import read, walk
+
+AR, GENERATION, BASE = "TideARRunner", "TideGenerationRunner", "TideRunner"
+TEXT = "class {0}:\n    def step(self):\n        return {1}\n\n\n"
+PENDING = "NPU-Validation: pending\n"
+
+
+@pytest.fixture
+def classes(upgrade: Upgrade) -> Upgrade:
+    """The upgrade changes a base and two runners in one file, and one function of a worker in another."""
+    names = (BASE, AR, GENERATION)
+    write(upgrade.repo, RUNNER, "".join(TEXT.format(name, 1) for name in (*names, "Untouched")))
+    write(upgrade.repo, WORKER, "import os\n\n\nclass TideWorker:\n    def start(self):\n        pass\n")
+    git(upgrade.repo, "add", RUNNER, WORKER)
+    git(upgrade.repo, "commit", "-qm", "[Misc] Runners")
+    changed = "# a remark\n" + "".join(TEXT.format(name, 2) for name in names) + TEXT.format("Untouched", 1)
+    write(upgrade.repo, RUNNER, changed)
+    worker = "import os\n\n\nclass TideWorker:\n    def start(self):\n        os.sync()\n"
+    write(upgrade.repo, WORKER, worker)
+    (upgrade.repo / NEW).unlink()
+    files = [entry for entry in upgrade.plan["files"] if entry["path"] != NEW]
+    runners = {name: {"path": RUNNER, "class": name} for name in names}
+    upgrade.write_plan(files=files, runners=runners)
+    upgrade.record_all()
+    return upgrade
+
+
+def said(upgrade: Upgrade) -> str:
+    return git(upgrade.repo, "log", "-1", "--format=%(trailers:key=NPU-Validation,unfold)").strip()
+
+
+def test_a_run_validates_what_it_built_and_its_bases(classes, deliver) -> None:
+    run = classes.served((RUNNER, AR), (RUNNER, BASE))
+    assert deliver()[0] == 0
+    assert said(classes) == (
+        f"NPU-Validation: {BASE} {run.id}; {AR} {run.id}; {GENERATION} pending; TideWorker pending"
+    )
+    later = classes.served((RUNNER, GENERATION), (RUNNER, BASE), functions=["TideWorker.start"])
+    code, result = deliver()
+    assert (code, result["new"]) == (0, True)
+    by = {AR: run.id, BASE: later.id, GENERATION: later.id, "TideWorker": later.id}
+    every = "; ".join(f"{name} {by[name]}" for name in (BASE, AR, GENERATION, "TideWorker"))
+    assert said(classes) == f"NPU-Validation: {every}"
+    assert deliver()[1]["new"] is False
+    assert "pending" not in classes.body()
+
+
+@pytest.mark.parametrize(
+    ("built", "how", "why"),
+    [
+        ((), {}, f"no {BASE} was built"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"steps": 0}, f"{BASE} executed no step"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"device": "cpu"}, "its tensors lived on cpu"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"device": "npu emulated"}, "its tensors lived on npu emulated"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"others": {RUNNER: "a" * 64}}, f"it ran another {RUNNER}"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"others": {OTHER: "a" * 64}}, f"it ran another {OTHER}"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"verdict": Verdict.INCONCLUSIVE}, ""),
+        (((RUNNER, AR), (RUNNER, BASE)), {"label": "NPU dummy"}, ""),
+        (((RUNNER, AR), (RUNNER, BASE)), {"label": "CPU real", "device": "cpu"}, ""),
+        (((RUNNER, AR), (RUNNER, BASE)), {"label": "emulated dry-run"}, ""),
+    ],
+)
+def test_anything_else_validates_nothing(classes, deliver, built, how, why) -> None:
+    classes.served(*built, **how)
+    code, result = deliver()
+    assert code == 0
+    assert PENDING in classes.body()
+    assert result["npu_validation"] == "pending"
+    assert why in result["summary"]
+
+
+def test_a_run_that_does_not_tell_what_it_built_validates_nothing(classes, deliver) -> None:
+    run = classes.served((RUNNER, AR))
+    (classes.job.store.runs / str(run.run) / "observed.json").unlink()
+    assert deliver()[0] == 0
+    assert PENDING in classes.body()
+
+
+def test_a_run_that_was_not_finished_is_named(classes, deliver) -> None:
+    begun = classes.job.store.begin("serve", Redactor())
+    code, result = deliver()
+    assert (code, PENDING in classes.body()) == (0, True)
+    assert f"run {begun.folder.name} was not finished" in result["summary"]
+
+
+def test_edited_evidence_validates_nothing(classes, deliver) -> None:
+    run = classes.served((RUNNER, AR))
+    path = classes.job.store.runs / str(run.run) / "observed.json"
+    path.write_text(path.read_text().replace(AR, GENERATION))
+    code, result = deliver()
+    assert (code, PENDING in classes.body()) == (0, True)
+    assert "not as it was recorded" in result["summary"]
+
+
+def test_an_edit_after_the_run_needs_another_run(classes, deliver) -> None:
+    classes.served((RUNNER, AR), (RUNNER, BASE))
+    write(classes.repo, WORKER, "class TideWorker:\n    pass\n")
+    classes.record_all()
+    assert deliver()[0] == 0
+    assert PENDING in classes.body()
+
+
+def test_an_edited_file_that_is_left_out_was_no_part_of_what_is_delivered(classes, deliver) -> None:
+    write(classes.repo, OTHER, "MINE = 1\n")
+    text = (classes.repo / OTHER).read_bytes()
+    classes.served((RUNNER, AR), (RUNNER, BASE), others={OTHER: sha256(text)})
+    code, result = deliver()
+    assert (code, result["left"]) == (0, [OTHER])
+    assert f"it ran another {OTHER} than is delivered" in result["summary"]
+
+
+def test_a_class_of_another_file_of_that_name_is_another_class(classes, deliver) -> None:
+    classes.served((WORKER, AR), (WORKER, BASE))
+    assert deliver()[0] == 0
+    assert PENDING in classes.body()
+
+
+def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, deliver) -> None:
+    runs = [
+        {"tier": tier, "scenario": "plain", "state": state, "runner": f"tide.runner.{name}"}
+        for tier, state, name in (
+            ("eager", "PASS", AR),
+            ("graph", "PASS", AR),
+            ("serve", "FAIL", AR),
+            ("eager", "INCONCLUSIVE", GENERATION),
+        )
+    ]
+    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs}))
+    classes.record("emulate", "emulated dry-run", log=classes.job.folder / "emulate.json")
+    assert deliver()[0] == 0
+    assert f"- emulated: {AR} executed in eager, graph\n" in classes.body()
+    assert GENERATION not in classes.body().partition("NPU-Validation")[0]
+    assert PENDING in classes.body()
+    whole = (classes.repo / WORKER).read_text()
+    write(classes.repo, WORKER, whole + "# later\n")
+    assert read(classes.job).validation.emulated == {}
+    write(classes.repo, WORKER, whole)
+    assert read(classes.job).validation.emulated
+    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs[:1]}))
+    assert read(classes.job).validation.emulated == {}
+
+
+def test_status_and_next_say_the_same(classes, deliver) -> None:
+    run = classes.served((RUNNER, AR), (RUNNER, BASE))
+    facts = walk(classes.job).facts
+    assert (
+        facts["npu_validation"] == f"{BASE} {run.id}; {AR} {run.id}; {GENERATION} pending; TideWorker pending"
+    )
+    heading = "\n".join(walk(classes.job).heading)
+    assert f"validated on NPU hardware: {BASE}, {AR}; {GENERATION} is pending" in heading
+
+
+def test_what_is_edited_beside_the_merged_files_is_delivered_and_judged(upgrade, deliver, refused) -> None:
+    write(upgrade.repo, "vllm_omni/npu/more.py", "MORE = 1\n")
+    write(upgrade.repo, "vllm_omni/npu/notes.txt", "mine\n")
+    assert "gate plan judged other contents" in refused()
+    upgrade.record_all()
+    code, result = deliver()
+    assert (code, result["left"]) == (0, [])
+    assert upgrade.committed() == sorted([NEW, RUNNER, "vllm_omni/npu/more.py"])
+    assert "Edited beside the merge (1):\n- vllm_omni/npu/more.py" in upgrade.body()
+    assert deliver()[1]["new"] is False
+
+
+def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused) -> None:
+    write(upgrade.repo, OTHER, "MINE = 1\n")
+    assert deliver("--dry-run")[1]["left"] == [OTHER]
+    assert deliver("--dry-run", "--include", OTHER)[0] == 2
+    assert load_plan(upgrade.job).further == ()
+    assert "gate plan judged other contents" in refused("--include", OTHER)
+    assert "no file nowhere.py" in refused("--include", "nowhere.py")
+    upgrade.job = open_job(upgrade.workspace)
+    upgrade.record_all()
+    assert deliver()[0] == 0
+    assert OTHER in upgrade.committed()
+
+
+def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
+    hunks = [
+        {"id": f"h{number}", "tier": tier, "path": RUNNER, "unit": "TideRunner.step", "group": group}
+        for number, (tier, group) in enumerate(((1, "steps"), (2, "steps"), (3, "audio")))
+    ]
+    (upgrade.job.folder / "port.json").write_text(json.dumps({"hunks": hunks, "refused": []}))
+    assert deliver()[0] == 0
+    answer = {"stage": "port", "path": RUNNER, "unit": "TideRunner.step"}
+    upgrade.job.journal.add(Answer, id="h0", how="leave", note="later", **answer)
+    upgrade.job.journal.add(Answer, id="h2", how="waive", note="no audio", **answer)
+    assert (
+        deliver("--dry-run")[1]["message"].count("Not ported from the GPU side (1):\n- steps: 2 hunks") == 1
+    )
+    assert "Not ported from the GPU side (2):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+
+
+def test_a_failed_real_run_stops_the_delivery(classes, refused) -> None:
+    classes.served((RUNNER, AR))
+    classes.record("serve", "NPU real", Verdict.FAIL)
+    assert "gate serve (NPU real) failed" in refused()
