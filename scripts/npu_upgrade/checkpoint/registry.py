@@ -70,7 +70,7 @@ class ModelSources(Program):
 
     def traits(self, cls: ClassSymbol) -> list[str]:
         """What the class says it can do when vLLM asks: hybrid, multimodal, pooling and so on."""
-        return sorted(name for name in _TRAITS if _literal(next(values(cls, name), (cls, None))[1]))
+        return sorted(name for name in _TRAITS if literal(next(values(cls, name), (cls, None))[1]))
 
 
 def values(cls: ClassSymbol, name: str) -> Iterator[tuple[ClassSymbol, ast.expr]]:
@@ -86,7 +86,8 @@ def methods(cls: ClassSymbol, name: str) -> Iterator[Method]:
     return (owner.methods[name] for owner in cls.mro if name in owner.methods)
 
 
-def _literal(value: ast.expr | None) -> Any:
+def literal(value: ast.expr | None) -> Any:
+    """What an expression of constants stands for, None for others."""
     try:
         return None if value is None else ast.literal_eval(value)
     except ValueError:
@@ -121,7 +122,7 @@ def read_registry(tree: SourceTree) -> Registry:
 
 def _take(found: Registry, group: str, value: ast.Dict) -> None:
     for key, item in zip(value.keys, value.values, strict=True):
-        name, entry = _literal(key), _literal(item)
+        name, entry = literal(key), literal(item)
         if not isinstance(name, str) or entry is None:
             continue
         if "PREVIOUS" in group:
@@ -216,7 +217,7 @@ def _quantizations(tree: SourceTree) -> list[str]:
         target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
         listed = getattr(node, "value", None)
         if file and getattr(target, "id", "") == "supported_quantization" and isinstance(listed, ast.List):
-            names = (_literal(_constant(file, one)) for one in listed.elts)
+            names = (literal(_constant(file, one)) for one in listed.elts)
             return sorted(name for name in names if isinstance(name, str))
     return []
 
