@@ -29,8 +29,7 @@ _AUTO = "src/transformers/models/auto/modeling_auto.py"
 _PLACES = ("src/transformers/models/", "transformers/models/", "vllm/transformers_utils/configs/")
 _FIELDS = ("defaults", "aliases", "parts", "copies")
 # what the analysis reads of a configuration, and so the only defaults worth keeping
-_KEYS = frozenset(
-    """
+_KEYS = """
 attention_chunk_size attention_head_dim attn_layer_offset attn_layer_period attn_type_list block_configs
 compress_ratios d_model decoder_layers encoder_layers first_k_dense_replace full_attention_interval
 head_dim hidden_size hidden_size_per_head hybrid_override_pattern index_head_dim index_topk
@@ -45,8 +44,8 @@ num_experts num_experts_per_tok num_experts_per_token num_hidden_layers num_key_
 num_local_experts num_mtp_modules num_nextn_predict_layers original_max_position_embeddings q_lora_rank
 qk_nope_head_dim qk_rope_head_dim seq_len seq_length sliding_window sliding_window_pattern
 tie_word_embeddings top_k_experts use_sliding_window v_head_dim video_token_id video_token_index vocab_size
-""".split()
-)
+"""
+KEYS = frozenset(_KEYS.split())
 
 
 def derive(transformers: str = TRANSFORMERS, vllm: str = VLLM) -> str:
@@ -91,13 +90,13 @@ class ConfigClass:
 
 def _facts(one: ConfigClass, classes: dict[str, ConfigClass]) -> ConfigFacts:
     """Only what the analysis reads."""
-    wanted = _KEYS | {one.aliases.get(key, key) for key in _KEYS}
+    wanted = KEYS | {one.aliases.get(key, key) for key in KEYS}
     parts = {key: classes[name].model_type for key, name in one.parts.items() if name in classes}
     return ConfigFacts(
         {key: value for key, value in one.defaults.items() if key in wanted},
-        {key: value for key, value in one.aliases.items() if {key, value} & _KEYS},
+        {key: value for key, value in one.aliases.items() if {key, value} & KEYS},
         {key: kind for key, kind in parts.items() if kind},
-        {key: value for key, value in one.copies.items() if key in _KEYS},
+        {key: value for key, value in one.copies.items() if key in KEYS},
         one.text,
     )
 
