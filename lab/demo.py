@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from npu_upgrade.code.conflict_text import answers
+
 OMNI = "pypi:vllm-omni==0.22.0"
 ASCEND = "pypi:vllm-ascend==0.23.0.post1"
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -74,14 +76,7 @@ def show_conflicts(plan: dict, whole: Path) -> bool:
 
 def take_theirs(path: Path) -> None:
     """Decide every conflict of a file for vllm-ascend's side."""
-    kept, side = [], "both"
-    for line in path.read_text("utf-8").splitlines(keepends=True):
-        marker = line[:7]
-        if marker in ("<<<<<<<", "|||||||", "=======", ">>>>>>>"):
-            side = {"<<<<<<<": "ours", "|||||||": "base", "=======": "theirs", ">>>>>>>": "both"}[marker]
-        elif side in ("both", "theirs"):
-            kept.append(line)
-    path.write_text("".join(kept), "utf-8")
+    path.write_text(answers(path.read_text("utf-8"))[1].text, "utf-8")
 
 
 def step(*args: str, table: bool = True, may_end: tuple[int, ...] = (0, 1)) -> dict:
