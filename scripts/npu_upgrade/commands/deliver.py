@@ -20,9 +20,9 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import naming
 from npu_upgrade.job.upgrade import PENDING
 
-EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
-  upgrade.py deliver --repo ../vllm-omni
-  upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign"""
+EXAMPLES = """--repo ../vllm-omni --dry-run
+--repo ../vllm-omni
+--repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
