@@ -1,8 +1,9 @@
 """The command line shared by all runbooks: parse, run one command, print its result.
 
 A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES`` (the words after its name, a line each),
-``add_arguments(parser)`` and ``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program: ``audit`` is
-``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``. Only the one that runs is imported.
+``add_arguments(parser)`` and ``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program:
+``audit`` is ``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``. Only the one that runs is
+imported.
 """
 
 from __future__ import annotations
