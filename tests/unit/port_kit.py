@@ -5,12 +5,11 @@ PYTEST_DONT_REWRITE: the tests import it before pytest takes its fixtures from i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at
+from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, write_tree
 from merge_kit import upgrade
 
 VLLM_OLD = """class GPUModelRunner:
@@ -174,13 +173,6 @@ def omni_files(gpu_ar: str, npu_ar: str = NPU_AR, gpu_base: str = GPU_BASE) -> d
     }
 
 
-def write(folder: Path, files: Mapping[str, str]) -> Path:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
-
-
 @dataclass
 class PortWorld:
     """``omni`` holds the NPU runners and the new GPU side, ``old`` the GPU side they correspond to."""
@@ -200,13 +192,13 @@ class PortWorld:
             "vllm/context.py": "",
             "vllm/stats.py": "class StepStats:\n    pass\n",
         }
-        self.vllm = write(self.root / "vllm", {**more, runner: self.vllm_new})
+        self.vllm = write_tree(self.root / "vllm", {**more, runner: self.vllm_new})
         context = {"vllm_ascend/context.py": "def set_ascend_forward_context(batch):\n    return batch\n"}
         upstream = {"vllm_ascend/__init__.py": "", "vllm_ascend/worker/model_runner_v1.py": ASCEND, **context}
         self.ascend = self.root / "ascend"
         commit_at(self.ascend, "2026-01-01", upstream)
-        self.old = write(self.root / "old", self.old_files)
-        self.omni = write(self.root / "omni", self.files)
+        self.old = write_tree(self.root / "old", self.old_files)
+        self.omni = write_tree(self.root / "omni", self.files)
         self.workspace = self.root / "workspace"
         self.workspace.mkdir()
 

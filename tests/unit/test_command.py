@@ -78,12 +78,6 @@ def test_an_error_of_a_shared_command_names_the_script_that_was_run(
     assert call(capsys, *argv)["try"] == tried
 
 
-def test_the_help_names_the_script_that_was_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main("adapt.py", "", ["serve"], ["serve", "--help"])
-    assert "upgrade.py" not in capsys.readouterr().out
-
-
 def test_a_rung_is_run_by_the_script_that_climbs() -> None:
     def shown(name: str) -> str:
         return Outcome(Rung("a", "CPU dummy", upgrade(name, "M")), Verdict.PASS, "").as_json()["command"]

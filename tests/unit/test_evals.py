@@ -10,7 +10,7 @@ from typing import Any
 
 import merge_kit
 import pytest
-from lineage_kit import RUNNERS, git_at
+from lineage_kit import RUNNERS, git_at, write_tree
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 import grade
@@ -160,20 +160,15 @@ def adapted(tmp_path: Path) -> Path:
     git_at(repo, DAY, "init", "-q", "-b", "main")
     for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
         git_at(repo, DAY, "config", name, value)
-    write(repo, "requirements.txt", "transformers==5.0\n")
+    write_tree(repo, {"requirements.txt": "transformers==5.0\n"})
     git_at(repo, DAY, "add", "-A")
     git_at(repo, DAY, "commit", "-q", "-m", "start")
     git_at(repo, DAY, "switch", "-q", "-c", "adapt")
-    write(repo, "tests/e2e/models/configs/Tiny.yaml", "model_name: tiny\ntasks: []\n")
-    write(repo, "docs/source/tutorials/models/Tiny.md", "# Tiny\n")
+    config = {"tests/e2e/models/configs/Tiny.yaml": "model_name: tiny\ntasks: []\n"}
+    write_tree(repo, config | {"docs/source/tutorials/models/Tiny.md": "# Tiny\n"})
     git_at(repo, DAY, "add", "-A")
     git_at(repo, DAY, "commit", "-q", "-s", "-m", "Add Tiny\n\nReal-weight validation on NPU: pending")
     return repo
-
-
-def write(repo: Path, path: str, text: str) -> None:
-    (repo / path).parent.mkdir(parents=True, exist_ok=True)
-    (repo / path).write_text(text)
 
 
 DENSE = next(task for task in TASKS["evals"] if task["id"] == "adapt-dense")
@@ -194,7 +189,7 @@ def test_an_adaptation_is_graded(adapted: Path) -> None:
     ],
 )
 def test_a_bad_adaptation_loses_points(adapted: Path, path: str, text: str, grader: Any) -> None:
-    write(adapted, path, text)
+    write_tree(adapted, {path: text})
     git_at(adapted, DAY, "add", "-A")
     git_at(adapted, DAY, "commit", "-q", "--amend", "--no-edit")
     assert grader(Workspace(adapted), DENSE).value < 1.0

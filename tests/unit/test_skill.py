@@ -124,7 +124,7 @@ def test_examples_are_accepted(command: tuple[str, str]) -> None:
     assert given
     for arguments in given:
         try:
-            cli.parse(parser, arguments)
+            cli.parse(parser, [name, *arguments])
         except BadInput as error:
             pytest.fail(f"{program} {shlex.join(arguments)}: {error.what}")
 

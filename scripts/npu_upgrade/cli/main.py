@@ -2,8 +2,7 @@
 
 A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES`` (the words after its name, a line each),
 ``add_arguments(parser)`` and ``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program:
-``audit`` is ``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``. Only the one that runs is
-imported.
+``audit`` is ``commands/audit.py``, ``adapt.plan`` is ``commands/adapt/plan.py``. Only what runs is imported.
 """
 
 from __future__ import annotations
