@@ -75,6 +75,7 @@ def replay(entry):
     logger.info_once("Replaying the graph of the draft model")
 """,
     "vllm_ascend/platform.py": """
+from vllm_ascend.utils import METHOD
 class NPUPlatform:
     supported_quantization: list[str] = [METHOD, "fp8"]
     def get_punica_wrapper(cls):
