@@ -36,12 +36,14 @@ def main() -> int:
     can_run = emulate("as they are", "--omni", OMNI, "--ascend", ASCEND, *BEFORE)
     merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
     plan = step("plan", "--job", merge["job"])
-    show_result(merge, plan)
     if show_conflicts(plan, Path(merge["plan"])):
         plan = step("plan", "--job", merge["job"])
     if can_run and not open_conflicts(plan):
         emulate("merged", "--job", merge["job"], *AFTER)
-    show_end(merge, plan)
+    print(
+        f"\n== the merged files are below {OUT}, what is left is in {Path(merge['plan']).with_suffix('.md')}"
+    )
+    print("static checks and an emulated dry-run: nothing ran on an NPU")
     return 0
 
 
@@ -109,33 +111,6 @@ def show_audit(result: dict) -> None:
         print(f"  {place['path']}:{place['line']} [{found['check']}]\n      {found['what']}")
     more = f", {len(new) - SHOWN} more in {WORKSPACE / 'audit.json'}" if len(new) > SHOWN else ""
     print(f"  {result['verdict']}: {result['summary']}{more}")
-
-
-def show_result(merge: dict, plan: dict) -> None:
-    print("\n== what was merged")
-    for method in merge["methods"]:
-        name = method["name"].rpartition(".")[2]
-        print(f"  {method['runner']:<11}{name:<20}{method['outcome']}  (base {method['base']})")
-    print("\n== what is left")
-    left = [item for item in plan["items"] if item["blocking"]]
-    for item in left:
-        print(f"  resolve: {item['title']}")
-    looks = plan["counts"]["items to look at"]
-    print(f"  {len(left)} to resolve, {looks} to look at (plan.md has the texts of both sides)")
-
-
-def show_end(merge: dict, plan: dict) -> None:
-    print("\n== where it is")
-    for path in merge["files"]:
-        print(f"  {path}")
-    print(f"  {Path(merge['plan']).with_suffix('.md')}")
-    print(f"  {merge['plan']}")
-    print("\n== what comes next")
-    if open_conflicts(plan):
-        print(f"  resolve the conflicts, then: cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} plan")
-    else:
-        print(f"  cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} next")
-    print("\nstatic checks and an emulated dry-run: nothing ran on an NPU")
 
 
 if __name__ == "__main__":

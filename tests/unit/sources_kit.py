@@ -107,7 +107,7 @@ def link(filename: str, data: bytes | None = None, href: str | None = None, attr
 
 @dataclass
 class Server:
-    """Answers by path, or path and query; ``requests`` has (path, headers); ``ranges``: 206 answers are on."""
+    """Answers by path, or path and query; ``requests`` has (path, headers); ``ranges``: 206 is answered."""
 
     url: str = ""
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
