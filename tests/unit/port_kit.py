@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, write_tree
-from merge_kit import upgrade
+from merge_kit import runner_files, upgrade
 
 VLLM_OLD = """class GPUModelRunner:
     def load(self, path):
@@ -144,32 +144,19 @@ class NPUARModelRunner(OmniNPUModelRunner):
         self.sent = payload
 """
 
-PASS = "    pass\n"
-
 
 def omni_files(gpu_ar: str, npu_ar: str = NPU_AR, gpu_base: str = GPU_BASE) -> dict[str, str]:
     """A vllm-omni with this GPU AR runner and this NPU AR runner; the others hold nothing."""
-    npu = "from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner\n"
     gpu = "from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n"
-    base = (
-        "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n"
-        "from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n\n\n"
-        "class OmniNPUModelRunner(OmniGPUModelRunner, NPUModelRunner):\n    dynamic_eplb = False\n"
-        "    def shape(self):\n        return self.path\n"
-    )
-    return {
-        "vllm_omni/__init__.py": "",
+    shape = "    dynamic_eplb = False\n    def shape(self):\n        return self.path\n"
+    return runner_files(shape) | {
         "vllm_omni/keys.py": "def flatten_payload(payload):\n    return payload\n",
         f"{GPU_WORKER}/gpu_model_runner.py": gpu_base,
         f"{GPU_WORKER}/gpu_ar_model_runner.py": gpu_ar,
         f"{GPU_WORKER}/gpu_generation_model_runner.py": (
-            f"{gpu}\n\nclass GPUGenerationModelRunner(OmniGPUModelRunner):\n{PASS}"
+            f"{gpu}\n\nclass GPUGenerationModelRunner(OmniGPUModelRunner):\n    pass\n"
         ),
-        f"{NPU_WORKER}/npu_model_runner.py": base,
         f"{NPU_WORKER}/npu_ar_model_runner.py": npu_ar,
-        f"{NPU_WORKER}/npu_generation_model_runner.py": (
-            f"{npu}\n\nclass NPUGenerationModelRunner(OmniNPUModelRunner):\n{PASS}"
-        ),
     }
 
 
