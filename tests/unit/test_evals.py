@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import merge_kit
 import pytest
 from lineage_kit import RUNNERS, git_at, write_tree
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
@@ -27,7 +26,6 @@ DAY = "2026-03-02"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A finished upgrade: merged, answered, audited, delivered."""
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     fence = "        # ------- Omni-new -------\n"
     marked = f"{fence}        self.talk(state)\n{fence}        return state\n"
     ours = CONFLICTING.replace("        return state\n", marked, 1)

@@ -267,7 +267,7 @@ BODIES = st.one_of(
     st.lists(BODIES, max_size=4),
     st.lists(BODIES.filter(lambda text: "<<<" not in text), max_size=3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_deriving_settles_parses_and_keeps_the_rest(
     trees: tuple, head: list[str], body: list[str], old: list[str]
 ) -> None:

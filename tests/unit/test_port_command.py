@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import merge_kit
 import pytest
 from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, git_at
 from merge_kit import upgrade
@@ -25,7 +24,6 @@ GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortWorld:
     made = PortWorld(tmp_path)
     monkeypatch.chdir(made.workspace)
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     return made
 
 
