@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-type-checker bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,9 +40,6 @@ bench-replay: ## replay past upgrades and compare with what the maintainers did
 
 bench-audit: ## incident cases, gaps of releases, precision and time of the audit (BENCH_ARGS="--case ID")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.audit $(BENCH_ARGS)
-
-bench-type-checker: ## could ty replace the audit's checks? (BENCH_ARGS="--case ID", "--as-is", "--python DIR")
-	@$(call in_env,test) PYTHONPATH=scripts:lab "$$python" -m bench.type_checker $(BENCH_ARGS)
 
 bench-port: ## measure the port list on past releases (BENCH_ARGS="--held-out --cases")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.port $(BENCH_ARGS)

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from npu_upgrade.code.conflict_text import answers
+
 OMNI = "pypi:vllm-omni==0.22.0"
 ASCEND = "pypi:vllm-ascend==0.23.0.post1"
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -34,12 +36,14 @@ def main() -> int:
     can_run = emulate("as they are", "--omni", OMNI, "--ascend", ASCEND, *BEFORE)
     merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
     plan = step("plan", "--job", merge["job"])
-    show_result(merge, plan)
     if show_conflicts(plan, Path(merge["plan"])):
         plan = step("plan", "--job", merge["job"])
     if can_run and not open_conflicts(plan):
         emulate("merged", "--job", merge["job"], *AFTER)
-    show_end(merge, plan)
+    print(
+        f"\n== the merged files are below {OUT}, what is left is in {Path(merge['plan']).with_suffix('.md')}"
+    )
+    print("static checks and an emulated dry-run: nothing ran on an NPU")
     return 0
 
 
@@ -74,14 +78,7 @@ def show_conflicts(plan: dict, whole: Path) -> bool:
 
 def take_theirs(path: Path) -> None:
     """Decide every conflict of a file for vllm-ascend's side."""
-    kept, side = [], "both"
-    for line in path.read_text("utf-8").splitlines(keepends=True):
-        marker = line[:7]
-        if marker in ("<<<<<<<", "|||||||", "=======", ">>>>>>>"):
-            side = {"<<<<<<<": "ours", "|||||||": "base", "=======": "theirs", ">>>>>>>": "both"}[marker]
-        elif side in ("both", "theirs"):
-            kept.append(line)
-    path.write_text("".join(kept), "utf-8")
+    path.write_text(answers(path.read_text("utf-8"))[1].text, "utf-8")
 
 
 def step(*args: str, table: bool = True, may_end: tuple[int, ...] = (0, 1)) -> dict:
@@ -114,33 +111,6 @@ def show_audit(result: dict) -> None:
         print(f"  {place['path']}:{place['line']} [{found['check']}]\n      {found['what']}")
     more = f", {len(new) - SHOWN} more in {WORKSPACE / 'audit.json'}" if len(new) > SHOWN else ""
     print(f"  {result['verdict']}: {result['summary']}{more}")
-
-
-def show_result(merge: dict, plan: dict) -> None:
-    print("\n== what was merged")
-    for method in merge["methods"]:
-        name = method["name"].rpartition(".")[2]
-        print(f"  {method['runner']:<11}{name:<20}{method['outcome']}  (base {method['base']})")
-    print("\n== what is left")
-    left = [item for item in plan["items"] if item["blocking"]]
-    for item in left:
-        print(f"  resolve: {item['title']}")
-    looks = plan["counts"]["items to look at"]
-    print(f"  {len(left)} to resolve, {looks} to look at (plan.md has the texts of both sides)")
-
-
-def show_end(merge: dict, plan: dict) -> None:
-    print("\n== where it is")
-    for path in merge["files"]:
-        print(f"  {path}")
-    print(f"  {Path(merge['plan']).with_suffix('.md')}")
-    print(f"  {merge['plan']}")
-    print("\n== what comes next")
-    if open_conflicts(plan):
-        print(f"  resolve the conflicts, then: cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} plan")
-    else:
-        print(f"  cd {WORKSPACE} && python3 {SCRIPTS / 'upgrade.py'} next")
-    print("\nstatic checks and an emulated dry-run: nothing ran on an NPU")
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ from typing import Any
 
 import yaml
 
+from bench.model_facts import derive
 from bench.shared import ROOT, Run, begin, options
 from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
 from npu_upgrade.checkpoint.analysis_file import Properties
-from npu_upgrade.checkpoint.derive import FACTS, as_text, derive
+from npu_upgrade.checkpoint.config import FACTS
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError, report
@@ -109,8 +110,7 @@ def _configs(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[st
         f"{judged} families judged, at least {LEAST} wanted": judged >= LEAST,
         f"{slowest:.2f} s for a family, less than {SECONDS:.0f} s wanted": slowest < SECONDS,
         "torch was imported": "torch" not in sys.modules,
-        f"{FACTS.name} is stale: python -m npu_upgrade.checkpoint.derive": FACTS.read_text("utf-8")
-        == as_text(derive()),
+        f"{FACTS.name} is stale: python -m bench.model_facts": FACTS.read_text("utf-8") == derive(),
     }
     missed += [what for what, holds in checks.items() if not holds]
     figures = {

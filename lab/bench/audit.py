@@ -9,11 +9,7 @@ mutations beside it, five of each kind, for which there is no goal.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +19,7 @@ import yaml
 from bench.audit_runs import Bench, Result, run_cases
 from bench.audit_sweep import sweep
 from bench.incidents import COUNTED, FOLDER, Case, Trees, load_cases
-from bench.shared import UPGRADE, Run, begin, options, own_cache, some
+from bench.shared import Run, begin, options, own_cache, some, timed
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.triples import old_triple
@@ -176,33 +172,10 @@ def _time_audit(specs: dict[str, str], *options: str) -> dict[str, str]:
     """
     for spec in specs.values():
         open_source(spec)
+    command = ["audit", *(word for part, spec in specs.items() for word in (f"--{part}", spec)), *options]
     with own_cache() as folder:
-        (cold, first), (warm, second) = (_timed(specs, options, folder) for _ in range(2))
+        (cold, first), (warm, second) = (timed(command, folder, _ENDS) for _ in range(2))
     return {"cold_s": f"{cold:.2f}", "warm_s": f"{warm:.2f}", "memory_mib": f"{max(first, second):.0f}"}
-
-
-def _timed(specs: dict[str, str], options: tuple[str, ...], cache: str) -> tuple[float, float]:
-    """Seconds and MiB of one command."""
-    command = [sys.executable, str(UPGRADE), "audit"]
-    for part, spec in specs.items():
-        command += [f"--{part}", spec]
-    command += options
-    begun = time.monotonic()
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command,
-            cwd=cache,
-            env=os.environ | {"XDG_CACHE_HOME": cache},
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in _ENDS:
-            log.seek(0)
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{log.read().decode()}")
-    return seconds, usage.ru_maxrss / 1024
 
 
 def _cases_table(results: Sequence[Result]) -> str:

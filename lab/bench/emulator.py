@@ -21,7 +21,7 @@ from bench import emulator_defects, emulator_upgrades
 from bench.emulator_defects import Defect
 from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair
 from bench.emulator_upgrades import Reproduced, Upgrade
-from bench.shared import Run, begin, options, some
+from bench.shared import Run, begin, each_kind, options, some
 from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -82,7 +82,7 @@ def _upgrades(
     args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
 ) -> None:
     known = emulator_upgrades.load_upgrades()
-    chosen = emulator_upgrades.each_kind(known) if run.kind == "default" else known
+    chosen = each_kind(known, lambda one: one.kinds) if run.kind == "default" else known
     rows = emulator_upgrades.run_upgrades(_asked(chosen, args), out, run)
     head = ("upgrade", "run", "before", "after its fix", "what broke")
     print("\n" + table(head, [_upgrade_cells(row) for row in rows]))
@@ -94,7 +94,7 @@ def _defects(
     args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
 ) -> None:
     known = emulator_defects.load_defects()
-    chosen = emulator_defects.each_kind(known) if run.kind == "default" else known
+    chosen = each_kind(known, lambda one: [one.kind]) if run.kind == "default" else known
     rows = emulator_defects.run_defects(_asked(chosen, args), out, run)
     print("\n" + emulator_defects.as_text(rows))
     found = emulator_defects.figures_of(rows)

@@ -97,14 +97,6 @@ def load_defects(folder: Path = DEFECTS) -> list[Defect]:
     return [read_recipe(path, Defect) for path in sorted(folder.glob("*.yaml"))]
 
 
-def each_kind(defects: Sequence[Defect]) -> list[Defect]:
-    """The first defect of each kind."""
-    found: dict[str, Defect] = {}
-    for one in defects:
-        found.setdefault(one.kind, one)
-    return list(found.values())
-
-
 @dataclass(frozen=True)
 class Row:
     """A defect with what the dry run said: the outcome of each run, unedited and edited."""

@@ -38,6 +38,11 @@ class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: Literal["merge", "own"] | list[Edit]
     workers_of: str | None = None
 
+    @property
+    def kinds(self) -> set[str]:
+        """The kind of fix, and the tier."""
+        return {self.fix if isinstance(self.fix, str) else "edits", self.run.partition(" ")[0]}
+
 
 @dataclass(frozen=True)
 class Reproduced:
@@ -56,16 +61,6 @@ class Reproduced:
 def load_upgrades() -> list[Upgrade]:
     """The recorded upgrades."""
     return read_recipe(FILE, list[Upgrade])
-
-
-def each_kind(upgrades: Sequence[Upgrade]) -> list[Upgrade]:
-    """The upgrades with a kind of fix, or a tier, that none before has."""
-    found, known = [], set()
-    for one in upgrades:
-        kinds = {one.fix if isinstance(one.fix, str) else "edits", one.run.partition(" ")[0]}
-        found += [one] if kinds - known else []
-        known |= kinds
-    return found
 
 
 def run_upgrades(upgrades: Sequence[Upgrade], out: Path, run: Run) -> list[Reproduced]:

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.shared import Tally
-from npu_upgrade.code.names import Import, all_imports, is_typing_guard, undefined_names, unused_imports
+from npu_upgrade.code.names import (
+    Import,
+    all_imports,
+    exported,
+    imports_of,
+    is_typing_guard,
+    names_of,
+    undefined_names,
+)
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.sources.tree import SourceTree
@@ -87,7 +95,7 @@ def _import_rows(text: str) -> set[int]:
 
 def _compare(score: ImportScore, path: str, before: str, after: str, plan: ImportPlan) -> None:
     old, human, derived = (set(all_imports(text)) for text in (before, after, plan.source))
-    unused_before, unused_after = unused_imports(before), unused_imports(after)
+    unused_before, unused_after = _unused(before), _unused(after)
     file = path.rpartition("/")[2]
     for item in _ordered(human - old):
         if item.bound in unused_after:
@@ -117,6 +125,11 @@ def _compare(score: ImportScore, path: str, before: str, after: str, plan: Impor
     for name in sorted(undefined_names(plan.source)):
         score.undefined += 1
         score.cases.append(f"{file}: undefined: {name}: {plan.reasons.get(name, '')}")
+
+
+def _unused(source: str) -> set[str]:
+    """Names bound by imports that nothing in ``source`` reads."""
+    return imports_of(source).keys() - names_of(source).read - exported(source) - {"annotations"}
 
 
 def _ordered(items: set[Import]) -> list[Import]:

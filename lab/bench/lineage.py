@@ -8,15 +8,12 @@ A default run has four releases of vllm-omni, old and new; a whole run has all t
 
 from __future__ import annotations
 
-import os
-import resource
-import subprocess
 import sys
-import time
 
 from packaging.version import Version
 
-from bench.shared import UPGRADE, begin, options, own_cache
+from bench.shared import begin, options, own_cache, timed
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.tables import table
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.tree import open_source
@@ -37,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         given = [version, args.ascend]
         rows.append((version, run.result(version, given, list[float], _measure, *given)))
     shown = [(version, *(f"{value:.2f}" for value in values)) for version, values in rows]
-    print(table(("vllm-omni", "cold s", "warm s", "MiB so far"), shown))
+    print(table(("vllm-omni", "cold s", "warm s", "MiB"), shown))
     worst = {name: max(values[place] for _, values in rows) for place, name in enumerate(GOALS)}
     missed = [f"{key}={worst[key]:.2f}, below {goal}" for key, goal in GOALS.items() if worst[key] >= goal]
     return run.close({key: f"{value:.2f}" for key, value in worst.items()}, missed)
@@ -50,23 +47,15 @@ def _all() -> list[str]:
 
 
 def _measure(version: str, ascend: str) -> list[float]:
-    """Seconds cold and warm, and the most memory that a command took so far, in MiB."""
+    """Seconds cold and warm, and the larger memory in MiB."""
     spec = f"pypi:vllm-omni=={version}"
     open_source(spec)
-    if ascend == RELEASES:
-        seconds(spec, ascend, None)
+    command = ["lineage", "--omni", spec, "--ascend", ascend]
+    if ascend == RELEASES:  # fetch them
+        timed(command, str(cache_root().parent))
     with own_cache() as folder:
-        times = [seconds(spec, ascend, folder) for _ in range(2)]
-    return [*times, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]
-
-
-def seconds(omni: str, ascend: str, cache: str | None) -> float:
-    """The wall time of one lineage command; ``cache`` is a cache folder of its own."""
-    command = [sys.executable, str(UPGRADE), "lineage", "--omni", omni, "--ascend", ascend]
-    begun = time.monotonic()
-    env = os.environ | ({"XDG_CACHE_HOME": cache} if cache else {})
-    subprocess.run(command, env=env, check=True, capture_output=True)
-    return time.monotonic() - begun
+        (cold, first), (warm, second) = (timed(command, folder) for _ in range(2))
+    return [cold, warm, max(first, second)]
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     found = [run.result(sync, {}, Transition, measure, *sync.split(":")) for sync in chosen]
     print(report(found, args.cases))
     figures = summary(found)
-    missed = [f"precision={figures['precision']}, at least {PRECISION}"] * (_precision(found) < PRECISION)
-    missed += [f"recall={figures['recall']}, at least {RECALL}"] * (_recall(found) < RECALL)
+    least = {"precision": PRECISION, "recall": RECALL}
+    missed = [f"{k}={figures[k]}, at least {v}" for k, v in least.items() if float(figures[k]) < v]
     return run.close(figures, missed)
 
 
@@ -130,33 +130,18 @@ def _row(t: Transition) -> tuple[str, ...]:
 
 def summary(found: Sequence[Transition]) -> dict[str, str]:
     """The figures of the last line."""
-    whole = _whole(found)
+    whole = PortScore()
+    for transition in found:
+        whole.add(transition.score)
     return {
-        "precision": f"{_precision(found):.3f}",
-        "recall": f"{_recall(found):.3f}",
+        "precision": f"{whole.top_taken / max(1, whole.top):.3f}",
+        "recall": f"{whole.held / max(1, whole.human):.3f}",
         "top_lines": str(whole.top),
         "taken": str(whole.top_taken),
         "human": str(whole.human),
         "held": str(whole.held),
         "slowest_s": f"{max(t.seconds for t in found):.1f}",
     }
-
-
-def _whole(found: Sequence[Transition]) -> PortScore:
-    whole = PortScore()
-    for transition in found:
-        whole.add(transition.score)
-    return whole
-
-
-def _precision(found: Sequence[Transition]) -> float:
-    whole = _whole(found)
-    return whole.top_taken / max(1, whole.top)
-
-
-def _recall(found: Sequence[Transition]) -> float:
-    whole = _whole(found)
-    return whole.held / max(1, whole.human)
 
 
 def _ratio(part: int, all_: int) -> str:

@@ -7,6 +7,8 @@ from itertools import product
 
 from packaging.version import Version
 
+from bench import shared
+
 CPU, EMULATED = "CPU", "emulated dry-run"
 RAY = "ray"
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
@@ -143,12 +145,8 @@ CELLS += [
 
 def each_kind() -> list[Cell]:
     """A cell for each runner and kind of check, and for each mode of a runner, of the newest release."""
-    found: dict[tuple[str, ...], Cell] = {}
     newest_first = sorted(CELLS, key=lambda cell: Version(cell.version), reverse=True)
-    for cell in newest_first:
-        own = (cell.project, cell.runner)
-        wanted = [(*own, "kind", cell.kind), (*own, "mode", cell.mode)]
-        if any(key not in found for key in wanted):
-            found |= {key: cell for key in wanted if key not in found}
-    chosen = set(found.values())
+    chosen = shared.each_kind(
+        newest_first, lambda one: [(one.project, one.runner, part) for part in (f"kind {one.kind}", one.mode)]
+    )
     return [cell for cell in CELLS if cell in chosen]

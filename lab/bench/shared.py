@@ -10,9 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -112,11 +115,41 @@ def begin(name: str, args: argparse.Namespace, chosen: object = None) -> Run:
     return Run(name, kind, keep)
 
 
+def timed(arguments: Sequence[str], cache: str, ends: Sequence[int] = (0,)) -> tuple[float, float]:
+    """Seconds and MiB of an upgrade.py command; ``cache``: its XDG_CACHE_HOME, ``ends``: good exit codes."""
+    command = [sys.executable, str(UPGRADE), *arguments]
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=cache,
+            env=os.environ | {"XDG_CACHE_HOME": cache},
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in ends:
+            log.seek(0)
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{log.read().decode()}")
+    return seconds, usage.ru_maxrss / 1024
+
+
 def some(found: Sequence[T], asked: object) -> list[T]:
     """The cases that options name; the bench ends where there are none."""
     if not found:
         raise SystemExit(f"no case fits {asked}; expected the name of one; without it the default is run")
     return list(found)
+
+
+def each_kind(cases: Sequence[T], kinds: Callable[[T], Iterable[Hashable]]) -> list[T]:
+    """The first cases that have all kinds: those of a kind that none before them has."""
+    found, known = [], set[Hashable]()
+    for one in cases:
+        found += [] if known.issuperset(kinds(one)) else [one]
+        known.update(kinds(one))
+    return found
 
 
 @dataclass

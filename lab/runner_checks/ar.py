@@ -85,27 +85,31 @@ def hidden_states_of_cached_prompts(engine, folder):
 
 def _compare(folder, prompts, outputs):
     for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
-        tensors = client.take(output).tensors
-        ids = [*prompt, *output.outputs[0].token_ids][:-1]
-        ours, theirs = tensors["hidden"], reference(folder, ids)
-        if ours.shape != theirs.shape:
-            return f"request {index}: hidden states {tuple(ours.shape)}, expected {tuple(theirs.shape)}"
-        cosine = torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
+        tensors, cosine = compared(output, prompt, folder)
         if cosine < LEAST_COSINE:
-            return f"request {index}: cosine {cosine:.6f}"
-        if not torch.equal(tensors["codec.frames"], ours[:, :4].float() * 2):
+            return f"request {index}: hidden states {tuple(tensors['hidden'].shape)}, cosine {cosine:.6f}"
+        if not torch.equal(tensors["codec.frames"], tensors["hidden"][:, :4].float() * 2):
             return f"request {index}: multimodal rows do not belong to the hidden rows"
     return ""
 
 
+def compared(output, prompt, weights):
+    """An output's tensors, and the least cosine of its hidden states to a reference with ``weights``.
+
+    The cosine is -1 where there is not one row for each token.
+    """
+    tensors = client.take(output).tensors
+    ours, theirs = tensors["hidden"], reference(weights, [*prompt, *output.outputs[0].token_ids][:-1])
+    if ours.shape != theirs.shape:
+        return tensors, -1.0
+    return tensors, torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
+
+
 def wrong_rows(output, prompt, weights):
     """What is wrong with an output's hidden states, against a reference with ``weights``; or nothing."""
-    ids = [*prompt, *output.outputs[0].token_ids][:-1]
-    ours, theirs = client.take(output).tensors["hidden"], reference(weights, ids)
-    cosine = torch.nn.functional.cosine_similarity(ours.float(), theirs, dim=-1).min().item()
-    if ours.shape != theirs.shape or cosine < LEAST_COSINE:
-        return f"hidden states {tuple(ours.shape)}, cosine {cosine:.6f}"
-    return ""
+    tensors, cosine = compared(output, prompt, weights)
+    shape = tuple(tensors["hidden"].shape)
+    return f"hidden states {shape}, cosine {cosine:.6f}" if cosine < LEAST_COSINE else ""
 
 
 @torch.inference_mode()

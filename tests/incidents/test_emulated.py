@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from bench import emulator_upgrades
 from bench.edits import EDITS, edited
-from bench.emulator_defects import DEFECTS, Defect, each_kind, load_defects, texts
+from bench.emulator_defects import DEFECTS, Defect, load_defects, texts
 from bench.emulator_upgrades import load_upgrades
 from bench.incidents import PARTS, Trees
+from bench.shared import each_kind
 from npu_upgrade.audit.triples import open_project
 
 DEFECT_LIST = load_defects()
@@ -34,11 +34,11 @@ def test_a_recipe_has_the_name_of_its_file() -> None:
 
 
 def test_a_default_run_covers_what_a_whole_run_does() -> None:
-    default = each_kind(DEFECT_LIST)
+    default = each_kind(DEFECT_LIST, lambda one: [one.kind])
     tiers, every = ({tier for one in some for tier, _ in one.runs} for some in (default, DEFECT_LIST))
     assert tiers == every
     assert {one.kind for one in default} == {one.kind for one in DEFECT_LIST}
-    upgrades = emulator_upgrades.each_kind(load_upgrades())
+    upgrades = each_kind(load_upgrades(), lambda one: one.kinds)
     assert {type(one.fix) for one in upgrades} == {str, list}
     assert {one.run.partition(" ")[0] for one in upgrades} == {"import", "eager", "graph"}
 

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the delivery of an upgrade share."""
+"""Fixtures that the tests of the delivery of an upgrade share; how long a drawn example may take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 from deliver_support import OTHER, Gh, Upgrade, make_gh, make_upgrade, run_deliver, snapshot
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture

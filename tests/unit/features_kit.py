@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from model_kit import shard
+from sources_kit import write_tree
 
 from npu_upgrade.gates.features.model import Checkpoint, read
 from npu_upgrade.gates.features.source import Package, given
@@ -73,6 +75,7 @@ def replay(entry):
     logger.info_once("Replaying the graph of the draft model")
 """,
     "vllm_ascend/platform.py": """
+from vllm_ascend.utils import METHOD
 class NPUPlatform:
     supported_quantization: list[str] = [METHOD, "fp8"]
     def get_punica_wrapper(cls):
@@ -84,11 +87,7 @@ class NPUPlatform:
 
 def package(root: Path, name: str, files: Mapping[str, str]) -> Package:
     """A package of a folder with these files, and an ``__init__.py``."""
-    for path, text in {f"{name}/__init__.py": "", **files}.items():
-        place = root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, "utf-8")
-    return given(f"dir:{root}", name)
+    return given(f"dir:{write_tree(root, {f'{name}/__init__.py': '', **files})}", name)
 
 
 def checkpoint(folder: Path, config: Mapping[str, Any], *weights: str) -> Checkpoint:
@@ -96,14 +95,7 @@ def checkpoint(folder: Path, config: Mapping[str, Any], *weights: str) -> Checkp
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"architectures": ["TinyForCausalLM"], **config}), "utf-8")
     if weights:
-        entries = {
-            name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * at, 4 * at + 4]}
-            for at, name in enumerate(weights)
-        }
-        header = json.dumps(entries).encode()
-        (folder / "model.safetensors").write_bytes(
-            struct.pack("<Q", len(header)) + header + bytes(4 * len(weights))
-        )
+        (folder / "model.safetensors").write_bytes(shard(dict.fromkeys(weights, (1,))))
     return read(folder)
 
 

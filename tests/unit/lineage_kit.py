@@ -6,12 +6,10 @@ PYTEST_DONT_REWRITE: the tests import it before pytest takes its fixtures from i
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from sources_kit import Server, sha, wheel
+from sources_kit import Server, commit, git, sha, wheel, write_tree  # noqa: F401
 
 from known_runners import GPU_WORKER, NPU_WORKER, RUNNERS  # noqa: F401
 from npu_upgrade.lineage.downstream import Upstream
@@ -37,22 +35,11 @@ def upstream_source(methods: Mapping[str, list[str]], tail: str = "") -> str:
 
 def commit_at(folder: Path, date: str, files: Mapping[str, str]) -> str:
     """Commit files on the current branch at a date; make the clone when it is none. Returns the SHA."""
-    if not (folder / ".git").exists():
-        folder.mkdir(parents=True)
-        git_at(folder, date, "init", "-q", "-b", "main")
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    git_at(folder, date, "add", "-A")
-    git_at(folder, date, "commit", "-q", "--allow-empty", "-m", "change")
-    return git_at(folder, date, "rev-parse", "HEAD")
+    return commit(folder, files, date=f"{date}T12:00:00Z")
 
 
 def git_at(folder: Path, date: str, *args: str) -> str:
-    stamp = f"{date}T12:00:00Z"
-    env = os.environ | {"GIT_AUTHOR_DATE": stamp, "GIT_COMMITTER_DATE": stamp}
-    command = ["git", "-c", "user.name=T", "-c", "user.email=t@example.com", "-C", str(folder), *args]
-    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()
+    return git(folder, *args, date=f"{date}T12:00:00Z")
 
 
 def upstream_clone(folder: Path, versions: Mapping[str, Mapping[str, list[str]]]) -> dict[str, str]:
@@ -79,13 +66,6 @@ def omni_files(
             f"{imports}{top * (runner.kind == 'ar')}\n\nclass {runner.class_name}({bases}):\n{text}\n"
         )
     return files
-
-
-def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
 
 
 def publish(

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from command_kit import called
 from lineage_kit import RUNNERS, UPSTREAM, commit_at, git_at
-
-from npu_upgrade.cli import main as cli
-
-COMMANDS = ["discover", "lineage", "merge", "plan", "port", "audit", "deliver", "status", "next"]
 
 OLD = """import torch
 from vllm.config import VllmConfig
@@ -136,7 +130,4 @@ def audit(world: World) -> tuple[int, dict[str, Any], str]:
 
 def upgrade(*args: str) -> tuple[int, dict[str, Any], str]:
     """Run one command: exit code, the JSON on stdout, and stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = cli.main("upgrade.py", "test", COMMANDS, [*args, "--format", "json"])
-    return code, json.loads(out.getvalue()), err.getvalue()
+    return called("upgrade.py", *args)

@@ -5,13 +5,12 @@ PYTEST_DONT_REWRITE: the tests import it before pytest takes its fixtures from i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at
-from merge_kit import upgrade
+from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, write_tree
+from merge_kit import runner_files, upgrade
 
 VLLM_OLD = """class GPUModelRunner:
     def load(self, path):
@@ -145,40 +144,20 @@ class NPUARModelRunner(OmniNPUModelRunner):
         self.sent = payload
 """
 
-PASS = "    pass\n"
-
 
 def omni_files(gpu_ar: str, npu_ar: str = NPU_AR, gpu_base: str = GPU_BASE) -> dict[str, str]:
     """A vllm-omni with this GPU AR runner and this NPU AR runner; the others hold nothing."""
-    npu = "from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner\n"
     gpu = "from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n"
-    base = (
-        "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n\n"
-        "from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n\n\n"
-        "class OmniNPUModelRunner(OmniGPUModelRunner, NPUModelRunner):\n    dynamic_eplb = False\n"
-        "    def shape(self):\n        return self.path\n"
-    )
-    return {
-        "vllm_omni/__init__.py": "",
+    shape = "    dynamic_eplb = False\n    def shape(self):\n        return self.path\n"
+    return runner_files(shape) | {
         "vllm_omni/keys.py": "def flatten_payload(payload):\n    return payload\n",
         f"{GPU_WORKER}/gpu_model_runner.py": gpu_base,
         f"{GPU_WORKER}/gpu_ar_model_runner.py": gpu_ar,
         f"{GPU_WORKER}/gpu_generation_model_runner.py": (
-            f"{gpu}\n\nclass GPUGenerationModelRunner(OmniGPUModelRunner):\n{PASS}"
+            f"{gpu}\n\nclass GPUGenerationModelRunner(OmniGPUModelRunner):\n    pass\n"
         ),
-        f"{NPU_WORKER}/npu_model_runner.py": base,
         f"{NPU_WORKER}/npu_ar_model_runner.py": npu_ar,
-        f"{NPU_WORKER}/npu_generation_model_runner.py": (
-            f"{npu}\n\nclass NPUGenerationModelRunner(OmniNPUModelRunner):\n{PASS}"
-        ),
     }
-
-
-def write(folder: Path, files: Mapping[str, str]) -> Path:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
 
 
 @dataclass
@@ -200,13 +179,13 @@ class PortWorld:
             "vllm/context.py": "",
             "vllm/stats.py": "class StepStats:\n    pass\n",
         }
-        self.vllm = write(self.root / "vllm", {**more, runner: self.vllm_new})
+        self.vllm = write_tree(self.root / "vllm", {**more, runner: self.vllm_new})
         context = {"vllm_ascend/context.py": "def set_ascend_forward_context(batch):\n    return batch\n"}
         upstream = {"vllm_ascend/__init__.py": "", "vllm_ascend/worker/model_runner_v1.py": ASCEND, **context}
         self.ascend = self.root / "ascend"
         commit_at(self.ascend, "2026-01-01", upstream)
-        self.old = write(self.root / "old", self.old_files)
-        self.omni = write(self.root / "omni", self.files)
+        self.old = write_tree(self.root / "old", self.old_files)
+        self.omni = write_tree(self.root / "omni", self.files)
         self.workspace = self.root / "workspace"
         self.workspace.mkdir()
 

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,7 +107,7 @@ def link(filename: str, data: bytes | None = None, href: str | None = None, attr
 
 @dataclass
 class Server:
-    """Answers by path; ``requests`` records (path, headers); ``ranges`` turns 206 answers on."""
+    """Answers by path, or path and query; ``requests`` has (path, headers); ``ranges``: 206 is answered."""
 
     url: str = ""
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
@@ -120,6 +121,24 @@ class Server:
     def file(self, filename: str, data: bytes) -> None:
         self.answers[f"/files/{filename}"] = (200, {"Content-Type": "application/octet-stream"}, data)
 
+    def json(self, path: str, value: object, **headers: str) -> None:
+        self.answers[path] = (200, {"Content-Type": "application/json"} | headers, json.dumps(value).encode())
+
+    def index(self, project: str, *uploads: tuple[str, str, bool]) -> None:
+        """A PEP 691 page with one wheel for each (version, date, yanked)."""
+        files = [
+            {
+                "filename": f"{project.replace('-', '_')}-{version}-py3-none-any.whl",
+                "url": f"{self.url}/{project}-{version}.whl",
+                "hashes": {"sha256": "0" * 64},
+                "upload-time": f"{date}T00:00:00Z",
+                "size": 1,
+                "yanked": yanked,
+            }
+            for version, date, yanked in uploads
+        ]
+        self.json(f"/simple/{project}/", {"meta": {"api-version": "1.1"}, "name": project, "files": files})
+
     def paths(self) -> list[str]:
         return [path for path, _ in self.requests]
 
@@ -131,7 +150,8 @@ def serving() -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state.requests.append((self.path, dict(self.headers)))
-            status, headers, body = state.answers.get(self.path.partition("?")[0], (404, {}, b""))
+            path = self.path if self.path in state.answers else self.path.partition("?")[0]
+            status, headers, body = state.answers.get(path, (404, {}, b"{}"))
             total, asked = len(body), re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
             if asked and state.ranges and status == 200:
                 first, last = asked.groups()
@@ -169,25 +189,31 @@ def server(clean_machine, monkeypatch):
         yield running
 
 
-def git(folder: Path, *args: str) -> str:
+DATE = "2026-01-02T03:04:05Z"
+
+
+def git(folder: Path, *args: str, date: str = DATE) -> str:
     """Run git in ``folder`` with an identity and a date of its own."""
     settings = ("-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always")
-    env = os.environ | {
-        "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z",
-        "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z",
-    }
+    env = os.environ | {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
     command = ["git", *settings, "-C", str(folder), *args]
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def commit(folder: Path, files: dict[str, str], message: str = "change") -> str:
+def commit(folder: Path, files: Mapping[str, str], message: str = "change", date: str = DATE) -> str:
     """Write files and commit all; make the clone when it is none. Returns the SHA."""
+    write_tree(folder, files)
     if not (folder / ".git").exists():
-        folder.mkdir(parents=True, exist_ok=True)
         git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", message, date=date)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write files (path -> text) below ``folder``, which is made when it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", message)
-    return git(folder, "rev-parse", "HEAD")
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder

@@ -20,7 +20,7 @@ def paired(pairs, a, b) -> list[tuple[str, str]]:
     return [(a[i].key, b[j].key) for i, j in pairs]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(versions())
 def test_pairs_are_equal_statements_in_order(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])
@@ -29,7 +29,7 @@ def test_pairs_are_equal_statements_in_order(sides):
     assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(pairs))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(versions())
 def test_fine_changes_turn_one_version_into_the_other(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])

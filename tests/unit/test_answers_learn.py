@@ -174,7 +174,6 @@ def choices(rng: random.Random):
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 9), st.booleans())
-@settings(deadline=None)
 def test_merging_again_gives_the_resolved_text(rng: random.Random, count: int, edited: bool) -> None:
     clashing = sorted(rng.sample(range(1, 9), 3))
     # A line between two conflicts stays, so that both answers can be told apart.
@@ -202,7 +201,7 @@ def round_trip(texts: list[str], preimage: str, edited: str, postimage: str) -> 
 
 
 @given(st.integers(0, 1 << 32))
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 def test_what_is_learned_from_any_merge_gives_the_resolved_text(seed: int) -> None:
     rng = random.Random(seed)
     texts = list(three_versions(rng, 7))

@@ -17,7 +17,7 @@ from npu_upgrade.audit.triples import (
     vllm_of,
 )
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources.tree import open_source
 
 __all__ = ["clean_machine", "server"]
@@ -68,6 +68,16 @@ def test_the_release_before() -> None:
     assert release_before(release("vllm-omni", "0.22.0")) == "pypi:vllm-omni==0.20.0"
     assert release_before(release("vllm-ascend", "0.23.0")) == "pypi:vllm-ascend==0.22.1rc2"
     assert release_before(release("vllm-ascend", "0.20.2rc1")) is None
+
+
+@pytest.mark.parametrize("project", ["vllm-omni", "vllm-ascend"])
+def test_the_release_before_is_blocked_without_an_index(
+    monkeypatch: pytest.MonkeyPatch, project: str
+) -> None:
+    tree = release(project, RELEASES[project][-1])
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(Blocked):
+        release_before(tree)
 
 
 def test_without_a_vllm_it_is_the_pinned_one() -> None:

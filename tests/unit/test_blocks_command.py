@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_kit import called
 from lineage_kit import git_at, write_tree
 from merge_kit import OURS, World, make_world, runner_files
 
-from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import blocks as command
 from npu_upgrade.job.job import start_job
 from npu_upgrade.lineage.catalogue import skill
@@ -40,11 +38,8 @@ def world(tmp_path: Path) -> World:
 
 
 def run(world: World, *args: str) -> tuple[int, dict[str, Any], str]:
-    out, err = io.StringIO(), io.StringIO()
     trees = ["--ascend", f"git:{world.ascend}@new", "--vllm", f"dir:{world.ascend.parent / 'vllm'}"]
-    with redirect_stdout(out), redirect_stderr(err):
-        code = cli.main("upgrade.py", "test", ["blocks"], ["blocks", *args, *trees, "--format", "json"])
-    return code, json.loads(out.getvalue()), err.getvalue()
+    return called("upgrade.py", "blocks", *args, *trees)
 
 
 def omni(world: World) -> list[str]:

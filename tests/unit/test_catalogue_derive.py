@@ -124,7 +124,7 @@ def test_another_method_has_other_ids() -> None:
     assert len(ids) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(min_value=0, max_value=10**6))
 def test_every_difference_is_in_exactly_one_place(seed: int) -> None:
     base, ours, _ = three_versions(random.Random(seed))

@@ -24,7 +24,7 @@ def command(monkeypatch):
 
     def register(run, name="tiny"):
         module = ModuleType(f"npu_upgrade.commands.{name}", "Do a tiny thing, at length.")
-        module.EXAMPLES = f"  upgrade.py {name} --count 3"
+        module.EXAMPLES = "--count 3"
         module.add_arguments = lambda parser: parser.add_argument("--count", type=int, default=1)
         module.run = run
         monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -197,7 +197,7 @@ PROGRAM = """
     from npu_upgrade.ground import progress
     from npu_upgrade.ground.verdict import Result, Verdict
     module = ModuleType("npu_upgrade.commands.tiny", "Tiny.")
-    module.EXAMPLES = "tiny"
+    module.EXAMPLES = ""
     module.add_arguments = lambda parser: None
     def run(args):
         {body}

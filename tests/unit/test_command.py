@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
 import pytest
+from command_kit import called
 
-from npu_upgrade.cli import main as cli
 from npu_upgrade.gates.validation.rungs import Outcome, Rung
 from npu_upgrade.ground import command
 from npu_upgrade.ground.command import Command, adapt, note, upgrade
 from npu_upgrade.ground.verdict import Verdict
 
 SCRIPTS = Path(command.__file__).parents[2]
-SHARED = ["evidence", "validate", "explain", "accuracy"]
 
 
 def test_a_command_renders_as_a_shell_runs_it_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +55,6 @@ def test_more_arguments_come_before_what_is_passed_on() -> None:
     ]
 
 
-def call(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> dict:
-    capsys.readouterr()
-    cli.main("adapt.py", "", ["next", *SHARED], [*map(str, argv), "--format", "json"])
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
     ("argv", "tried"),
     [
@@ -72,16 +64,10 @@ def call(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> dict:
     ],
 )
 def test_an_error_of_a_shared_command_names_the_script_that_was_run(
-    argv, tried: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    argv, tried: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call(capsys, *argv)["try"] == tried
-
-
-def test_the_help_names_the_script_that_was_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main("adapt.py", "", ["serve"], ["serve", "--help"])
-    assert "upgrade.py" not in capsys.readouterr().out
+    assert called("adapt.py", *argv)[1]["try"] == tried
 
 
 def test_a_rung_is_run_by_the_script_that_climbs() -> None:

@@ -90,6 +90,20 @@ def test_an_answer_keeps_its_lines_whatever_stands_in_them(end: str) -> None:
     assert put == f"a = 1{end}x = 'a\x0cb\u2028c'{end}y = 1{end}d = 1{end}"
 
 
+def test_both_answers_and_where_their_lines_are() -> None:
+    ours, theirs = answers(DIFF3)
+    assert (ours.text, theirs.text) == ("a = 1\nb\nd = 1\n", "a = 1\nc\nd = 1\n")
+    assert (ours.rows, theirs.rows) == ((0, 2, 8), (0, 6, 8))
+    assert ours.disputed == frozenset(range(1, 8))
+
+
+@pytest.mark.parametrize("cut", [3, 5, 6, 7])
+def test_a_conflict_that_is_not_closed_has_no_answers(cut: int) -> None:
+    text = "".join(DIFF3.splitlines(keepends=True)[:cut])
+    with pytest.raises(BadInput, match=r"runner\.py holds a conflict that is not closed"):
+        answers(text, "runner.py")
+
+
 @pytest.mark.parametrize("cut", ["<<<<<<< ours\n", "=======\n", ">>>>>>> theirs\n"])
 def test_a_marker_that_stands_alone_is_seen_by_all(cut: str, tmp_path: Path) -> None:
     text = DIFF3.replace(cut, "")

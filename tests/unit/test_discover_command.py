@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from discover_world import Server, clone_with_tags, use_as_index
+import sources_kit
+from discover_world import clone_with_tags, use_as_index
+from sources_kit import Server, git, serving
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.ground.errors import Blocked
@@ -60,34 +61,23 @@ def infer_base(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An index that knows what the clones know."""
-    running = Server()
-    use_as_index(running, monkeypatch)
-    running.index("vllm", ("0.22.0", "2026-07-01", False), ("0.23.0", "2026-08-01", False))
-    running.index("vllm-omni", ("0.22.0", "2026-07-05", False))
-    running.index("vllm-ascend", ("0.23.0rc1", "2026-08-02", False))
-    running.index("torch-npu", ("2.9.0", "2026-01-01", False), ("2.10.0", "2026-05-01", False))
-    yield running
-    running.server.shutdown()
+    with serving() as running:
+        use_as_index(running, monkeypatch)
+        running.index("vllm", ("0.22.0", "2026-07-01", False), ("0.23.0", "2026-08-01", False))
+        running.index("vllm-omni", ("0.22.0", "2026-07-05", False))
+        running.index("vllm-ascend", ("0.23.0rc1", "2026-08-02", False))
+        running.index("torch-npu", ("2.9.0", "2026-01-01", False), ("2.10.0", "2026-05-01", False))
+        yield running
 
 
 def commit(clone: Path, files: dict[str, str], *tags: str) -> None:
-    for path, text in files.items():
-        (clone / path).parent.mkdir(parents=True, exist_ok=True)
-        (clone / path).write_text(text)
-    env = os.environ | {f"GIT_{w}_{x}": "x" for w in ("AUTHOR", "COMMITTER") for x in ("NAME", "EMAIL")}
-    for command in (
-        ["add", "-A"],
-        ["commit", "-q", "-m", "port the payload"],
-        *(["tag", tag] for tag in tags),
-    ):
-        subprocess.run(["git", "-C", str(clone), *command], check=True, env=env)
+    sources_kit.commit(clone, files, "port the payload", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    for tag in tags:
+        git(clone, "tag", tag)
 
 
 def sha(clone: Path) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return git(clone, "rev-parse", "HEAD")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sources_kit import write_tree
 
 from npu_upgrade.sources import open_source
 from npu_upgrade.sources.git import Repo
@@ -21,12 +22,7 @@ OTHER = "85c09e9885e346ea1612da30ebff5a75f67d2350"
 
 
 def tree(root: Path, files: dict[str, str]) -> SourceTree:
-    for path, text in files.items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    root.mkdir(exist_ok=True)
-    return open_source(f"dir:{root}")
+    return open_source(f"dir:{write_tree(root, files)}")
 
 
 def vllm(*versions: str) -> list[Published]:

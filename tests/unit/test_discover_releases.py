@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from discover_world import Server, clone_with_tags, use_as_index
+from discover_world import clone_with_tags, use_as_index
+from sources_kit import Server, serving
 
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources import releases
@@ -52,10 +53,9 @@ def no_gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The server, configured as the only package index."""
-    running = Server()
-    use_as_index(running, monkeypatch)
-    yield running
-    running.server.shutdown()
+    with serving() as running:
+        use_as_index(running, monkeypatch)
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_rest_follows_pages_and_sends_the_token(server: Server, monkeypatch: pyt
     server.json(path, [entry("v0.2.0")], Link=f'<{server.url}{path}?page=2>; rel="next"')
     server.json(f"{path}?page=2", [entry("v0.1.0")])
     assert [r.version for r in from_rest("vllm-project/vllm", server.url)] == ["0.2.0", "0.1.0"]
-    assert all(headers["Authorization"] == "Bearer secret-1" for _, headers in server.seen)
+    assert all(headers["Authorization"] == "Bearer secret-1" for _, headers in server.requests)
 
 
 @pytest.mark.parametrize(

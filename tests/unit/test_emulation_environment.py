@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sources_kit import write_tree
 
 from npu_upgrade.environments import store
 from npu_upgrade.gates.emulation import environment, packages, requirements
@@ -27,10 +28,7 @@ SETUP = (
 
 
 def tree(folder: Path, files: dict[str, str]) -> SourceTree:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return open_source(f"dir:{folder}")
+    return open_source(f"dir:{write_tree(folder, files)}")
 
 
 @pytest.fixture

@@ -6,24 +6,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from sources_kit import write_tree
 
 EMULATOR = Path(__file__).resolve().parents[2] / "emulator"
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    for name, text in {
+    files = {
         "site/pack/__init__.py": "",
         "site/pack/one.py": "said = 'installed one'",
         "site/pack/deep/__init__.py": "said = 'installed deep'",
         "site/pack/deep/two.py": "said = 'installed two'",
         "edited/pack/one.py": "said = 'edited one'",
         "edited/pack/deep/__init__.py": "said = 'edited deep'",
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return tmp_path
+    }
+    return write_tree(tmp_path, files)
 
 
 def said(site: Path, code: str) -> str:

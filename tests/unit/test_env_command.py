@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from command_kit import called
 
-from npu_upgrade.cli import main as cli
 from npu_upgrade.environments import store, venvs
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
@@ -45,13 +45,12 @@ def kept() -> dict[str, Path]:
     }
 
 
-def call(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict]:
-    code = cli.main("upgrade.py", "test", ["env"], ["env", *arguments, "--format", "json"])
-    return code, json.loads(capsys.readouterr().out)
+def call(*arguments: str) -> tuple[int, dict]:
+    return called("upgrade.py", "env", *arguments)[:2]
 
 
-def test_list(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = call("list", capsys=capsys)
+def test_list(kept: dict[str, Path]) -> None:
+    code, said = call("list")
     assert code == 0
     rows = {row["name"]: row for row in said["environments"]}
     assert {name: row["complete"] for name, row in rows.items()} == {
@@ -64,35 +63,35 @@ def test_list(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None
     assert rows["fresh"]["path"] == str(kept["fresh"])
 
 
-def test_prune_takes_incomplete_and_old(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = call("prune", "--dry-run", capsys=capsys)
+def test_prune_takes_incomplete_and_old(kept: dict[str, Path]) -> None:
+    code, said = call("prune", "--dry-run")
     assert (code, said["freed_mb"]) == (0, 9)
     assert all(path.exists() for path in kept.values())
-    code, said = call("prune", capsys=capsys)
+    code, said = call("prune")
     assert {row["name"] for row in said["removed"]} == {"old", "broken", "vllm"}
     assert [name for name, path in kept.items() if path.exists()] == ["fresh"]
-    assert call("prune", "--older-than", "0.5", capsys=capsys)[1]["removed"][0]["name"] == "fresh"
+    assert call("prune", "--older-than", "0.5")[1]["removed"][0]["name"] == "fresh"
 
 
-def test_prune_leaves_a_running_build_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_leaves_a_running_build_alone() -> None:
     running = put("emulation/native/.unfinished-a", 0.1, None)
     abandoned = put("emulation/native/.unfinished-b", 2, None)
-    call("prune", "--all", capsys=capsys)
+    call("prune", "--all")
     assert running.exists()
     assert not abandoned.exists()
 
 
-def test_prune_all_takes_the_package_cache(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_all_takes_the_package_cache(kept: dict[str, Path]) -> None:
     cache = put("uv", 1, None)
     # a hard link: removing the environment alone frees nothing
     os.link(cache / "file", kept["fresh"] / "linked")
-    code, said = call("prune", "--all", capsys=capsys)
+    code, said = call("prune", "--all")
     assert (code, said["freed_mb"]) == (0, 15)
     assert not cache.exists()
     assert not any(path.exists() for path in kept.values())
 
 
-def test_prune_keeps_what_is_in_use(kept: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_keeps_what_is_in_use(kept: dict[str, Path]) -> None:
     code = "import sys\nfrom pathlib import Path\nfrom npu_upgrade.ground import locks\n"
     code += "locks.use(Path(sys.argv[1]))\nprint(flush=True)\nsys.stdin.read()"
     scripts = str(Path(store.__file__).parents[2])
@@ -104,21 +103,19 @@ def test_prune_keeps_what_is_in_use(kept: dict[str, Path], capsys: pytest.Captur
     )
     assert user.stdout
     assert user.stdout.readline()
-    _, said = call("prune", "--all", capsys=capsys)
+    _, said = call("prune", "--all")
     assert said["in_use"] == [str(kept["old"])]
     assert kept["old"].exists()
     user.communicate(b"", timeout=30)
-    _, said = call("prune", "--all", capsys=capsys)
+    _, said = call("prune", "--all")
     assert not kept["old"].exists()
 
 
-def test_prune_keeps_what_runs_without_a_lock(
-    kept: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prune_keeps_what_runs_without_a_lock(kept: dict[str, Path]) -> None:
     program = kept["old"] / "sleep"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([program, "60"]) as process:
-        _, said = call("prune", capsys=capsys)
+        _, said = call("prune")
         process.kill()
     assert said["in_use"] == [str(kept["old"])]
 
@@ -133,8 +130,8 @@ def test_prune_keeps_what_runs_without_a_lock(
         (("prune", "--older-than", "-1"), "negative"),
     ],
 )
-def test_wrong_usage(arguments: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = call(*arguments, capsys=capsys)
+def test_wrong_usage(arguments: tuple[str, ...], error: str) -> None:
+    code, said = call(*arguments)
     assert code == 2
     assert error in said["error"]
 

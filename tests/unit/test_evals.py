@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import merge_kit
 import pytest
-from lineage_kit import RUNNERS, git_at
+from lineage_kit import RUNNERS, git_at, write_tree
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from msgspec.structs import replace
 
@@ -32,7 +31,6 @@ DAY = "2026-03-02"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A finished upgrade: merged, answered, audited, delivered."""
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     fence = "        # ------- Omni-new -------\n"
     marked = f"{fence}        self.talk(state)\n{fence}        return state\n"
     ours = CONFLICTING.replace("        return state\n", marked, 1)
@@ -186,20 +184,15 @@ def adapted(tmp_path: Path) -> Path:
     git_at(repo, DAY, "init", "-q", "-b", "main")
     for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
         git_at(repo, DAY, "config", name, value)
-    write(repo, "requirements.txt", "transformers==5.0\n")
+    write_tree(repo, {"requirements.txt": "transformers==5.0\n"})
     git_at(repo, DAY, "add", "-A")
     git_at(repo, DAY, "commit", "-q", "-m", "start")
     git_at(repo, DAY, "switch", "-q", "-c", "adapt")
-    write(repo, "tests/e2e/models/configs/Tiny.yaml", "model_name: tiny\ntasks: []\n")
-    write(repo, "docs/source/tutorials/models/Tiny.md", "# Tiny\n")
+    config = {"tests/e2e/models/configs/Tiny.yaml": "model_name: tiny\ntasks: []\n"}
+    write_tree(repo, config | {"docs/source/tutorials/models/Tiny.md": "# Tiny\n"})
     git_at(repo, DAY, "add", "-A")
     git_at(repo, DAY, "commit", "-q", "-s", "-m", "Add Tiny\n\nReal-weight validation on NPU: pending")
     return repo
-
-
-def write(repo: Path, path: str, text: str) -> None:
-    (repo / path).parent.mkdir(parents=True, exist_ok=True)
-    (repo / path).write_text(text)
 
 
 DENSE, UNKNOWN = TASKS["adapt-dense"], TASKS["adapt-unknown"]
@@ -222,7 +215,7 @@ def test_an_adaptation_is_graded(adapted: Path) -> None:
 def test_a_bad_adaptation_loses_points(
     adapted: Path, path: str, text: str, grader: Callable[[Workspace, Task], Score]
 ) -> None:
-    write(adapted, path, text)
+    write_tree(adapted, {path: text})
     git_at(adapted, DAY, "add", "-A")
     git_at(adapted, DAY, "commit", "-q", "--amend", "--no-edit")
     assert grader(Workspace(adapted), DENSE).value < 1.0
@@ -239,7 +232,7 @@ def test_a_question_is_answered_without_touching_anything(adapted: Path) -> None
     clean = Workspace(adapted, "adapt", right)
     assert grade.grade(task, clean).met
     assert answer.named(Workspace(adapted, "adapt", "use_cp is gone"), task).value == 0.25
-    write(adapted, "notes.txt", "x\n")
+    write_tree(adapted, {"notes.txt": "x\n"})
     assert answer.untouched(Workspace(adapted, "adapt", right), task).value == 0.0
     assert answer.untouched(Workspace(adapted, "main", right), task).value == 0.0
 

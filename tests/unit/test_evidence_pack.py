@@ -150,7 +150,6 @@ def test_a_pack_without_a_manifest_is_refused(packed: tuple[Path, str], tmp_path
 
 @settings(
     max_examples=40,
-    deadline=None,
     phases=[Phase.generate],  # a smaller damage says no more, and looking for one takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

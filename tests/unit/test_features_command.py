@@ -14,6 +14,8 @@ import psutil
 import pytest
 import serving_kit
 from features_kit import VLLM, checkpoint
+from model_kit import shard
+from sources_kit import write_tree
 
 from npu_upgrade.checkpoint.weights import read_weights
 from npu_upgrade.cli import main as cli
@@ -40,9 +42,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         **VLLM,
         "vllm-0.30.0+cpu.dist-info/METADATA": "Name: vllm\nVersion: 0.30.0+cpu\n",
     }
-    for path, text in files.items():
-        (site / path).parent.mkdir(parents=True, exist_ok=True)
-        (site / path).write_text(text, "utf-8")
+    write_tree(site, files)
     monkeypatch.setenv("PYTHONPATH", str(site))
     checkpoint(tmp_path / "Tiny", CONFIG, *WEIGHTS)
     serving_kit.installation(tmp_path)
@@ -246,9 +246,7 @@ def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.Captu
     nothing = ["features", "--probe", "--python", "nowhere/python"]
     assert cli.main("upgrade.py", "", ["features"], nothing) == 3
     assert cli.main("upgrade.py", "", ["features"], ["features"]) == 2
-    for path, text in {"vllm/__init__.py": "", **VLLM}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text, "utf-8")
+    write_tree(tmp_path, {"vllm/__init__.py": "", **VLLM})
     capsys.readouterr()
     assert cli.main("upgrade.py", "", ["features"], ["features", "--probe", "--vllm", f"dir:{tmp_path}"]) == 0
     found = {one["feature"]: one["exists"] for one in json.loads(capsys.readouterr().out)["features"]}
@@ -276,12 +274,7 @@ def test_an_adapter_is_made_that_fits_the_weights(
 ) -> None:
     folder = tmp_path / "m"
     folder.mkdir()
-    entries = {
-        f"layers.0.{name}.weight": {"dtype": "BF16", "shape": [6, 4], "data_offsets": [48 * at, 48 * at + 48]}
-        for at, name in enumerate(modules)
-    }
-    text = json.dumps(entries).encode()
-    whole = len(text).to_bytes(8, "little") + text + bytes(48 * len(modules))
+    whole = shard({f"layers.0.{name}.weight": (6, 4) for name in modules})
     (folder / "model.safetensors").write_bytes(whole)
     made = adapter.make(folder, tmp_path / "adapter")
     if not adapted:

@@ -10,13 +10,14 @@ import pytest
 from features_kit import ASCEND, VLLM, checkpoint, package, started
 
 from npu_upgrade.gates.features.capability import Capability
-from npu_upgrade.gates.features.judge import Row, judge, not_started
+from npu_upgrade.gates.features.judge import judge, not_started
 from npu_upgrade.gates.features.model import (
     MISSING,
     NOT_APPLICABLE,
     NOT_PROVEN,
     UNSUPPORTED,
     VERIFIED,
+    Row,
     asked_mode,
     best_way,
     read,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lineage_kit import RUNNERS
+from lineage_kit import RUNNERS, write_tree
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.names import Import, undefined_names
@@ -48,10 +48,7 @@ Derive = Callable[..., dict[str, ImportPlan]]
 
 
 def write(root: Path, files: Mapping[str, str]) -> str:
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return f"dir:{root}"
+    return f"dir:{write_tree(root, files)}"
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +267,7 @@ BODIES = st.one_of(
     st.lists(BODIES, max_size=4),
     st.lists(BODIES.filter(lambda text: "<<<" not in text), max_size=3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_deriving_settles_parses_and_keeps_the_rest(
     trees: tuple, head: list[str], body: list[str], old: list[str]
 ) -> None:

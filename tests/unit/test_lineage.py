@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lineage_kit import (
     RUNNERS,
@@ -368,7 +368,6 @@ class Texts:
         return tuple(ord(char) for char in self.texts[version])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text("abcd", max_size=7), min_size=1, max_size=12),
     st.text("abcd", min_size=1, max_size=7),

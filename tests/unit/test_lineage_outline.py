@@ -78,7 +78,7 @@ def expected(source: str) -> dict[str, str]:
     return {name: unit.source for name, unit in parse_module(source).units.items()}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(MODULES)
 def test_it_finds_what_the_parser_finds(source: str) -> None:
     try:

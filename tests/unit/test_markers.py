@@ -217,7 +217,7 @@ def sprinkled(rng: random.Random, statements: list[Statement]) -> list[Statement
 
 
 @given(st.integers(0, 1 << 32))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     rng = random.Random(seed)
     _, ours, theirs = map(split_statements, three_versions(rng, 6))

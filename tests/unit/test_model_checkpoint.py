@@ -182,11 +182,6 @@ def test_configuration_alone_and_weights_alone(tmp_path):
     assert "config-missing" in findings(weights, "unsure")
 
 
-def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="no weights"):
-        analyse(tmp_path, Sources())
-
-
 def test_other_formats_are_not_judged(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(kit.LLAMA))
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")

@@ -9,29 +9,24 @@ from pathlib import Path
 
 import model_kit as kit
 import pytest
+from command_kit import called
 
-from npu_upgrade.cli import main as cli
 from npu_upgrade.delivery.adaptation_files import planned_files
 
-COMMANDS = ["adapt.analyze", "adapt.plan"]
 NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}
 SHAPES = {name.replace("self_attn", "attention"): shape for name, shape in kit.llama_shapes().items()}
 
 
 @pytest.fixture
-def adapt(tmp_path, capsys, monkeypatch):
+def adapt(tmp_path, monkeypatch):
     """Runs a subcommand in a workspace; returns its exit code and its JSON."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     monkeypatch.chdir(workspace)
 
     def run(*argv):
-        capsys.readouterr()
         output = tmp_path / "result.json"
-        code = cli.main(
-            "adapt.py", "", COMMANDS, [*map(str, argv), "--output", str(output), "--format", "json"]
-        )
-        shown = json.loads(capsys.readouterr().out)
+        code, shown, _ = called("adapt.py", *argv, "--output", output)
         return code, json.loads(output.read_text()) if code in (0, 1, 4) else shown
 
     return run

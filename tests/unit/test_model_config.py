@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.model_facts import classes_of
 from npu_upgrade.checkpoint.config import load
-from npu_upgrade.checkpoint.derive import classes_of
 from npu_upgrade.checkpoint.shape import is_hybrid, layer_kinds, shape_of
 
 BASE = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 100}

@@ -10,7 +10,6 @@ from npu_upgrade.code.names import (
     imports_of,
     names_of,
     undefined_names,
-    unused_imports,
 )
 
 FUTURE = "from __future__ import annotations\n"
@@ -75,12 +74,12 @@ def test_imports_with_guards_but_not_those_in_functions() -> None:
     assert len(all_imports(source)) == 7
 
 
-def test_unused_imports_see_shadows_exports_and_annotations() -> None:
+def test_what_is_read_is_told_from_shadows_and_exports() -> None:
     source = (
         FUTURE + "import a, b, c, d, e\n__all__ = ['b']\n__all__ += ['e']\n"
         "def f(x: c):\n    a = 1\n    return a\n"
     )
-    assert unused_imports(source) == {"a", "d"}
+    assert names_of(source).read == {"c"}
     assert exported(source) == {"b", "e"}
 
 

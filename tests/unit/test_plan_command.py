@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import merge_kit
 import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
@@ -19,7 +18,6 @@ DAY = "2026-03-02"
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     made = make_world(tmp_path, CONFLICTING)
     monkeypatch.chdir(made.workspace)
     for name, value in (("user.name", "T"), ("user.email", "t@example.com")):

@@ -8,11 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import merge_kit
 import pytest
 from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, git_at
 from merge_kit import upgrade
-from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write
+from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
 
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.job.job import start_job
@@ -25,7 +24,6 @@ GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortWorld:
     made = PortWorld(tmp_path)
     monkeypatch.chdir(made.workspace)
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve"])
     return made
 
 
@@ -219,7 +217,7 @@ def test_a_git_checkout_at_the_ref_is_changed_in_place(world: PortWorld) -> None
 
 
 def test_another_tree_can_be_the_gpu_side(world: PortWorld) -> None:
-    npu_only = write(world.root / "lagging", omni_files(GPU_AR_OLD))
+    npu_only = write_tree(world.root / "lagging", omni_files(GPU_AR_OLD))
     assert world.port(omni=f"dir:{npu_only}")[1]["hunks"] == []
     _, data, _ = world.port("--gpu", f"dir:{world.omni}", omni=f"dir:{npu_only}")
     assert {hunk["group"] for hunk in data["hunks"]} >= {"ar.run", "ar.__init__"}
@@ -249,7 +247,7 @@ def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
     hunk = world.hunks()["ar.__init__"]
     newer = GPU_AR_NEW.replace('{"hidden": states}', '{"hidden": states, "step": self.step}')
     (world.omni / GPU_AR).write_text(newer)
-    between = write(world.root / "between", omni_files(GPU_AR_NEW))
+    between = write_tree(world.root / "between", omni_files(GPU_AR_NEW))
     code, data, _ = world.port(since=f"dir:{between}")
     found = {other["group"]: other for other in data["hunks"]}
     assert code == 0

@@ -25,7 +25,7 @@ from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import as_module
 
 # Shrinking merges takes minutes and tells little more.
-many = settings(max_examples=40, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+many = settings(max_examples=40, derandomize=True, phases=(Phase.explicit, Phase.generate))
 
 
 def read(source: str) -> list[Statement]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sources_kit import write_tree
 
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import
@@ -30,10 +31,7 @@ FILES = {
 
 @pytest.fixture
 def trees(tmp_path: Path) -> Program:
-    for path, text in FILES.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return Program({"pkg": open_source(f"dir:{tmp_path}")})
+    return Program({"pkg": open_source(f"dir:{write_tree(tmp_path, FILES)}")})
 
 
 @pytest.mark.parametrize("module", ["pkg", "pkg.a", "pkg.sub", "pkg.space", "pkg.space.mod"])

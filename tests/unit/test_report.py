@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import merge_kit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +20,6 @@ from npu_upgrade.report.sides import MOST_ROWS, compare
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
-
-
-@pytest.fixture(autouse=True)
-def all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve", "report"])
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import merge_kit
 import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
@@ -19,11 +18,6 @@ from npu_upgrade.job.journal import Answer, Begun, Journal
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
 ANSWER_TEXT = "        self.record(stats.of(logits.cpu()))\n"
-
-
-@pytest.fixture(autouse=True)
-def all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_kit, "COMMANDS", [*merge_kit.COMMANDS, "resolve", "report"])
 
 
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World:

@@ -30,7 +30,7 @@ def stripped(source: str) -> list[str]:
     return [line.rstrip() for line in source.rstrip().split("\n")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(methods())
 def test_a_method_survives_the_round_trip(source):
     assert render(split_statements(source)) == source
@@ -42,7 +42,7 @@ def test_the_files_of_this_repository_survive_the_round_trip():
         assert stripped(render(split_statements(source))) == stripped(source), path
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(methods())
 def test_layout_and_comments_do_not_change_the_keys(source):
     plain = ast.unparse(ast.parse(as_module(source)).body[0].body[0])
@@ -50,7 +50,7 @@ def test_layout_and_comments_do_not_change_the_keys(source):
     assert code(plain) == [(indent - 4, key) for indent, key in code(source)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(versions())
 def test_keys_differ_exactly_where_the_code_does(sides):
     trees = [ast.dump(ast.parse(as_module(side))) for side in sides]

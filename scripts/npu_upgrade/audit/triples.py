@@ -14,7 +14,7 @@ from npu_upgrade.lineage.inference import infer
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import from_index, previous_release
+from npu_upgrade.sources.releases import indexed, previous_release
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 _EXAMPLES = {
@@ -148,7 +148,7 @@ def vllm_of(ascend: SourceTree) -> str | None:
     pins = pins_of_ascend(ascend)
     pair = pair_of(pins, ascend.version, ascend.date)
     if pair.basis != "pinned" and ascend.version:
-        pair = pair_of(pins, ascend.version, ascend.date, from_index("vllm"))
+        pair = pair_of(pins, ascend.version, ascend.date, indexed("vllm"))
     try:
         return f"pypi:vllm=={Version(pair.vllm or '')}"
     except InvalidVersion:
@@ -163,7 +163,7 @@ def release_before(tree: SourceTree) -> str | None:
     if not tree.version or not tree.project:
         return None
     if tree.project == "vllm-omni":
-        stable = previous_release(tree.version, tree.date, from_index(tree.project))
+        stable = previous_release(tree.version, tree.date, indexed(tree.project))
         return f"pypi:{tree.project}=={stable}" if stable else None
     minor = Version(tree.version).release[:2]
     return _newest(tree.project, lambda version: version.release[:2] < minor)

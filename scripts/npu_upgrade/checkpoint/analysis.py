@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from npu_upgrade.checkpoint.parts import (
     check_ties,
     modalities,
     mtp,
+    pattern_of,
     ties,
     wrong_values,
 )
@@ -56,7 +58,6 @@ from npu_upgrade.ground.errors import BadInput
 
 # scales of caches and activations: vLLM renames them for every model
 _SCALE = re.compile(r"[._](?:scale|scale_inv|offset|zero_point|quant_bias|deq_scale)$")
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _QUANTIZED_BYTES = {"fp8": 1.0, "modelopt": 1.0, "ascend": 1.0, "awq": 0.55, "gptq": 0.55, "mxfp4": 0.55}
 _CUTS = {"A2": (1, 2, 4, 8), "A3": (1, 2, 4, 8, 16), "A2-32G": (1, 2, 4, 8)}
 _MOST_PATTERNS = 400
@@ -175,7 +176,7 @@ def _numbers(weights: Weights) -> WeightFiles:
 def read_config(folder: Path) -> tuple[Config, list[Finding]]:
     """The configuration: ``config.json``, or Mistral's ``params.json`` where there is no other."""
     path = folder / "config.json"
-    if path.exists() or path.is_symlink():
+    if os.path.lexists(path):
         raw, found = read_object(path)
         if not raw and not found:
             found = [error("config-empty", "config.json is an empty object", "config.json")]
@@ -273,9 +274,9 @@ def _mapping(
     rows, missing = [], []
     for pattern, names in patterns.items():
         place = _placed(modules, names[0], config, served, tied)
-        rows.append(Pattern(pattern, len(names), place.state, _NUMBER.sub("*", place.name)))
+        rows.append(Pattern(pattern, len(names), place.state, pattern_of(place.name)))
         if place.state == "missing":
-            missing.append(f"{pattern} (no {_NUMBER.sub('*', place.at)})")
+            missing.append(f"{pattern} (no {pattern_of(place.at)})")
     if missing:
         what = f"{len(missing)} patterns of tensors have no place in {served.cls}: {shortened(missing, 3)}"
         # a class that pools drops what it has no place for

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-_FACTS = Path(__file__).with_name("facts.json")
+FACTS = Path(__file__).with_name("facts.json")
 # where configurations hold the text model's: what Transformers looks for, then what others are called
 TEXT_NAMES = ("text_encoder", "decoder", "generator", "text_config")
 MORE_TEXT_NAMES = (
@@ -18,7 +18,7 @@ MORE_TEXT_NAMES = (
 )
 
 
-class ConfigFacts(msgspec.Struct, frozen=True):
+class ConfigFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """One configuration class: ``defaults``, ``aliases`` (another name -> the attribute it stands for),
     ``parts`` (attribute -> model type of the sub-configuration), ``copies`` (attribute -> the one it is set
     to) and ``text`` (the attribute that holds the text model's, where the class says so)."""
@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True):
 @functools.cache
 def facts() -> Facts:
     """The facts that ship with the skill."""
-    return msgspec.json.decode(_FACTS.read_bytes(), type=Facts)
+    return msgspec.json.decode(FACTS.read_bytes(), type=Facts)
 
 
 @dataclass

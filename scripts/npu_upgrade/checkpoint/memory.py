@@ -134,8 +134,7 @@ def _mamba_bytes(text: Config, size: int) -> int:
     head = text.number("mamba_d_head") or text.number("mamba_head_dim") or text.number("mamba_headdim")
     expand = text.number("mamba_expand") or text.number("expand") or 2
     groups = text.number("mamba_n_groups") or text.number("n_groups") or text.number("mamba_ngroups")
-    inner = heads * head or text.number("intermediate_size") if not heads else heads * (head or 64)
-    inner = inner if heads else expand * text.number("hidden_size")
+    inner = heads * (head or 64) if heads else expand * text.number("hidden_size")
     convolution = (inner + 2 * groups * states) * max(kernel - 1, 0)
     return (convolution + inner * states) * size
 

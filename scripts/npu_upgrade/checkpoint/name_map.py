@@ -16,6 +16,7 @@ from npu_upgrade.checkpoint.registry import methods, values
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.program import ClassSymbol
 
+_FORMS = {"prefix": r"\A{}", "suffix": r"{}\Z"}
 _ORDER = ("regex", "substr", "stacked", "prefix", "suffix")
 # tensors that are no weights, and that vLLM drops or that no model has a parameter for
 _DROPPED = (
@@ -38,32 +39,18 @@ class NameMap:
             return None
         for kind in _ORDER:
             for old, new in self.rules.get(kind, {}).items():
-                if _hits(kind, old, name):
+                pattern = old if kind == "regex" else _FORMS.get(kind, "{}").format(re.escape(old))
+                if re.search(pattern, name):
                     if new is None:
                         return None
-                    name = _replaced(kind, old, new, name)
+                    every = kind == "regex"
+                    name = re.sub(pattern, new if every else lambda _, new=new: new, name, count=not every)
         return name
 
     def merged(self, other: NameMap) -> NameMap:
         """Both maps' rules."""
         rules = {kind: self.rules.get(kind, {}) | other.rules.get(kind, {}) for kind in _ORDER}
         return NameMap(rules, self.ignored + other.ignored, self.sure and other.sure)
-
-
-def _hits(kind: str, old: str, name: str) -> bool:
-    if kind == "regex":
-        return bool(re.search(old, name))
-    if kind == "prefix":
-        return name.startswith(old)
-    return name.endswith(old) if kind == "suffix" else old in name
-
-
-def _replaced(kind: str, old: str, new: str, name: str) -> str:
-    if kind == "regex":
-        return re.sub(old, new, name)
-    if kind == "suffix":
-        return name[: -len(old)] + new
-    return name.replace(old, new, 1)
 
 
 def name_map(one: ClassSymbol) -> NameMap | None:
@@ -116,7 +103,8 @@ def _called(keywords: list[ast.keyword]) -> NameMap:
             continue
         for key, new in zip(word.value.keys, word.value.values, strict=True):
             old, target = _text(key), _text(new)
-            if old is None or (target is None and not _is_none(new)):
+            dropped = isinstance(new, ast.Constant) and new.value is None
+            if old is None or (target is None and not dropped):
                 result.sure = False
             else:
                 result.rules.setdefault(kind, {})[old] = target
@@ -133,10 +121,6 @@ def _text(node: ast.expr | None) -> str | None:
         case ast.Tuple(elts=[ast.Constant(value=str(value)), *_]):
             return value
     return None
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _constant(node: ast.AST) -> str:

@@ -63,11 +63,16 @@ class Tied(msgspec.Struct, frozen=True):
 
 
 def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
-    """Tensor names by their pattern: the name with its numbers as ``*``."""
+    """Tensor names by their pattern."""
     found: dict[str, list[str]] = {}
     for name in sorted(names):
-        found.setdefault(_NUMBER.sub("*", name), []).append(name)
+        found.setdefault(pattern_of(name), []).append(name)
     return found
+
+
+def pattern_of(name: str) -> str:
+    """A tensor's name with its numbers as ``*``."""
+    return _NUMBER.sub("*", name)
 
 
 def mtp(config: Config, patterns: Patterns) -> Mtp:

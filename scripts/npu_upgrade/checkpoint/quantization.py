@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, error, note, shortened, unsure
+from npu_upgrade.checkpoint.reading import Finding, error, listed, note, shortened, unsure
 from npu_upgrade.checkpoint.weights import BITS, Tensor
 
 _FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
@@ -25,6 +25,7 @@ _DETAILS = (
     *("zero_point", "version", "sym", "ignore", "modules_to_not_convert", "quant_algo"),
     *("kv_cache_scheme", "scale_fmt"),
 )
+_DESCRIPTION = "quant_model_description.json"
 _KV_SCALE = re.compile(r"\.(?:k|v|q|kv|prob)_(?:scale|zero_point|proj\.output_scale|cache_scale)$")
 
 
@@ -50,8 +51,8 @@ def read_quantization(
         what = f"{source} names no quant_method: {shortened(sorted(map(str, given)), 6)}"
         findings.append(unsure("quantization-unknown", what, source))
     if ascend is not None:
-        what = "both a quantization_config and a quant_model_description.json: vllm-ascend reads the latter"
-        findings.append(note("quantization-twice", what, "quant_model_description.json"))
+        what = f"both a quantization_config and a {_DESCRIPTION}: vllm-ascend reads the latter"
+        findings.append(note("quantization-twice", what, _DESCRIPTION))
     return Quantization(method, _scheme(method, given), source, details), findings
 
 
@@ -104,13 +105,12 @@ def _scheme(method: str, given: dict[str, Any]) -> str:
 def _ascend(value: dict[str, Any]) -> tuple[Quantization, list[Finding]]:
     """ModelSlim's description: tensor name -> kind (``FLOAT``, ``W8A8``, ``W8A8_DYNAMIC`` and so on)."""
     kinds = Counter(kind for key, kind in value.items() if key.endswith(".weight") and isinstance(kind, str))
-    source = "quant_model_description.json"
     scheme = str(value.get("model_quant_type") or "")
     scheme = scheme or next((kind for kind, _ in kinds.most_common() if kind != "FLOAT"), "")
     details = {"kinds": dict(kinds.most_common(8)), "group_size": value.get("group_size")}
-    what = f"{source} describes no weight"
-    findings = [] if kinds else [error("quantization-description", what, source)]
-    return Quantization("ascend", scheme, source, details), findings
+    what = f"{_DESCRIPTION} describes no weight"
+    findings = [] if kinds else [error("quantization-description", what, _DESCRIPTION)]
+    return Quantization("ascend", scheme, _DESCRIPTION, details), findings
 
 
 def check_quantization(
@@ -130,25 +130,22 @@ def _check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findi
     weights = {name for name, one in tensors.items() if one.dtype in _FP8 and not name.endswith(SCALES)}
     block = found.details.get("weight_block_size")
     needs = found.method in ("fp8", "modelopt", "compressed-tensors", "deepseek_v4_fp8", "fbgemm_fp8", "")
-    lacking = sorted(name for name in weights if not _scales_of(name, tensors)) if needs else []
-    lonely = sorted(
+    lacking = [name for name in weights if not _scales_of(name, tensors)] if needs else []
+    lonely = [
         name
         for name in tensors
         if name.endswith((".weight_scale_inv", ".weight_scale"))
         and not _KV_SCALE.search(name)
         and not _owner(name, tensors)
+    ]
+    wrong = [name for name in weights if isinstance(block, list) and not _fits(name, tensors, block)]
+    of, not_of = (
+        f"{len(lacking)} of {len(weights)} fp8 weights",
+        f"do not have the shape of blocks of {block}",
     )
-    wrong = sorted(name for name in weights if isinstance(block, list) and not _fits(name, tensors, block))
-    result = []
-    if lacking:
-        what = f"{len(lacking)} of {len(weights)} fp8 weights have no scale: {shortened(lacking, 3)}"
-        result.append(error("scale-missing", what, lacking[0]))
-    if lonely:
-        what = f"{len(lonely)} scales belong to no weight: {shortened(lonely, 3)}"
-        result.append(error("scale-unpaired", what, lonely[0]))
-    if wrong:
-        what = f"{len(wrong)} scales do not have the shape of blocks of {block}: {shortened(wrong, 3)}"
-        result.append(error("scale-shape", what, wrong[0]))
+    result = listed("scale-missing", f"{of} have no scale", lacking)
+    result += listed("scale-unpaired", f"{len(lonely)} scales belong to no weight", lonely)
+    result += listed("scale-shape", f"{len(wrong)} scales {not_of}", wrong)
     if weights and not found.method:
         what = f"{len(weights)} weights are fp8 and no configuration says how they are quantized"
         result.append(error("quantization-undeclared", what, min(weights)))
@@ -185,23 +182,17 @@ def _fits(name: str, tensors: dict[str, Tensor], block: list[Any]) -> bool:
 def _check_description(tensors: dict[str, Tensor], description: dict[str, Any]) -> list[Finding]:
     described = {key for key, kind in description.items() if isinstance(kind, str) and key in tensors}
     weights = {name for name in tensors if name.endswith(".weight")}
-    unknown = sorted(weights - described)
+    unknown = weights - described
     named = {key for key, kind in description.items() if isinstance(kind, str)} - tensors.keys()
-    absent = sorted(key for key in named if key.endswith((".weight", "_scale", "_offset", ".deq_scale")))
-    result = []
-    if unknown:
-        what = f"{len(unknown)} weights are not in quant_model_description.json: {shortened(unknown, 3)}"
-        result.append(error("description-lacks", what, unknown[0]))
-    if absent:
-        what = f"quant_model_description.json names tensors no shard has: {shortened(absent, 3)}"
-        result.append(error("description-extra", what, absent[0]))
+    absent = [key for key in named if key.endswith((".weight", "_scale", "_offset", ".deq_scale"))]
     quantized = (key for key in described & weights if description[key] != "FLOAT")
-    plain = sorted(key for key in quantized if BITS[tensors[key].dtype] > 8)
-    if plain:
-        kind = tensors[plain[0]].dtype
-        what = f"{len(plain)} weights described as quantized are {kind}: {shortened(plain, 3)}"
-        result.append(error("description-dtype", what, plain[0]))
-    return result
+    plain = [key for key in quantized if BITS[tensors[key].dtype] > 8]
+    kind = tensors[min(plain)].dtype if plain else ""
+    return [
+        *listed("description-lacks", f"{len(unknown)} weights are not in {_DESCRIPTION}", unknown),
+        *listed("description-extra", f"{_DESCRIPTION} names tensors no shard has", absent),
+        *listed("description-dtype", f"{len(plain)} weights described as quantized are {kind}", plain),
+    ]
 
 
 def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
@@ -216,10 +207,8 @@ def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
         what = f"the configuration says {found.method} and no tensor is packed"
         return [error("quantization-absent", what)]
     wanted = {f"{stem}{other}" for stem in stems for other in ("qzeros", "scales")}
-    if lacking := sorted(wanted - tensors.keys()):
-        what = f"packed weights without {len(lacking)} of their tensors: {shortened(lacking, 3)}"
-        return [error("scale-missing", what, lacking[0])]
-    return []
+    lacking = wanted - tensors.keys()
+    return listed("scale-missing", f"packed weights without {len(lacking)} of their tensors", lacking)
 
 
 def _short(value: Any) -> Any:

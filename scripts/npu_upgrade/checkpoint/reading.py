@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +46,13 @@ def shortened(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-MOST_BYTES = 256 * 1024 * 1024
+def listed(kind: str, what: str, names: Iterable[str], where: str = "", most: int = 3) -> list[Finding]:
+    """An error about ``names``, of which the first are shown, none where there are none."""
+    found = sorted(names)
+    return [error(kind, f"{what}: {shortened(found, most)}", where or found[0])] if found else []
+
+
+_MOST_BYTES = 256 * 1024 * 1024
 
 
 def regular(path: Path) -> str:
@@ -59,21 +66,6 @@ def regular(path: Path) -> str:
     if not stat.S_ISREG(mode):
         return "is no regular file"
     return "" if os.access(path, os.R_OK) else "is not readable"
-
-
-def read_json(path: Path) -> tuple[Any, list[Finding]]:
-    """The value of a JSON file, and what is wrong with it; None when it cannot be read."""
-    name = path.name
-    if problem := regular(path):
-        return None, [error("file-unreadable", f"{name} {problem}", name)]
-    if (size := path.stat().st_size) > MOST_BYTES:
-        what = f"{name} has {size} bytes, at most {MOST_BYTES} are read"
-        return None, [error("json-too-large", what, name)]
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        return None, [error("file-unreadable", f"{name}: {problem.strerror}", name)]
-    return parse_json(data, name)
 
 
 def parse_json(data: bytes, name: str) -> tuple[Any, list[Finding]]:
@@ -110,11 +102,17 @@ def parse_json(data: bytes, name: str) -> tuple[Any, list[Finding]]:
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], list[Finding]]:
-    """Like :func:`read_json` for a file that has to hold an object; empty when it does not."""
-    value, found = read_json(path)
-    if found and value is None:
-        return {}, found
-    if not isinstance(value, dict):
-        what = f"{path.name} holds a {type(value).__name__}, not an object"
-        return {}, [*found, error("json-no-object", what, path.name)]
-    return value, found
+    """The JSON object in a file, empty when it holds none, and what is wrong with it."""
+    name = path.name
+    if problem := regular(path):
+        return {}, [error("file-unreadable", f"{name} {problem}", name)]
+    try:
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            what = f"{name} has {size} bytes, at most {_MOST_BYTES} are read"
+            return {}, [error("json-too-large", what, name)]
+        value, found = parse_json(path.read_bytes(), name)
+    except OSError as problem:
+        return {}, [error("file-unreadable", f"{name}: {problem.strerror}", name)]
+    if not isinstance(value, dict) and not (found and value is None):
+        found.append(error("json-no-object", f"{name} holds a {type(value).__name__}, not an object", name))
+    return value if isinstance(value, dict) else {}, found

@@ -6,10 +6,8 @@ Everything is read from source: vLLM's registry, calls of ``register_model``, th
 from __future__ import annotations
 
 import ast
-import json
 import re
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,20 +24,6 @@ _TRAITS = (
     *("supports_pp", "supports_lora", "supports_transcription", "is_pooling_model"),
 )
 _PACKAGES = ("vllm", "vllm_ascend")
-_PROBE = """
-import importlib.metadata as metadata, importlib.util, json, os, sys
-found = {}
-for point in metadata.entry_points(group="vllm.general_plugins"):
-    module = point.value.partition(":")[0].partition(".")[0]
-    try:
-        spec = importlib.util.find_spec(module)  # of a package installed as one edits it, too
-    except (ImportError, ValueError):
-        spec = None
-    if spec and spec.submodule_search_locations:
-        package = list(spec.submodule_search_locations)[0]
-        found[point.name] = {"module": module, "folder": os.path.dirname(package)}
-json.dump(found, sys.stdout)
-"""
 
 
 class ModelSources(Program):
@@ -70,7 +54,7 @@ class ModelSources(Program):
 
     def traits(self, cls: ClassSymbol) -> list[str]:
         """What the class says it can do when vLLM asks: hybrid, multimodal, pooling and so on."""
-        return sorted(name for name in _TRAITS if _literal(next(values(cls, name), (cls, None))[1]))
+        return sorted(name for name in _TRAITS if literal(next(values(cls, name), (cls, None))[1]))
 
 
 def values(cls: ClassSymbol, name: str) -> Iterator[tuple[ClassSymbol, ast.expr]]:
@@ -86,7 +70,8 @@ def methods(cls: ClassSymbol, name: str) -> Iterator[Method]:
     return (owner.methods[name] for owner in cls.mro if name in owner.methods)
 
 
-def _literal(value: ast.expr | None) -> Any:
+def literal(value: ast.expr | None) -> Any:
+    """What an expression of constants stands for, None for others."""
     try:
         return None if value is None else ast.literal_eval(value)
     except ValueError:
@@ -121,7 +106,7 @@ def read_registry(tree: SourceTree) -> Registry:
 
 def _take(found: Registry, group: str, value: ast.Dict) -> None:
     for key, item in zip(value.keys, value.values, strict=True):
-        name, entry = _literal(key), _literal(item)
+        name, entry = literal(key), literal(item)
         if not isinstance(name, str) or entry is None:
             continue
         if "PREVIOUS" in group:
@@ -160,23 +145,11 @@ def _call(node: ast.Call, path: str) -> dict[str, tuple[str, str]]:
     return {str(given[0].value): (module, name)}
 
 
-def installed_plugins(python: Path) -> dict[str, tuple[str, str]]:
-    """Architecture -> (module, class) of the plugins that an interpreter has, by their metadata and source.
-
-    None of them is imported. Empty when the interpreter cannot be asked.
-    """
-    try:
-        done = subprocess.run(
-            [str(python), "-P", "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True
-        )
-        points = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return {}
+def plugin_models(folders: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Architecture -> (module, class) of plugins by their source; ``folders``: package -> its folder."""
     found: dict[str, tuple[str, str]] = {}
-    for point in points.values():
-        package = Path(point["folder"]) / point["module"]
-        if point["module"] not in _PACKAGES and package.is_dir():
-            found |= registered_by_calls(open_source(f"dir:{point['folder']}"), point["module"])
+    for package, folder in folders.items():
+        found |= registered_by_calls(open_source(f"dir:{Path(folder).parent}"), package)
     return found
 
 
@@ -207,18 +180,23 @@ class Ascend:
 
 def read_ascend(tree: SourceTree) -> Ascend:
     """The facts of a vllm-ascend source."""
-    return Ascend(tree, registered_by_calls(tree, "vllm_ascend/models"), _quantizations(tree))
+    quantizations, _ = string_list(
+        ModelSources(tree).module("vllm_ascend.platform"), "supported_quantization"
+    )
+    return Ascend(tree, registered_by_calls(tree, "vllm_ascend/models"), sorted(quantizations))
 
 
-def _quantizations(tree: SourceTree) -> list[str]:
-    file = ModelSources(tree).module("vllm_ascend.platform")
+def string_list(file: File | None, name: str) -> tuple[list[str], int]:
+    """The strings of the list or ``Literal`` that ``file`` calls ``name``, and its line."""
     for node in file.nodes if file else ():
         target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
         listed = getattr(node, "value", None)
-        if file and getattr(target, "id", "") == "supported_quantization" and isinstance(listed, ast.List):
-            names = (_literal(_constant(file, one)) for one in listed.elts)
-            return sorted(name for name in names if isinstance(name, str))
-    return []
+        if file and listed and getattr(target, "id", "") == name:
+            inner = listed.slice if isinstance(listed, ast.Subscript) else listed
+            texts = (literal(_constant(file, one)) for one in getattr(inner, "elts", [inner]))
+            if found := [text for text in texts if isinstance(text, str)]:
+                return found, listed.lineno
+    return [], 0
 
 
 def _constant(file: File, value: ast.expr) -> ast.expr | None:

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.config import facts
 from npu_upgrade.checkpoint.module_tree import ModuleTree
-from npu_upgrade.checkpoint.parts import by_pattern
+from npu_upgrade.checkpoint.parts import by_pattern, pattern_of
 from npu_upgrade.checkpoint.registry import ModelSources, read_registry
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_together
@@ -75,7 +75,7 @@ def nearest(found: Analysis, tree: SourceTree | None) -> tuple[Nearest, dict[str
         names = {pattern: place.name for pattern, place in placed.items() if place.state == "found"}
         if len(names) > best.patterns:
             best = Nearest(name, module.replace(".", "/") + ".py", len(names), len(examples))
-            best_places = {pattern: next(iter(by_pattern([name]))) for pattern, name in names.items()}
+            best_places = {pattern: pattern_of(name) for pattern, name in names.items()}
     return best, best_places
 
 

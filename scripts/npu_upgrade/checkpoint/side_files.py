@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, error, note, read_object, regular, shortened
+from npu_upgrade.checkpoint.reading import Finding, listed, note, read_object, regular, shortened
 
 _TOKENIZERS = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tiktoken.model", "tekken.json"),
@@ -108,10 +108,8 @@ def _check_auto_map(found: SideFiles, folder: Path) -> None:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, str) and "--" not in one and "." in one:
                 named.add(one.rpartition(".")[0].replace(".", "/") + ".py")
-    missing = sorted(name for name in named if ".." in name or not (folder / name).is_file())
-    if missing:
-        what = f"auto_map names files that are not there: {shortened(missing)}"
-        found.findings.append(error("code-missing", what, missing[0]))
+    missing = [name for name in named if ".." in name or not (folder / name).is_file()]
+    found.findings += listed("code-missing", "auto_map names files that are not there", missing, most=5)
     if found.code:
         what = f"code of its own, not run here: {shortened(sorted(found.code))}"
         found.findings.append(note("code-own", what, min(found.code)))

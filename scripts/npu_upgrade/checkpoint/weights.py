@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from npu_upgrade.checkpoint.reading import (
     Finding,
     error,
+    listed,
     note,
     parse_json,
     read_object,
@@ -111,8 +112,7 @@ def parse_header(text: bytes, data_bytes: int, name: str) -> Header:
             wrong.append(f"{tensor}: {one}")
         else:
             header.tensors[tensor] = one
-    if wrong:
-        header.findings.append(error("tensor-entry", f"{name}: {shortened(wrong, 3)}", name))
+    header.findings += listed("tensor-entry", name, wrong, name)
     header.findings += _layout(header.tensors, data_bytes, name, complete=not wrong)
     return header
 
@@ -141,12 +141,12 @@ def _whole(value: Any) -> bool:
 
 def _layout(tensors: dict[str, Tensor], data_bytes: int, name: str, complete: bool) -> list[Finding]:
     """Whether the entries lie in the file, one after the other."""
-    beyond = sorted(key for key, one in tensors.items() if one.end > data_bytes)
-    if beyond:
-        most = max(one.end for one in tensors.values())
-        what = f"{name} is truncated: {most} bytes of data announced, {data_bytes} there: "
-        what += shortened(beyond, 3)
-        return [error("shard-truncated", what, name)]
+    most = max((one.end for one in tensors.values()), default=0)
+    if most > data_bytes:
+        what = f"{name} is truncated: {most} bytes of data announced, {data_bytes} there"
+        return listed(
+            "shard-truncated", what, (k for k, one in tensors.items() if one.end > data_bytes), name
+        )
     found, reached, before = [], 0, ""
     for key, one in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if one.begin < reached:
@@ -166,8 +166,8 @@ def _layout(tensors: dict[str, Tensor], data_bytes: int, name: str, complete: bo
     return found
 
 
-INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
-OTHER_FORMATS = (".bin", ".pt", ".pth", ".gguf", ".ckpt", ".npz", ".h5", ".msgpack")
+_INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
+_OTHER_FORMATS = (".bin", ".pt", ".pth", ".gguf", ".ckpt", ".npz", ".h5", ".msgpack")
 _SIDE_FILES = ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
@@ -203,34 +203,25 @@ def read_weights(folder: Path) -> Weights:
     found.other = sorted(
         path.name
         for path in folder.iterdir()
-        if path.suffix in OTHER_FORMATS and path.name not in _SIDE_FILES
+        if path.suffix in _OTHER_FORMATS and path.name not in _SIDE_FILES
     )
-    index_name = next((name for name in INDEXES if _there(folder / name)), None)
+    index_name = next((name for name in _INDEXES if os.path.lexists(folder / name)), None)
     if index_name:
         _read_index(found, folder / index_name)
     named = sorted({*(found.index or {}).values()})
     # vLLM loads what the index names; a second copy (consolidated next to model) is left alone
-    found.shards = named if found.index else _one_copy(present)
+    own = [name for name in present if not name.startswith("consolidated")]
+    found.shards = named if found.index else own or present
     with ThreadPoolExecutor(max_workers=8) as pool:
-        headers = dict(
-            zip(found.shards, pool.map(lambda name: read_header(folder / name), found.shards), strict=True)
-        )
+        read = pool.map(lambda name: read_header(folder / name), found.shards)
+        headers = dict(zip(found.shards, read, strict=True))
     _take(found, headers)
     if found.index is not None:
-        _against_index(found, headers, present)
+        _against_index(found, headers, own)
     if not found.shards and found.other:
         what = f"weights are not safetensors and were not looked into: {shortened(found.other, 3)}"
         found.findings.append(unsure("weights-not-judged", what))
     return found
-
-
-def _there(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
-
-
-def _one_copy(present: list[str]) -> list[str]:
-    own = [name for name in present if not name.startswith("consolidated")]
-    return own or present
 
 
 def _read_index(found: Weights, path: Path) -> None:
@@ -243,19 +234,19 @@ def _read_index(found: Weights, path: Path) -> None:
         found.findings.append(error("index-map", f"{path.name} has no weight_map", path.name))
         return
     named = {file if isinstance(file, str) else f"{file!s:.80}/" for file in weight_map.values()}
-    outside = sorted(file[:80] for file in named if not _plain(file))
-    if outside:
-        what = f"{path.name} names files that are not in this folder: {shortened(outside, 3)}"
-        found.findings.append(error("index-path", what, path.name))
-    inside = {file for file in named if _plain(file)}
-    found.index = {key: file for key, file in weight_map.items() if isinstance(file, str) and file in inside}
+    what, outside = (
+        f"{path.name} names files that are not in this folder",
+        {f for f in named if not _plain(f)},
+    )
+    found.findings += listed("index-path", what, (file[:80] for file in outside), path.name)
+    inside = {key: file for key, file in weight_map.items() if isinstance(file, str)}
+    found.index = {key: file for key, file in inside.items() if file not in outside}
 
 
-def _plain(name: Any) -> bool:
+def _plain(name: str) -> bool:
     """Whether an index's entry is a file name: no folder, no way out of this one."""
     return (
-        isinstance(name, str)
-        and 0 < len(name) < 256
+        0 < len(name) < 256
         and not set(name) & {"/", "\\", "\0"}
         and name not in (".", "..")
         and name.isprintable()
@@ -265,14 +256,12 @@ def _plain(name: Any) -> bool:
 def _take(found: Weights, headers: dict[str, Header]) -> None:
     for name, header in headers.items():
         found.findings += header.findings
-        twice = sorted(header.tensors.keys() & found.tensors.keys())
-        if twice and found.index is None:
-            what = f"{name} has tensors another shard has too: {shortened(twice, 3)}"
-            found.findings.append(error("tensor-twice", what, name))
+        twice = header.tensors.keys() & found.tensors.keys() if found.index is None else ()
+        found.findings += listed("tensor-twice", f"{name} has tensors another shard has too", twice, name)
         found.tensors |= header.tensors
 
 
-def _against_index(found: Weights, headers: dict[str, Header], present: list[str]) -> None:
+def _against_index(found: Weights, headers: dict[str, Header], own: list[str]) -> None:
     index = found.index or {}
     missing: dict[str, list[str]] = {}
     for tensor, file in index.items():
@@ -280,17 +269,11 @@ def _against_index(found: Weights, headers: dict[str, Header], present: list[str
         if header.sound and tensor not in header.tensors:
             missing.setdefault(file, []).append(tensor)
     for file, tensors in sorted(missing.items()):
-        what = f"{file} lacks {len(tensors)} tensors the index puts there: {shortened(sorted(tensors), 3)}"
-        found.findings.append(error("tensor-missing", what, file))
-    extra = sorted(
-        key for file, header in headers.items() for key in header.tensors if index.get(key) != file
-    )
-    if extra:
-        what = f"{len(extra)} tensors are in shards where the index does not name them: {shortened(extra, 3)}"
-        found.findings.append(error("tensor-extra", what, extra[0]))
-    unnamed = sorted(
-        set(present) - set(headers) - {name for name in present if name.startswith("consolidated")}
-    )
-    if unnamed:
+        what = f"{file} lacks {len(tensors)} tensors the index puts there"
+        found.findings += listed("tensor-missing", what, tensors, file)
+    extra = [key for file, header in headers.items() for key in header.tensors if index.get(key) != file]
+    what = f"{len(extra)} tensors are in shards where the index does not name them"
+    found.findings += listed("tensor-extra", what, extra)
+    if unnamed := sorted(set(own) - set(headers)):
         what = f"files that the index does not name: {shortened(unnamed, 3)}"
         found.findings.append(note("shard-unnamed", what, unnamed[0]))

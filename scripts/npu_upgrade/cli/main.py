@@ -1,8 +1,8 @@
 """The command line shared by all runbooks: parse, run one command, print its result.
 
-A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES``, ``add_arguments(parser)`` and
-``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program: ``audit`` is
-``commands/audit.py``, and ``adapt.plan`` is ``commands/adapt/plan.py``. Only the one that runs is imported.
+A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES`` (the words after its name, a line each),
+``add_arguments(parser)`` and ``run(args) -> Result``. ``cli/programs.py`` lists the modules of each program:
+``audit`` is ``commands/audit.py``, ``adapt.plan`` is ``commands/adapt/plan.py``. Only what runs is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib
 import io
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -57,8 +56,9 @@ def build_parser(prog: str, summary: str, modules: Mapping[str, str], chosen: st
         if name != chosen:
             continue
         module = importlib.import_module(f"npu_upgrade.commands.{path}")
-        sub.description = _for_program(module.__doc__ or "", prog)
-        sub.epilog = f"examples:\n{_for_program(module.EXAMPLES, prog)}\n\n{EXIT_CODES}"
+        sub.description = module.__doc__
+        examples = "\n".join(f"  {prog} {name} {words}".rstrip() for words in module.EXAMPLES.split("\n"))
+        sub.epilog = f"examples:\n{examples}\n\n{EXIT_CODES}"
         module.add_arguments(sub)
         sub.add_argument(
             "--format",
@@ -74,11 +74,6 @@ def build_parser(prog: str, summary: str, modules: Mapping[str, str], chosen: st
         )
         sub.set_defaults(run=module.run)
     return parser
-
-
-def _for_program(examples: str, prog: str) -> str:
-    """The description or examples of a command that several programs have, for this one."""
-    return re.sub(r"\b(?:upgrade|adapt)\.py\b", prog, examples)
 
 
 def main(prog: str, summary: str, names: Sequence[str], argv: list[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from npu_upgrade.code.import_statement import (
     with_name,
     without_name,
 )
-from npu_upgrade.code.module import split_lines
+from npu_upgrade.code.module import insert_lines, line_end, split_lines
 from npu_upgrade.code.names import Import
 
 
@@ -73,7 +73,7 @@ def _without(text: str, item: Import) -> str:
     code = ast.parse("".join(lines[start:end])).body[0]
     last = isinstance(code, ast.If) and len(code.body) == 1
     indent = line.text[: len(line.text) - len(line.text.lstrip())]
-    stand_in = [f"{indent}pass{_eol(lines)}"] if last else []
+    stand_in = [f"{indent}pass{line_end(text)}"] if last else []
     return "".join([*lines[: line.start], *stand_in, *lines[line.end :]])
 
 
@@ -100,37 +100,20 @@ def _with(text: str, item: Import, package: str, comment: str = "") -> str:
     if home and item.name and not comment:
         orders = _orders(every)
         return "".join([*lines[: home.start], with_name(home.text, item, orders), *lines[home.end :]])
-    eol = _eol(lines)
     if item.typing_only and not region:
-        return _with_guard(lines, every, item, eol)
+        at = max((line.end for line in every), default=after_opening(lines))
+        return insert_lines(text, at, ["", "if TYPE_CHECKING:", *new_statement(item, "    ")])
     first = region[0].text if region else ""
     indent = first[: len(first) - len(first.lstrip())]
     at, blank_before, blank_after = place_for(lines, region, item, package)
-    block = [eol] * blank_before + [new_statement(item, indent, eol, comment)] + [eol] * blank_after
-    return "".join([*_closed(lines[:at], eol), *block, *lines[at:]])
-
-
-def _with_guard(lines: list[str], every: list[ImportLine], item: Import, eol: str) -> str:
-    at = max((line.end for line in every), default=after_opening(lines))
-    block = [eol, f"if TYPE_CHECKING:{eol}", new_statement(item, "    ", eol)]
-    return "".join([*_closed(lines[:at], eol), *block, *lines[at:]])
+    block = [""] * blank_before + new_statement(item, indent, comment) + [""] * blank_after
+    return insert_lines(text, at, block)
 
 
 def _orders(every: list[ImportLine]) -> list[Order]:
     """The orders of names, the one that most statements of this file follow first."""
     names = [[item.name or "" for item in line.imports] for line in every if not line.plain]
     return sorted(ORDERS, key=lambda order: -sum(is_sorted(part, order) for part in names))
-
-
-def _eol(lines: list[str]) -> str:
-    return "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
-
-
-def _closed(lines: list[str], eol: str) -> list[str]:
-    """The lines, the last one with a line end."""
-    if lines and not lines[-1].endswith(("\n", "\r")):
-        return [*lines[:-1], lines[-1] + eol]
-    return lines
 
 
 def place_for(
@@ -152,7 +135,8 @@ def place_for(
 
 
 def _in_section(lines: list[str], own: list[ImportLine], item: Import) -> int:
-    order = next((order for order in (_plain_first, _by_module) if _ordered(own, order)), _plain_first)
+    first = [line.imports[0] for line in own]
+    order = next((order for order in (_plain_first, _by_module) if is_sorted(first, order)), _plain_first)
     key = order(item)
     later = [line for line in own if order(line.imports[0]) > key]
     smaller = [line for line in own if order(line.imports[0]) <= key]
@@ -162,9 +146,7 @@ def _in_section(lines: list[str], own: list[ImportLine], item: Import) -> int:
         return _above_comments(lines, own[0].start)
     # Between two blocks the new line goes to the one whose modules are closer to it.
     before, after = smaller[-1], next((line for line in own if line.start >= smaller[-1].end), None)
-    if after and _shared(after.imports[0].module, item.module) > _shared(
-        before.imports[0].module, item.module
-    ):
+    if after and _shared(after, item) > _shared(before, item):
         return _above_comments(lines, after.start)
     return before.end
 
@@ -177,18 +159,10 @@ def _by_module(item: Import) -> Any:
     return natural(item.module)
 
 
-def _ordered(own: list[ImportLine], order: Any) -> bool:
-    keys = [order(line.imports[0]) for line in own]
-    return all(a <= b for a, b in itertools.pairwise(keys))
-
-
-def _shared(one: str, other: str) -> int:
-    count = 0
-    for a, b in zip(one.split("."), other.split("."), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+def _shared(line: ImportLine, item: Import) -> int:
+    """How many leading parts their modules have in common."""
+    parts = zip(line.imports[0].module.split("."), item.module.split("."), strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], parts)))
 
 
 def _section(item: Import, package: str) -> int:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from npu_upgrade.code.module import split_lines
+from npu_upgrade.code.module import line_end, split_lines
 from npu_upgrade.code.names import Import, imports_in
 
 WIDTH = 120
-Order = Callable[[str], Any]
+Order = Callable[[Any], Any]
 
 
 def natural(text: str) -> Any:
@@ -30,9 +30,9 @@ def _by_kind(name: str) -> Any:
 ORDERS: tuple[Order, ...] = (_by_kind, natural, str)
 
 
-def is_sorted(names: Iterable[str], order: Order) -> bool:
-    """Whether the names are in this order."""
-    keys = [order(name) for name in names]
+def is_sorted(items: Iterable[Any], order: Order) -> bool:
+    """Whether the items are in this order."""
+    keys = [order(item) for item in items]
     return all(a <= b for a, b in itertools.pairwise(keys))
 
 
@@ -74,12 +74,12 @@ def without_name(text: str, item: Import) -> str:
     return raw.decode()
 
 
-def new_statement(item: Import, indent: str, eol: str, comment: str = "") -> str:
-    """``item`` as a statement of its own, in parentheses when the line would be too long."""
+def new_statement(item: Import, indent: str, comment: str = "") -> list[str]:
+    """The lines of ``item`` as a statement of its own, in parentheses when one would be too long."""
     line = f"{indent}{item.statement()}"
     if item.name is not None and len(line) > WIDTH:
-        return _spread(line + comment + eol, [line.partition(" import ")[2]])
-    return line + comment + eol
+        return _spread(line + comment, [line.partition(" import ")[2]]).split("\n")[:-1]
+    return [line + comment]
 
 
 def trailing_comment(text: str) -> str:
@@ -161,7 +161,7 @@ def _inline(raw: bytes, spans: list[tuple[int, int]], place: int, new: str) -> b
 def _spread(text: str, names: list[str]) -> str:
     """The statement in parentheses with one name per line; only a trailing comment is kept."""
     lines = split_lines(text)
-    eol = "\r\n" if lines[0].endswith("\r\n") else "\n"
+    eol = line_end(text)
     indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
     module = imports_in(_parsed(text))[0].module
     comment = trailing_comment(text)

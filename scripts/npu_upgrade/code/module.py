@@ -109,7 +109,7 @@ def split_lines(text: str) -> list[str]:
 
 def insert_lines(source: str, at: int, block: Sequence[str]) -> str:
     """``source`` with lines put before the line ``at`` (0-based), under the line ends it has."""
-    lines, end = split_lines(source), _line_end(source)
+    lines, end = split_lines(source), line_end(source)
     if lines and at == len(lines) and not lines[-1].endswith(("\n", "\r")):
         lines[-1] += end
     return "".join([*lines[:at], *(line.rstrip("\r") + end for line in block), *lines[at:]])
@@ -117,7 +117,7 @@ def insert_lines(source: str, at: int, block: Sequence[str]) -> str:
 
 def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     """The module's source with the named units replaced; everything else byte for byte."""
-    lines, end = split_lines(module.source), _line_end(module.source)
+    lines, end = split_lines(module.source), line_end(module.source)
     for unit in sorted(module.units.values(), key=lambda unit: -unit.start):
         if unit.qualname in texts:
             last = lines[unit.end - 1]
@@ -126,7 +126,8 @@ def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _line_end(source: str) -> str:
+def line_end(source: str) -> str:
+    """How the lines of ``source`` end, by its first one."""
     return "\r\n" if next(iter(split_lines(source)), "").endswith("\r\n") else "\n"
 
 

@@ -109,14 +109,6 @@ def is_typing_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
 
 
-def unused_imports(source: str) -> set[str]:
-    """Names bound by imports that nothing in ``source`` reads (``__all__`` counts as reading)."""
-    read = names_of(source).read | exported(source)
-    return {
-        name for name, item in imports_of(source).items() if name not in read and item.module != "__future__"
-    }
-
-
 def exported(source: str) -> set[str]:
     """The strings in the module's ``__all__``."""
     found: set[str] = set()

@@ -31,9 +31,9 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-EXAMPLES = """  upgrade.py accuracy /models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
-  upgrade.py accuracy /models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
-  upgrade.py accuracy ./tiny --python cpu --tasks letters --include-path ./tasks --lm-eval own"""
+EXAMPLES = """/models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
+/models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
+./tiny --python cpu --tasks letters --include-path ./tasks --lm-eval own"""
 OWN = "accuracy"  # the dependency group with lm_eval
 _SECONDS = 4 * 3600.0
 

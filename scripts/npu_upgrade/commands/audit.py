@@ -38,10 +38,10 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
 
-EXAMPLES = """  upgrade.py audit
-  upgrade.py audit --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
-  upgrade.py audit --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
-  upgrade.py audit --ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity"""
+EXAMPLES = """
+--omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+--omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
+--ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity"""
 MOST_KEYS = 200
 
 

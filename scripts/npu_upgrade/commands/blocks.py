@@ -28,12 +28,12 @@ from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, spe
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 from npu_upgrade.sources.tree import SourceTree
 
-EXAMPLES = """  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --out blocks
-  upgrade.py blocks --omni pypi:vllm-omni==0.30.0 --diff gpu npu
-  upgrade.py blocks --diff pypi:vllm-omni==0.26.0 pypi:vllm-omni==0.30.0
-  upgrade.py blocks --check
-  upgrade.py blocks --check --omni git:../vllm-omni@main
-  upgrade.py blocks --update-references --omni pypi:vllm-omni==0.30.0"""
+EXAMPLES = """--omni pypi:vllm-omni==0.30.0 --out blocks
+--omni pypi:vllm-omni==0.30.0 --diff gpu npu
+--diff pypi:vllm-omni==0.26.0 pypi:vllm-omni==0.30.0
+--check
+--check --omni git:../vllm-omni@main
+--update-references --omni pypi:vllm-omni==0.30.0"""
 _SIDES = ("gpu", "npu")
 
 

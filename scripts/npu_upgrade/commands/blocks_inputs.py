@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.catalogue.build import Sources
@@ -11,7 +9,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.releases import PassedOver, Published, from_index
+from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 
@@ -47,10 +45,5 @@ def vllm_release(omni: SourceTree) -> str | None:
     """The vllm release with the number of a vllm-omni (they share it), None when nothing tells."""
     if omni.version is None:
         return None
-    published: Sequence[Published] = ()
-    try:
-        published = from_index("vllm")
-    except PassedOver as error:
-        say(f"the releases of vllm are not known: {error}")
-    pair = pair_of([], omni.version, omni.date, published)
+    pair = pair_of([], omni.version, omni.date, published("vllm"))
     return f"pypi:vllm=={pair.vllm}" if pair.vllm else None

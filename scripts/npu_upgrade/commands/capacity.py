@@ -22,9 +22,9 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result
 
-EXAMPLES = """  upgrade.py capacity /models/Qwen3-8B
-  upgrade.py capacity /models/Qwen3-8B --load-format dummy -- --tensor-parallel-size 2
-  upgrade.py capacity /models/Qwen3-8B --length 32768 --sequences 16 64 256 --fill"""
+EXAMPLES = """/models/Qwen3-8B
+/models/Qwen3-8B --load-format dummy -- --tensor-parallel-size 2
+/models/Qwen3-8B --length 32768 --sequences 16 64 256 --fill"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,10 @@ from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import naming
 
-EXAMPLES = """  upgrade.py deliver --repo ../vllm-omni --dry-run
-  upgrade.py deliver --repo ../vllm-omni
-  upgrade.py deliver --repo ../vllm-omni --include vllm_omni/worker/gpu_model_runner.py
-  upgrade.py deliver --repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign --pr"""
+EXAMPLES = """--repo ../vllm-omni --dry-run
+--repo ../vllm-omni
+--repo ../vllm-omni --include vllm_omni/worker/gpu_model_runner.py
+--repo ../vllm-omni --title "[NPU] Upgrade to vllm-ascend 0.23.0" --sign --pr"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,10 +31,10 @@ from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, 
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree
 
-EXAMPLES = """  upgrade.py discover
-  upgrade.py discover --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
-  upgrade.py discover --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
-  upgrade.py discover --python ~/venv/bin/python --limit 10 --no-pre"""
+EXAMPLES = """
+--omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+--omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
+--python ~/venv/bin/python --limit 10 --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
 _WIDEST = 98
 

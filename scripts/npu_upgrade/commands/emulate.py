@@ -35,11 +35,11 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 
 LABEL = "emulated dry-run"
-EXAMPLES = """  upgrade.py emulate
-  upgrade.py emulate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
-  upgrade.py emulate --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
-  upgrade.py emulate --ascend dir:../vllm-ascend --tiers import,eager --scenarios plain
-  upgrade.py emulate --list"""
+EXAMPLES = """
+--omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
+--omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
+--ascend dir:../vllm-ascend --tiers import,eager --scenarios plain
+--list"""
 _KEPT_RUNS = 10
 
 

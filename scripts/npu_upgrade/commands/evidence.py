@@ -28,11 +28,11 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace, named_from_here
 
-EXAMPLES = """  upgrade.py evidence list
-  upgrade.py evidence show 20261103T081402Z-serve-5f1c9a02
-  upgrade.py evidence check
-  upgrade.py evidence pack 20261103T081402Z-serve-5f1c9a02 --out run.tar.gz
-  upgrade.py evidence import run.tar.gz --workspace ../vllm-omni"""
+EXAMPLES = """list
+show 20261103T081402Z-serve-5f1c9a02
+check
+pack 20261103T081402Z-serve-5f1c9a02 --out run.tar.gz
+import run.tar.gz --workspace ../vllm-omni"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,10 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
 
-EXAMPLES = """  upgrade.py explain serve.log
-  upgrade.py explain serve.log --format json
-  upgrade.py explain --check
-  upgrade.py explain --update-references"""
+EXAMPLES = """serve.log
+serve.log --format json
+--check
+--update-references"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

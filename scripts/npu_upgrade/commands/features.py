@@ -36,11 +36,11 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.sources.installed import serving
 
-EXAMPLES = """  upgrade.py features /models/Qwen3-30B-A3B -- --tensor-parallel-size 2
-  upgrade.py features /models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
-  upgrade.py features ./tiny --python cpu
-  upgrade.py features --probe --python cpu
-  upgrade.py features --probe --ascend pypi:vllm-ascend==0.30.0rc2 --vllm pypi:vllm==0.30.0"""
+EXAMPLES = """/models/Qwen3-30B-A3B -- --tensor-parallel-size 2
+/models/Qwen3-30B-A3B --load-format dummy --only expert_parallel graph
+./tiny --python cpu
+--probe --python cpu
+--probe --ascend pypi:vllm-ascend==0.30.0rc2 --vllm pypi:vllm==0.30.0"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,9 +16,9 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
 
-EXAMPLES = """  upgrade.py hooks
-  upgrade.py hooks --vllm 0.33.0
-  upgrade.py hooks --write"""
+EXAMPLES = """
+--vllm 0.33.0
+--write"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,11 +34,11 @@ from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
-EXAMPLES = """  upgrade.py lineage --omni pypi:vllm-omni==0.30.0
-  upgrade.py lineage --omni pypi:vllm-omni==0.30.0 --ascend git:../vllm-ascend
-  upgrade.py lineage --omni dir:. --ascend pypi:vllm-ascend==0.30.0rc2 --format json
-  upgrade.py lineage --downstream pypi:vllm-ascend==0.30.0rc2 --upstream pypi:vllm==0.30.0
-  upgrade.py lineage --downstream pypi:vllm-omni==0.30.0 --upstream pypi:vllm==0.30.0"""
+EXAMPLES = """--omni pypi:vllm-omni==0.30.0
+--omni pypi:vllm-omni==0.30.0 --ascend git:../vllm-ascend
+--omni dir:. --ascend pypi:vllm-ascend==0.30.0rc2 --format json
+--downstream pypi:vllm-ascend==0.30.0rc2 --upstream pypi:vllm==0.30.0
+--downstream pypi:vllm-omni==0.30.0 --upstream pypi:vllm==0.30.0"""
 _FILES = 20
 
 

@@ -32,10 +32,9 @@ from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
 from npu_upgrade.sources.spec import parse_spec
 
-EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
-  upgrade.py merge --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
-  upgrade.py merge --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 \\
-      --out out"""
+EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
+--omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
+--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,9 +23,9 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.journal import Continued, Skipped
 from npu_upgrade.job.stages import Stage, Step, Walk, next_step
 
-EXAMPLES = """  upgrade.py next
-  upgrade.py next --workspace ~/work
-  upgrade.py next --continue --note "talked to the maintainers: keep our sampler" """
+EXAMPLES = """
+--workspace ~/work
+--continue --note "talked to the maintainers: keep our sampler" """
 MOST_CHARACTERS = 5000  # of one text; the file has the rest
 
 

@@ -17,8 +17,8 @@ from npu_upgrade.job.check import Checked, check
 from npu_upgrade.job.job import naming
 from npu_upgrade.merge.plan import counts, method_rows
 
-EXAMPLES = """  upgrade.py plan
-  upgrade.py plan --job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work"""
+EXAMPLES = """
+--job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,9 @@ The release whose GPU side the NPU runners correspond to is inferred (--since na
 What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
 tier is what fits. --apply, --group and --top take hunks, with the hunks and imports they
 need; `resolve` waives one. What is open, ported or waived stays in .npu-upgrade/port.json
-for the next upgrade.
+for the next upgrade. PASS lists what is open, or took all that was asked for; FAIL says that
+something asked for was refused (the rest was taken); INCONCLUSIVE, that no release shows in the
+NPU runners.
 """
 
 from __future__ import annotations
@@ -32,13 +34,10 @@ from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.spec import parse_spec
 
-EXAMPLES = """  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
-  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
-  upgrade.py port --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens
-  upgrade.py port --omni pypi:vllm-omni==0.20.0 --ascend pypi:vllm-ascend==0.20.2rc1 --top --out out
-
-verdicts: PASS lists what is open, or took all that was asked for; FAIL when something asked for
-  was refused (the rest was taken); INCONCLUSIVE when no release shows in the NPU runners"""
+EXAMPLES = """--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
+--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
+--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens
+--omni pypi:vllm-omni==0.20.0 --ascend pypi:vllm-ascend==0.20.2rc1 --top --out out"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

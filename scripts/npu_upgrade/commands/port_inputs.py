@@ -26,7 +26,7 @@ from npu_upgrade.port.sides import (
 )
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend
-from npu_upgrade.sources.releases import PassedOver, Published, from_index
+from npu_upgrade.sources.releases import Published, published
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 
@@ -62,7 +62,7 @@ def read(args: argparse.Namespace) -> Inputs:
     ascend = open_source(args.ascend)
     read_target(ascend, upstream)
     new = read_gpu_side(gpu, side)
-    releases = _vllm_releases() if not args.vllm or args.since == "auto" else []
+    releases = published("vllm") if not args.vllm or args.since == "auto" else []
     vllm = open_source(args.vllm) if args.vllm else _vllm_of(gpu, ascend, releases)
     after = _keys(read_vllm_runner(vllm, gpu, side)) | _ascend_keys(ascend, upstream.path)
     npu = read_npu_side(side, gpu, ascend, vllm)
@@ -105,14 +105,6 @@ def _since(
     tree = open_source(args.since)
     check_order(tree, new.tree)
     return Since(read_gpu_side(tree, npu.side)), []
-
-
-def _vllm_releases() -> list[Published]:
-    try:
-        return from_index("vllm")
-    except PassedOver as reason:
-        say(f"without the list of vllm releases: {reason}")
-        return []
 
 
 def _vllm_of(gpu: SourceTree, ascend: SourceTree, releases: list[Published]) -> SourceTree:

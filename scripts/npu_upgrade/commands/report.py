@@ -17,8 +17,8 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.report.page import render, render_adaptation
 
-EXAMPLES = """  upgrade.py report
-  upgrade.py report --out report.html --workspace ~/work"""
+EXAMPLES = """
+--out report.html --workspace ~/work"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,14 +32,14 @@ from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.port_ledger import OPEN, WAIVED
 from npu_upgrade.job.stages import find_workspace
 
-EXAMPLES = """  upgrade.py resolve --list
-  upgrade.py resolve conflict-1a2b3c4d --take theirs
-  upgrade.py resolve conflict-1a2b3c4d --with answer.py --import "from vllm.utils import cdiv"
-  upgrade.py resolve flag-both-added-1a2b3c4d --accept --note "order checked against vllm-ascend"
-  upgrade.py resolve port-1a2b3c4d --accept
-  upgrade.py resolve parity-hooks-1a2b3c4d5e --with method.py
-  upgrade.py resolve arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
-  upgrade.py resolve --undo conflict-1a2b3c4d"""
+EXAMPLES = """--list
+conflict-1a2b3c4d --take theirs
+conflict-1a2b3c4d --with answer.py --import "from vllm.utils import cdiv"
+flag-both-added-1a2b3c4d --accept --note "order checked against vllm-ascend"
+port-1a2b3c4d --accept
+parity-hooks-1a2b3c4d5e --with method.py
+arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
+--undo conflict-1a2b3c4d"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ real generations that its metrics count; any end before the gate stops it is a f
 code. With dummy weights answers have to come; with real weights they also have to make sense. Options of
 vllm serve follow --.
 
-The run is kept as evidence (upgrade.py evidence show RUN), labelled with the device and the weights: a pass
+The run is kept as evidence (`evidence show RUN`), labelled with the device and the weights: a pass
 with dummy weights or on a CPU signs nothing off.
 """
 
@@ -25,10 +25,10 @@ from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
-EXAMPLES = """  upgrade.py serve /models/Qwen3-8B --load-format dummy
-  upgrade.py serve /models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
-  upgrade.py serve /models/Qwen3-Omni --omni --gate gate.yaml
-  upgrade.py serve ./tiny --python cpu --load-format real -- --enforce-eager"""
+EXAMPLES = """/models/Qwen3-8B --load-format dummy
+/models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
+/models/Qwen3-Omni --omni --gate gate.yaml
+./tiny --python cpu --load-format real -- --enforce-eager"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

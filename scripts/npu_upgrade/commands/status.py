@@ -15,8 +15,8 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import Walk, next_step
 
-EXAMPLES = """  upgrade.py status
-  upgrade.py status --workspace ~/work --format json"""
+EXAMPLES = """
+--workspace ~/work --format json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

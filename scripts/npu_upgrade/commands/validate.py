@@ -31,11 +31,11 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.sources.installed import Installed, serving
 
-EXAMPLES = """  upgrade.py validate
-  upgrade.py validate --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
-  upgrade.py validate --rungs cpu-dummy,cpu-real --model ./my-model
-  upgrade.py validate --npu --model /models/Qwen3-8B --tp 1,2 --gates dummy,real
-  upgrade.py validate --npu --matrix matrix.yaml --ray auto"""
+EXAMPLES = """
+--omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
+--rungs cpu-dummy,cpu-real --model ./my-model
+--npu --model /models/Qwen3-8B --tp 1,2 --gates dummy,real
+--npu --matrix matrix.yaml --ray auto"""
 _RELEASED = (
     "pypi:vllm-omni==0.24.0",
     "pypi:vllm-ascend==0.24.0rc1",

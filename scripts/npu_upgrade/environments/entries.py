@@ -84,7 +84,7 @@ def remove(entry: Entry, *, dry_run: bool = False) -> int | None:
     with locks.alone_now(entry.path) as alone:
         if not alone or _runs(entry.path):
             return None
-        freed = sizes.freed_megabytes(entry.path)
+        freed = sizes.megabytes(entry.path, freed=True)
         if not dry_run:
             # the stamp first: should this be interrupted, nobody takes the rest for complete
             for name in _STAMPS:

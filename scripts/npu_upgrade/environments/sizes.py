@@ -7,17 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 
-def megabytes(folder: Path) -> int:
-    """The size of all files in ``folder``, each once, in MB (10^6 bytes)."""
-    return _sum(folder, lambda links, named: True)
+def megabytes(folder: Path, *, freed: bool = False) -> int:
+    """The size of all files in ``folder``, each once, in MB (10^6 bytes).
 
-
-def freed_megabytes(folder: Path) -> int:
-    """The MB that removing ``folder`` frees: files that hard links outside of it keep do not count."""
-    return _sum(folder, lambda links, named: named >= links)
-
-
-def _sum(folder, counts) -> int:
+    ``freed``: what removing it frees, so that files that hard links outside of it keep do not count.
+    """
     named: Counter[tuple[int, int]] = Counter()
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for top, _, names in os.walk(folder):
@@ -29,5 +23,5 @@ def _sum(folder, counts) -> int:
             key = (entry.st_dev, entry.st_ino)
             named[key] += 1
             found[key] = (entry.st_nlink, entry.st_blocks * 512)
-    total = sum(size for key, (links, size) in found.items() if counts(links, named[key]))
+    total = sum(size for key, (links, size) in found.items() if not freed or named[key] >= links)
     return round(total / 1_000_000)

@@ -22,6 +22,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.ground.errors import Blocked, UpgradeError
+from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 
@@ -58,15 +59,29 @@ def version_of_tag(tag: str) -> str | None:
         return None
 
 
+def indexed(project: str) -> list[Published]:
+    """What the package index holds, with yanked versions marked. Raises as :func:`releases_of`."""
+    return [Published(r.version, r.date, r.prerelease, r.yanked) for r in releases_of(project)]
+
+
 def from_index(project: str) -> list[Published]:
-    """What the package index holds, with yanked versions marked."""
+    """What the package index holds, or :class:`PassedOver`."""
     try:
-        found = releases_of(project)
+        found = indexed(project)
     except UpgradeError as error:
         raise PassedOver(error.what) from error
     if not found:
         raise PassedOver(f"the package index has no {project}")
-    return [Published(r.version, r.date, r.prerelease, r.yanked) for r in found]
+    return found
+
+
+def published(project: str) -> list[Published]:
+    """What the package index holds; nothing, with a word on why, where it does not answer."""
+    try:
+        return from_index(project)
+    except PassedOver as error:
+        say(f"the releases of {project} are not known: {error}")
+        return []
 
 
 def from_clone(clone: Path | None) -> list[Published]:

@@ -27,10 +27,10 @@ from npu_upgrade.commands.adapt.model_arguments import (
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.verdict import Result, Verdict
 
-EXAMPLES = """  adapt.py analyze /models/Qwen3-8B
-  adapt.py analyze Qwen/Qwen3-8B --vllm pypi:vllm==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
-  adapt.py analyze Qwen3-8B --vllm ../vllm --ascend ../vllm-ascend --utilisation 0.85
-  adapt.py analyze ./checkpoint --python ~/vllm/bin/python --output analysis.json"""
+EXAMPLES = """/models/Qwen3-8B
+Qwen/Qwen3-8B --vllm pypi:vllm==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
+Qwen3-8B --vllm ../vllm --ascend ../vllm-ascend --utilisation 0.85
+./checkpoint --python ~/vllm/bin/python --output analysis.json"""
 
 
 _MOST_PATTERNS = 40

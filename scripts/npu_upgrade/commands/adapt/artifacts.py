@@ -33,10 +33,10 @@ from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
 
-EXAMPLES = """  adapt.py artifacts /models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
-  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend
-  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend --check
-  adapt.py artifacts Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
+EXAMPLES = """/models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
+Qwen/Qwen3-8B --tree ../vllm-ascend
+Qwen/Qwen3-8B --tree ../vllm-ascend --check
+Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,10 +26,10 @@ from npu_upgrade.delivery.adaptation_files import Named, planned_files
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.stages import find_workspace
 
-EXAMPLES = """  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
-  adapt.py deliver Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --vllm /vllm-workspace/vllm
-  adapt.py deliver Qwen/Qwen3-8B --repo . --include vllm_ascend/patch --pending-npu
-  adapt.py deliver Qwen/Qwen3-8B --repo . --pr --comment 1608"""
+EXAMPLES = """Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
+Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --vllm /vllm-workspace/vllm
+Qwen/Qwen3-8B --repo . --include vllm_ascend/patch --pending-npu
+Qwen/Qwen3-8B --repo . --pr --comment 1608"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from npu_upgrade.artifacts.state import make_model_folder
 from npu_upgrade.checkpoint.locate import MODELS
-from npu_upgrade.checkpoint.registry import REGISTRY, installed_plugins, read_ascend
+from npu_upgrade.checkpoint.registry import REGISTRY, plugin_models, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.errors import BadInput
@@ -18,7 +18,7 @@ from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.adaptation import plain_name
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.sources import SourceTree, open_source
-from npu_upgrade.sources.installed import installed
+from npu_upgrade.sources.installed import Installed, installed
 
 ROOTS = {"vllm": Path("/vllm-workspace/vllm"), "ascend": Path("/vllm-workspace/vllm-ascend")}
 
@@ -48,12 +48,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def named_sources(args: argparse.Namespace) -> Sources:
     """The trees the options name. Raises :class:`BadInput` when one is not what it should be."""
-    packages = installed(args.python, ("vllm", "vllm-ascend")).packages if args.python else ()
-    folders = {one.name: one.checkout if one.editable and one.checkout else one.folder for one in packages}
+    found = installed(args.python, ("vllm", "vllm-ascend")) if args.python else Installed("")
+    folders = {one.name: (one.editable and one.checkout) or one.folder for one in found.packages}
     vllm = _tree("vllm", args.vllm, folders.get("vllm"), REGISTRY)
     ascend = _tree("ascend", args.ascend, folders.get("vllm-ascend"), "vllm_ascend/__init__.py")
-    plugins = installed_plugins(args.python) if args.python else {}
-    return Sources(vllm, read_ascend(ascend) if ascend else None, plugins)
+    return Sources(vllm, read_ascend(ascend) if ascend else None, plugin_models(found.adapters))
 
 
 def _tree(option: str, given: str | None, folder: str | None, file: str) -> SourceTree | None:

@@ -40,9 +40,9 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.sources.git import Repo
 
-EXAMPLES = """  adapt.py plan /models/Qwen3-8B
-  adapt.py plan /models/New-7B --vllm ../vllm --ascend ../vllm-ascend --delivery ../vllm-ascend
-  adapt.py plan /models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin"""
+EXAMPLES = """/models/Qwen3-8B
+/models/New-7B --vllm ../vllm --ascend ../vllm-ascend --delivery ../vllm-ascend
+/models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from npu_upgrade.gates.features.capability import (
@@ -22,34 +20,10 @@ from npu_upgrade.gates.features.capability import (
     Proof,
     Way,
 )
-from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, Ruling
+from npu_upgrade.gates.features.model import NOT_PROVEN, UNSUPPORTED, VERIFIED, Row
 from npu_upgrade.gates.serving.starts import READY, Started, setting
 
 _REFUSED = ("not supported", "unsupported", "does not support", "not implemented", "unrecognized arguments")
-
-
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row of the matrix. ``evidence`` is ``file:line: text``, or the key that says it."""
-
-    feature: str
-    status: str
-    requested: str = ""
-    resolved: str = ""
-    evidence: str = ""
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """One group of proofs: ``evidence`` where one was met, else ``missing`` says what was looked for."""
-
-    evidence: str = ""
-    missing: str = ""
-
-
-def ruled(feature: str, ruling: Ruling, requested: str = "") -> Row:
-    """The row of a feature that was not tried."""
-    return Row(feature, ruling.status, requested, evidence=ruling.evidence, why=ruling.why)
 
 
 def judge(one: Capability, way: Way, started: Started, dummy: bool) -> Row:
@@ -64,20 +38,25 @@ def judge(one: Capability, way: Way, started: Started, dummy: bool) -> Row:
     wrong = _contradiction(one, way, started)
     if wrong:
         return replace(row, evidence=wrong, why="the resolved configuration is not what was asked for")
-    groups = [_group(group, started, text) for group in one.proofs]
-    lacking = [found.missing for found in groups if not found.evidence]
-    shown = [found.evidence for found in groups if found.evidence]
-    if lacking or not groups:
+    evidence = [
+        next((found for proof in group if (found := _proof(proof, started, text))), "")
+        for group in one.proofs
+    ]
+    lacking = [
+        _looked_for(group, started) for group, found in zip(one.proofs, evidence, strict=True) if not found
+    ]
+    row = replace(row, evidence="; ".join(filter(None, evidence)))
+    if lacking or not one.proofs:
         why = one.why if not any(one.proofs) and one.why else f"not seen: {'; '.join(lacking) or 'any proof'}"
         if one.why and one.why not in why:
             why = f"{why} ({one.why})"
         if one.feature == "mtp" and dummy:
             why += "; with dummy weights no draft can be expected to be accepted"
-        return replace(row, evidence="; ".join(shown), why=why)
+        return replace(row, why=why)
     if one.feature == "mtp" and dummy:
-        return replace(row, evidence="; ".join(shown), why="with dummy weights accepted drafts mean nothing")
+        return replace(row, why="with dummy weights accepted drafts mean nothing")
     why = f"but it became less: {text.lowered}" if text.lowered else ""
-    return replace(row, status=VERIFIED, evidence="; ".join(shown), why=why)
+    return replace(row, status=VERIFIED, why=why)
 
 
 def not_started(one: Capability, way: Way, started: Started) -> Row:
@@ -115,17 +94,13 @@ def _fits(proof: Proof, line: Any) -> bool:
     return proof.matches(line.who if proof.kind == PROCESS else line.text)
 
 
-def _group(group: Sequence[Proof], started: Started, text: _Log) -> _Found:
-    for proof in group:
-        if evidence := _proof(proof, started, text):
-            return _Found(evidence)
+def _looked_for(group: Sequence[Proof], started: Started) -> str:
+    """What would have proven it, for people."""
     said = [f": {one[0]}, {one[1]}" if (one := started.checks.get(proof.text)) else "" for proof in group]
     what = " or ".join(
         f"{proof.shown!r} ({proof.place}){why}" for proof, why in zip(group[:3], said, strict=False)
     )
-    return _Found(
-        missing=what + (" after the server was ready" if any(one.after_ready for one in group) else "")
-    )
+    return what + (" after the server was ready" if any(one.after_ready for one in group) else "")
 
 
 def _proof(proof: Proof, started: Started, text: _Log) -> str:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from npu_upgrade.gates.features.capability import ARGUMENT, FEATURES, Capability, Way
-from npu_upgrade.gates.features.judge import Row, judge, not_started, ruled
+from npu_upgrade.gates.features.judge import judge, not_started
 from npu_upgrade.gates.features.model import (
     NOT_PROVEN,
     UNSUPPORTED,
     VERIFIED,
     Checkpoint,
-    Ruling,
+    Row,
     best_way,
     needs_request,
     ruled_out,
@@ -173,9 +173,9 @@ def _sorted_out(
         ruling = ruled_out(one, setting.model, setting.dummy, setting.on_cpu, setting.ranks)
         lacking = setting.lacking.get(name)
         if ruling is None and lacking:
-            ruling = Ruling(NOT_PROVEN, lacking, "")
+            ruling = Row(name, NOT_PROVEN, why=lacking)
         if ruling:
-            matrix.rows[name] = ruled(name, ruling)
+            matrix.rows[name] = ruling
         else:
             tried.append(name)
     return tried

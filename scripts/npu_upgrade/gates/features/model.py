@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
 from npu_upgrade.checkpoint.config import Config
 from npu_upgrade.checkpoint.serving import Sources
@@ -120,82 +122,72 @@ def _key(config: Config, value: int, words: str) -> str:
 
 NOT_APPLICABLE, MISSING, UNSUPPORTED = "not applicable", "checkpoint missing", "unsupported"
 NOT_PROVEN, VERIFIED = "not proven", "verified"
-_OF_EXPERTS = ("expert_parallel", "flashcomm1")
 _PARALLEL = ("expert_parallel", "flashcomm1")
 
 
-@dataclass(frozen=True)
-class Ruling:
-    """Why a feature is not even tried: its status, why, and the evidence."""
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row of the matrix. ``evidence`` is ``file:line: text``, or the key that says it."""
 
+    feature: str
     status: str
-    why: str
-    evidence: str
+    requested: str = ""
+    resolved: str = ""
+    evidence: str = ""
+    why: str = ""
 
 
-def ruled_out(one: Capability, model: Checkpoint, dummy: bool, on_cpu: bool, ranks: int) -> Ruling | None:
+def ruled_out(one: Capability, model: Checkpoint, dummy: bool, on_cpu: bool, ranks: int) -> Row | None:
     """Why not to try a feature; None when it is worth a start. ``ranks``: tensor times data parallel."""
-    return (
-        _of_the_model(one.feature, model, dummy)
-        or _of_the_release(one, on_cpu)
-        or (_of_the_method(one, model) if one.feature == "quantization" and one.names else None)
-        or (_of_the_ranks(one) if one.feature in _PARALLEL and ranks < 2 else None)
-    )
+    found = _of_the_model(one.feature, model, dummy) or _of_the_release(one, model, on_cpu)
+    if not found and one.feature in _PARALLEL and ranks < 2:
+        why = f"{one.feature} has no effect with one rank: start with --tensor-parallel-size 2 or more"
+        found = NOT_PROVEN, why, str(one.ways[0].place)
+    return Row(one.feature, found[0], why=found[1], evidence=found[2]) if found else None
 
 
-def _of_the_model(feature: str, model: Checkpoint, dummy: bool) -> Ruling | None:
-    if feature in _OF_EXPERTS:
-        fact = model.experts()
-        return None if fact.value else Ruling(NOT_APPLICABLE, "the model has no experts", fact.evidence)
+def _of_the_model(feature: str, model: Checkpoint, dummy: bool) -> tuple[str, str, str] | None:
+    """The status, why, and the evidence, where the checkpoint decides."""
     if feature == "mtp":
         return _mtp(model, dummy)
-    if feature == "multimodal":
-        fact = model.modalities()
-        return None if fact.value else Ruling(NOT_APPLICABLE, "the model takes text only", fact.evidence)
-    if feature == "quantization":
-        fact = model.quantization()
-        return (
-            None if fact.value else Ruling(NOT_APPLICABLE, "the checkpoint is not quantised", fact.evidence)
-        )
-    return None
+    facts = {
+        **dict.fromkeys(_PARALLEL, (model.experts, "the model has no experts")),
+        "multimodal": (model.modalities, "the model takes text only"),
+        "quantization": (model.quantization, "the checkpoint is not quantised"),
+    }
+    if feature not in facts:
+        return None
+    read, why = facts[feature]
+    fact = read()
+    return None if fact.value else (NOT_APPLICABLE, why, fact.evidence)
 
 
-def _mtp(model: Checkpoint, dummy: bool) -> Ruling | None:
+def _mtp(model: Checkpoint, dummy: bool) -> tuple[str, str, str] | None:
     layers, weights = model.draft_layers(), model.draft_weights()
     if not layers.value:
         if weights.value:
-            return Ruling(
-                MISSING, "MTP weights are there, but the configuration names no layer", weights.evidence
-            )
-        return Ruling(NOT_APPLICABLE, "the model has no MTP layers", layers.evidence)
+            why = "MTP weights are there, but the configuration names no layer"
+            return MISSING, why, weights.evidence
+        return NOT_APPLICABLE, "the model has no MTP layers", layers.evidence
     if not weights.value and (model.weights() or not dummy):
         why = f"the configuration has MTP layers ({layers.evidence}), the weights have none"
-        return Ruling(MISSING, why, weights.evidence)
+        return MISSING, why, weights.evidence
     return None
 
 
-def _of_the_release(one: Capability, on_cpu: bool) -> Ruling | None:
+def _of_the_release(one: Capability, model: Checkpoint, on_cpu: bool) -> tuple[str, str, str] | None:
+    places = [str(place) for place in one.places]
     if one.exists:
-        return None
+        method = model.quantization() if one.feature == "quantization" else None
+        if method is None or not one.names or method.value in one.names:
+            return None
+        # vLLM refuses a method that the platform does not name before anything is loaded
+        why = f"the checkpoint is {method.value}, the release takes {', '.join(one.names)}"
+        return UNSUPPORTED, why, "; ".join([method.evidence, *places])
     if not one.known:
-        return Ruling(NOT_PROVEN, one.why, "")
+        return NOT_PROVEN, one.why, ""
     if on_cpu and one.feature in ("graph", "flashcomm1"):
-        return Ruling(NOT_APPLICABLE, one.why, "the device is a CPU")
-    return Ruling(UNSUPPORTED, one.why, ", ".join(map(str, one.places)))
-
-
-def _of_the_method(one: Capability, model: Checkpoint) -> Ruling | None:
-    """A method that the platform does not name is refused by vLLM before anything is loaded."""
-    fact = model.quantization()
-    if fact.value in one.names:
-        return None
-    why = f"the checkpoint is {fact.value}, the release takes {', '.join(one.names)}"
-    return Ruling(UNSUPPORTED, why, "; ".join([fact.evidence, *map(str, one.places)]))
-
-
-def _of_the_ranks(one: Capability) -> Ruling:
-    what = "has no effect with one rank: start with --tensor-parallel-size 2 or more"
-    return Ruling(NOT_PROVEN, f"{one.feature} {what}", str(one.ways[0].place))
+        return NOT_APPLICABLE, one.why, "the device is a CPU"
+    return UNSUPPORTED, one.why, ", ".join(places)
 
 
 def best_way(one: Capability, model: Checkpoint, asked: Sequence[str] = ()) -> Way:
@@ -205,12 +197,9 @@ def best_way(one: Capability, model: Checkpoint, asked: Sequence[str] = ()) -> W
         return replace(way, value=asked_mode(asked))
     if one.feature != "mtp":
         return way
-    return replace(way, value=dict(way.value) | {"num_speculative_tokens": _draft_tokens(model)})
-
-
-def _draft_tokens(model: Checkpoint) -> int:
-    """One for each MTP layer, as the first layer may be used again but was trained for one step."""
-    return max(1, int(model.draft_layers().value))
+    # one for each MTP layer, as the first layer may be used again but was trained for one step
+    tokens = max(1, int(model.draft_layers().value))
+    return replace(way, value=dict(way.value) | {"num_speculative_tokens": tokens})
 
 
 def asked_mode(asked: Sequence[str]) -> str | None:

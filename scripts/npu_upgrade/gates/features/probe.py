@@ -28,9 +28,9 @@ from npu_upgrade.gates.features.source import (
     Place,
     flags,
     installed_package,
+    listed,
     log_call,
     log_calls,
-    string_list,
     strings,
 )
 from npu_upgrade.sources.installed import Installed
@@ -135,9 +135,9 @@ def _multimodal(ascend: Package | None, vllm: Package, place: Place) -> Capabili
 
 
 def _quantization(ascend: Package | None, vllm: Package, place: Place) -> Capability:
-    names, at = string_list(ascend, "supported_quantization") if ascend else ((), None)
+    names, at = listed(ascend, "supported_quantization") if ascend else ((), None)
     if not names:
-        names, at = string_list(vllm, "QuantizationMethods", "model_executor/layers/quantization/")
+        names, at = listed(vllm, "QuantizationMethods", "model_executor/layers/quantization/")
     asked = Proof(RESOLVED, "quantization", "quantization=METHOD", place)
     said = re.compile(r"using .*quantization", re.IGNORECASE)
     calls = log_calls(ascend, "quantization now", below="quantization/") if ascend else ()

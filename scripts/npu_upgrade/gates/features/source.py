@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_upgrade.checkpoint.registry import ModelSources, string_list
+from npu_upgrade.code.definitions import module_of
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -103,41 +105,14 @@ def strings(package: Package, word: str, pattern: str, below: str = "") -> Itera
             yield node.value, Place(path, node.lineno)
 
 
-def string_list(package: Package, name: str, below: str = "") -> tuple[tuple[str, ...], Place | None]:
-    """The strings of a list or Literal called ``name``; names in it are looked up in the whole package."""
-    for path, node in package.nodes(name, below=below):
-        if value := _assigned(node, name):
-            inner = value.slice if isinstance(value, ast.Subscript) else value
-            items = inner.elts if isinstance(inner, (ast.List, ast.Tuple, ast.Set)) else [inner]
-            if texts := tuple(text for item in items if (text := _text_of(package, item))):
-                return texts, Place(path, value.lineno)
+def listed(package: Package, name: str, below: str = "") -> tuple[tuple[str, ...], Place | None]:
+    """The strings of a list or ``Literal`` called ``name``."""
+    models = ModelSources(package.tree)
+    for path, _text in package.holding(name, below=below):
+        texts, line = string_list(models.module(module_of(path)), name)
+        if texts:
+            return tuple(texts), Place(path, line)
     return (), None
-
-
-def constant(package: Package, name: str) -> str | None:
-    """The value of a module's constant that is a string."""
-    for path, _text in package.holding(f"{name} ="):
-        tree = package.parsed(path)
-        for node in tree.body if tree else ():
-            value = _assigned(node, name)
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                return value.value
-    return None
-
-
-def _text_of(package: Package, item: ast.expr) -> str | None:
-    if isinstance(item, ast.Constant):
-        return item.value if isinstance(item.value, str) else None
-    return constant(package, item.id) if isinstance(item, ast.Name) else None
-
-
-def _assigned(node: ast.AST, name: str) -> ast.expr | None:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    if isinstance(node, (ast.Assign, ast.AnnAssign)) and any(
-        isinstance(target, ast.Name) and target.id == name for target in targets
-    ):
-        return node.value
-    return None
 
 
 _BELOW = ("engine/", "entrypoints/")
