@@ -31,6 +31,7 @@ from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
 from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.sources.tree import SourceTree
 
 EXAMPLES = """  upgrade.py merge --omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
   upgrade.py merge --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
@@ -91,17 +92,19 @@ def run(args: argparse.Namespace) -> Result:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
     job.begin("merge")
-    answers = Answers(workspace_root(workspace) / "answers")
+    answers, base = Answers(workspace_root(workspace) / "answers"), inputs.base_tree()
     merged = merge_runners(
         inputs.omni,
         inputs.target,
         inputs.upstream,
         inputs.bases,
         labels=inputs.labels,
+        base=base,
+        vllm=inputs.vllm,
         answers=answers,
         mark=args.mark,
     )
-    plan = _plan(inputs, merged, out)
+    plan = _plan(inputs, base, merged, out)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
     if checkout:
@@ -171,10 +174,10 @@ def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
     return {"spec": inputs.base.spec, "identity": inputs.base_identity} if asked != "auto" else None
 
 
-def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
+def _plan(inputs: Inputs, base: SourceTree | None, merged: MergedRunners, out: Path) -> dict[str, Any]:
     say("looking at what else the upgrade touches")
-    base, copied = inputs.base_tree(), copied_units(inputs.bases.lineage)
-    extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied)
+    copied = copied_units(inputs.bases.lineage)
+    extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied, inputs.vllm)
     versions = {
         "omni": merge_inputs.identity(inputs.omni),
         "ascend": merge_inputs.identity(inputs.target),

@@ -13,6 +13,7 @@ from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.project import distribution, package_of
 from npu_upgrade.lineage.records import Bases, check_direction, find_version
+from npu_upgrade.merge.gone import vllm_tree
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -21,13 +22,17 @@ from npu_upgrade.threeway.pieces import Labels
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of one merge; ``base`` is the joint base, or the one that was named."""
+    """The inputs of one merge; ``base`` is the joint base, or the one that was named.
+
+    ``vllm`` is what the target belongs with, None where that cannot be had.
+    """
 
     omni: SourceTree
     target: SourceTree
     upstream: Upstream
     bases: Bases
     base: Version
+    vllm: SourceTree | None
 
     @property
     def labels(self) -> Labels:
@@ -97,7 +102,9 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
             try_="upgrade.py lineage shows how near each method comes",
         )
     check_direction(base, target)
-    return Inputs(omni, target, upstream, Bases(lineage, forced, lineage.history.target), base)
+    return Inputs(
+        omni, target, upstream, Bases(lineage, forced, lineage.history.target), base, vllm_tree(target)
+    )
 
 
 def identity(tree: SourceTree) -> dict[str, Any]:
