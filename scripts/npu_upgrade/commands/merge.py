@@ -107,6 +107,7 @@ def run(args: argparse.Namespace) -> Result:
     plan = _plan(inputs, base, merged, out)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
+    preimages |= {job.folder / "before" / path: text for path, text in merged.ours.items()}
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
         apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))

@@ -77,6 +77,18 @@ def look_for_gone(
     return lambda: msgspec.json.decode(waiting(), type=list[Item])
 
 
+def gone_items(
+    omni: SourceTree,
+    merged: Mapping[str, str],
+    ours: Mapping[str, str],
+    target: SourceTree,
+    base: SourceTree | None,
+) -> list[Item]:
+    """The items of :func:`look_for_gone` with the vllm of the target; none where that cannot be had."""
+    vllm = vllm_tree(target)
+    return look_for_gone(Triple(omni, target, vllm), merged, ours, base)() if vllm else []
+
+
 def _runners(triple: Triple, texts: Mapping[str, str]) -> World:
     assert triple.omni
     omni = overlay(triple.omni, dict(texts))

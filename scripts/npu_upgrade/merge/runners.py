@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import re
 import time
@@ -224,17 +225,25 @@ def _exists(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[s
     @functools.cache
     def exists(name: str) -> bool:
         made = re.compile(
-            rf"\b(?:def|class)\s+{name}\b|\b{name}\s*(?::[^=(\n]+)?=(?!=)|^\s+{name}\s*:"
-            rf"|[\"']{name}[\"']\s*,|\bimport\b.*\b{name}\b|^\s+{name},$",
-            re.MULTILINE,
+            rf"\b(?:def|class|import\b.*)\s{name}\b|\b{name}\s*(?::[^=(]+)?=(?!=)|^\s+{name}\s*(?::|,$)"
+            rf"|[\"']{name}[\"']\s*,"
         )
 
         def makes(tree: SourceTree) -> bool:
-            return any(name in text and made.search(text) for text in text_of(tree))
+            return any(made.search(line) for text in text_of(tree) for line in _lines_with(name, text))
 
-        return any(map(makes, trees)) or base is None or not makes(base)
+        return hasattr(builtins, name) or any(map(makes, trees)) or base is None or not makes(base)
 
     return exists
+
+
+def _lines_with(name: str, text: str) -> Iterator[str]:
+    at = text.find(name)
+    while at >= 0:
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind("\n", 0, at) + 1 : end]
+        at = text.find(name, end)
 
 
 def _own_names(module: Module, path: str) -> frozenset[str]:

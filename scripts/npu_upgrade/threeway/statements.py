@@ -8,6 +8,7 @@ both sides add at one place, unless the names that are assigned and read say oth
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -302,7 +303,8 @@ class ThreeWay:
         if self.context.exists is None:
             return None
         names = [{n for s in side for n in _NAME.findall(_TEXT.sub("", s.key))} for side in (base, ours)]
-        shared = names[0] & names[1] - defines(s.key for s in self.ours)
+        local = defines(s.key for s in (*self.base, *self.ours)) | set(keyword.kwlist)
+        shared = (names[0] & names[1]) - local
         return sorted(name for name in shared if not self.context.exists(name))
 
     def _insert_both(self, span: Span) -> None:
