@@ -113,6 +113,15 @@ class Repo:
         shape = ("--oneline", "--no-decorate")
         return self._text("log", *shape, spans, "--", f":(literal){prefix}").splitlines()
 
+    def line_from(self, sha: str, count: int) -> tuple[Names, Names]:
+        """The commits before and after one on its branch, nearest first, at most ``count`` each."""
+        refs = ("refs/heads", "refs/remotes")
+        form = ("--format=%(objectname)", f"--contains={sha}", "--sort=-committerdate", "--count=1")
+        tip = self._text("for-each-ref", *form, *refs).strip()
+        older = self._text("rev-list", "--first-parent", f"--max-count={count + 1}", sha).split()[1:]
+        newer = self._text("rev-list", "--first-parent", "--reverse", f"{sha}..{tip}").split() if tip else []
+        return older, newer[:count]
+
     def files(self, sha: str) -> dict[str, str]:
         """Path -> blob SHA of every regular file in the tree of a commit."""
         entries = {}
