@@ -7,8 +7,9 @@ in functions too, and by the dotted paths in strings by which vLLM loads classes
 from __future__ import annotations
 
 import itertools
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,12 +18,17 @@ from packaging.version import Version
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import KeptFindings, no_collector
+from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.ground.beside import beside
 from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.releases import from_index
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -57,22 +63,35 @@ class Together:
         }
 
 
-def look_together(
-    ascend: SourceTree, vllm: SourceTree, why: str, omni: SourceTree | None
-) -> Callable[[], Together]:
-    """Begin to look; calling what is returned waits for the answer, which is kept by what the trees hold."""
-    worlds = [World(Triple(None, ascend, vllm)), *([World(Triple(omni, ascend, vllm))] if omni else [])]
-    kept = [KeptFindings(world).get(_CHECK) for world in worlds]
-    if all(found is not None for found in kept):
-        target, downstream = kept[0] or [], (kept[1] if omni else None) or []
-        return lambda: Together(vllm, why, target, downstream)
-    waiting = beside(lambda: msgspec.json.encode([_failing(world) for world in worlds]))
+def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
+    """The specs of the vllm that a vllm-ascend belongs with, and of the one of the downstream's number.
 
-    def answer() -> Together:
-        found = msgspec.json.decode(waiting(), type=list[list[Finding]])
-        return Together(vllm, why, found[0], found[1] if omni else [])
+    Each with who names it.
+    """
+    own = vllm_of(ascend)
+    found = {own: "the target's own"} if own else {}
+    named = omni and omni.version and pair_of([], omni.version, omni.date, from_index("vllm")).vllm
+    return found | ({f"pypi:vllm=={named}": "by the downstream's number"} if named else {}) | found
 
-    return answer
+
+def is_known(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> bool:
+    """Whether the answer is kept already."""
+    return all(KeptFindings(world).get(_CHECK) is not None for world in _worlds(ascend, vllm, omni))
+
+
+def look_together(ascend: SourceTree, vllm: SourceTree, why: str, omni: SourceTree | None) -> Together:
+    """What fails when all is loaded; the answer is kept by the content of the trees."""
+    target, *downstream = _worlds(ascend, vllm, omni)
+    if is_known(ascend, vllm, omni):
+        return Together(vllm, why, _failing(target), [one for world in downstream for one in _failing(world)])
+    waiting = beside(lambda: msgspec.json.encode([one for world in downstream for one in _failing(world)]))
+    found = _failing(target)
+    return Together(vllm, why, found, msgspec.json.decode(waiting(), type=list[Finding]))
+
+
+def _worlds(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> list[World]:
+    """What is about the target, and what is about the downstream."""
+    return [World(Triple(one, ascend, vllm)) for one in ((None, omni) if omni else (None,))]
 
 
 def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) -> str | None:
@@ -82,25 +101,32 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
     halving, and looked at as a whole.
     """
     spec, end = parse_spec(ascend.spec), time.monotonic() + _SECONDS
+    say(f"looking for the nearest vllm-ascend that can be loaded on {vllm.spec}")
     try:
         if spec.kind == "git" and spec.path and ascend.sha:
             older, newer = Repo(spec.path).line_from(ascend.sha, _COMMITS)
             lines = [[str(Spec("git", path=spec.path, ref=sha)) for sha in line] for line in (newer, older)]
-            return next(filter(None, (_first(line, vllm, failing, end) for line in lines)), None)
-        if spec.kind == "pypi" and ascend.version:
-            near = _releases(spec.project, Version(ascend.version))
-            return next((one for one in near if time.monotonic() < end and not _fails(one, vllm)), None)
+        else:
+            lines = _releases(spec.project, ascend.version) if spec.kind == "pypi" else []
+        known = cache_root() / "together" / f"{sha256(repr((ascend.spec, vllm.spec, lines)))[:24]}.json"
+        if known.exists():
+            return json.loads(known.read_text("utf-8"))
+        found = next(filter(None, (_first(line, vllm, failing, end) for line in lines)), None)
+        if found:
+            write_atomic(known, json.dumps(found))
+        return found
     except UpgradeError as error:
         say(f"no neighbour of {ascend.spec} was looked for: {error.what}")
     return None
 
 
-def _releases(project: str, version: Version) -> list[str]:
+def _releases(project: str, version: str | None) -> list[list[str]]:
     """The releases next to one by number, the newer ones first."""
     numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
-    newer = [number for number in numbers if number > version][:_RELEASES]
-    older = [number for number in numbers if number < version][::-1][:_RELEASES]
-    return [f"pypi:{project}=={number}" for number in [*newer, *older]]
+    own = Version(version or "0")
+    newer = [number for number in numbers if number > own][:_RELEASES]
+    older = [number for number in numbers if number < own][::-1][:_RELEASES]
+    return [[f"pypi:{project}=={number}" for number in line] for line in (newer, older)]
 
 
 def _first(line: Sequence[str], vllm: SourceTree, failing: Sequence[Finding], end: float) -> str | None:

@@ -19,8 +19,7 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.audit.together import Together, look_together, neighbour
-from npu_upgrade.commands.blocks_inputs import vllm_release
+from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import json_text, sha256, write_atomic
@@ -33,8 +32,7 @@ from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
-from npu_upgrade.sources.pins import kind_of
-from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, refuse_if_silent
+from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -113,7 +111,7 @@ def run(args: argparse.Namespace) -> Result:
     of_omni = discovery.omni_section(omni, answers["vllm-ascend"], clones)
     if omni.tree:
         of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
-    together = _together(args.vllm, pair, ascend.tree, omni.tree) if ascend.tree else []
+    together = _together(args.vllm, ascend.tree, omni.tree) if ascend.tree else []
     data = {
         "releases": {
             name: discovery.releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
@@ -138,21 +136,16 @@ def run(args: argparse.Namespace) -> Result:
     return Result(verdict, summary, _brief(data), render(data), command)
 
 
-def _together(asked: str | None, pair: Pair, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
+def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
     """What can be loaded on the vllm asked for; else on the target's own, then on the downstream's."""
-    pinned = f"pypi:vllm=={pair.vllm}" if pair.vllm and kind_of(pair.vllm) == "version" else None
-    specs = {asked: "asked for"} if asked else {pinned: f"the target's own ({pair.basis})"}
-    own = vllm_release(omni) if omni and not asked else None
-    if own and own not in specs:
-        specs[own] = "what the number of the downstream names"
     found: list[Together] = []
-    for spec, why in specs.items():
-        if spec and not any(one.can for one in found):
-            say(f"looking whether all can be loaded on {spec}")
-            try:
-                found.append(look_together(ascend, open_source(spec), why, omni)())
-            except UpgradeError as error:
-                say(f"not looked at: {error.what}")
+    try:
+        for spec, why in ({asked: "asked for"} if asked else vllms_of(ascend, omni)).items():
+            if not any(one.can for one in found):
+                say(f"looking whether all can be loaded on {spec}")
+                found.append(look_together(ascend, open_source(spec), why, omni))
+    except (UpgradeError, PassedOver) as error:
+        say(f"not looked at any further: {error}")
     return found
 
 
@@ -164,7 +157,6 @@ def _question(
     best = min(together, key=lambda one: (len(one.downstream), len(one.target)))
     nearest = None
     if best.target and not best.downstream:
-        say(f"looking for the nearest vllm-ascend that can be loaded on {best.vllm.spec}")
         nearest = neighbour(ascend, best.vllm, best.target)
     ask = f"{ascend.spec} cannot be loaded with {omni.spec} on any vllm they name: which one is to change?"
     if nearest is None:
@@ -215,7 +207,7 @@ def _shortened(together: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(release: dict[str, Any] | None) -> str | None:
-    return release and release["version"]
+    return release["version"] if release else None
 
 
 def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from npu_upgrade.audit.together import Together
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
@@ -24,7 +25,8 @@ from npu_upgrade.threeway.pieces import Labels
 class Inputs:
     """The inputs of one merge; ``base`` is the joint base, or the one that was named.
 
-    ``vllm`` is what the target belongs with, None where that cannot be had.
+    ``vllm`` is what the target is to run on, None where that cannot be told or had; ``together`` what was
+    looked at to find it.
     """
 
     omni: SourceTree
@@ -33,6 +35,7 @@ class Inputs:
     bases: Bases
     base: Version
     vllm: SourceTree | None
+    together: tuple[Together, ...] = ()
 
     @property
     def labels(self) -> Labels:

@@ -57,7 +57,7 @@ def check(job: Job, closed: str = "", state: str = "", note: str = "") -> Checke
     # an answer runs this too, and is not what runs it again
     again = upgrade("plan", *naming(job))
     job.begin("plan", again.argv)
-    learned = _learn(job, root, plan)
+    learned = learn_answers(job, root, plan)
     before = dict(loaded.hashes)
     problems = _look(root, plan, open_conflicts(root, loaded))
     if not problems and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}:
@@ -93,7 +93,7 @@ def remembered(job: Job) -> Answers:
     return Answers(workspace_root(job.workspace) / "answers")
 
 
-def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
+def learn_answers(job: Job, root: Path, plan: dict[str, Any]) -> int:
     """Remember the answers to conflicts that were resolved since the merge; how many.
 
     An answer whose place cannot be told is not learned, and a line on stderr says so.
