@@ -27,6 +27,7 @@ from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> Result:
             "cann": {"version": toolkit[0], "file": str(toolkit[1])} if toolkit else None,
         },
         "omni": of_omni,
-        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"]),
+        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"], _main_folders(omni.tree)),
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
@@ -134,6 +135,13 @@ def run(args: argparse.Namespace) -> Result:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)
     return Result(verdict, summary, _brief(data), render(data), command)
+
+
+def _main_folders(omni: SourceTree | None) -> list[str]:
+    try:
+        return Downstream(omni).main_folders if omni else []
+    except BadInput:  # a runner that is not Python: whoever reads it says so
+        return []
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:

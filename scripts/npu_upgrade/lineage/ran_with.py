@@ -24,8 +24,8 @@ _MOST = 24
 def released_as(tree: SourceTree) -> str | None:
     """The spec of the newest release with the same files for the device; None where there is none.
 
-    Asked are the tags of the clone that the tree is of; without tags the package index, about the runner
-    files alone. A release is not asked.
+    Asked are the tags of the clone that the tree is of; without tags the package index, about the files
+    beside the runners alone. A release is not asked.
     """
     spec = parse_spec(tree.requested)
     if spec.kind == "pypi":
@@ -60,7 +60,7 @@ def _holds(side: Downstream, path: str) -> bool:
 
 def _same_release(side: Downstream) -> str | None:
     project = side.project.name
-    texts = {runner.path: side.tree.read(runner.path) for runner in side.runners}
+    texts = {path: side.tree.read(path) for path in side.runner_files}
     numbers = sorted((Version(one.version) for one in releases_of(project) if not one.yanked), reverse=True)
     for number in numbers[:_MOST]:
         if all(peek_file(project, str(number), path) == text for path, text in texts.items()):
