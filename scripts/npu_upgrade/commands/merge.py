@@ -15,8 +15,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.audit.run import no_collector
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import render, split_statements
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
@@ -86,6 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
+    with no_collector(last=True):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     before = _again(args) if args.again else None
     for name in () if before else ("omni", "ascend"):
         if getattr(args, name) is None:
@@ -133,7 +138,7 @@ def run(args: argparse.Namespace) -> Result:
         apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
     else:
         files |= {out / path: text for path, text in merged.files.items()}
-    sides = {job.folder / "methods.json": json_text({"methods": _sides(inputs, merged)})}
+    sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
     write_together(files | preimages | sides)
     result = _result(plan, merged, out, job, repo, branch)
     if aside:
@@ -256,14 +261,13 @@ def _pair_item(inputs: Inputs) -> Item:
     return Item(item_id("pair", inputs.target.spec), "pair", title, "\n".join(lines), "", True)
 
 
-def _sides(inputs: Inputs, merged: MergedRunners) -> list[dict[str, str]]:
+def _sides(merged: MergedRunners) -> list[dict[str, str]]:
     """The texts that each method was merged from, for those who look at the result later."""
     found = []
     for outcome in merged.methods:
         entry = outcome.entry
         ours = parse_module(merged.ours[entry.path]).units[entry.name].source
-        base = inputs.bases.statements(entry, split_statements(ours))
-        sides = {"base": render(base) if base else "", "ours": ours, "theirs": outcome.upstream_text or ""}
+        sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
         found.append({"path": entry.path, "name": entry.name} | sides)
     return found
 

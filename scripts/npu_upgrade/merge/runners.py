@@ -41,6 +41,7 @@ class MethodOutcome:
     base: str
     merged: MergedMethod | None = None
     upstream_text: str | None = None
+    base_text: str = ""
 
 
 @dataclass
@@ -139,8 +140,9 @@ def _merge_unit(
     base = bases.statements(entry, ours)
     target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
     label = bases.version(entry).label
+    base_text = render(base) if base else ""
     if base is None or target is None:
-        return MethodOutcome(entry, "gone", label)
+        return MethodOutcome(entry, "gone", label, base_text=base_text)
     theirs_now = split_statements(target.source)
     merged = merge_method(base, ours, theirs_now, context)
     if answers is not None and merged.conflicts:
@@ -148,7 +150,7 @@ def _merge_unit(
     if not bases.is_sure(entry):
         doubts = _doubts(merged, (base, ours, theirs_now), bases, entry, context)
         merged = replace(merged, flags=(*merged.flags, *doubts))
-    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source)
+    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source, base_text)
 
 
 def _doubts(
