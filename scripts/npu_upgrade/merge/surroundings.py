@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from npu_upgrade.code.signatures import misfits, plain_text, signature, signatur
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
-from npu_upgrade.merge.gone import look_for_gone
+from npu_upgrade.merge.gone import GONE, look_for_gone
 from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
@@ -69,7 +70,24 @@ def surrounding_items(
     if before:
         items += [*_misfits(before, found, merged), *_gone(before, after, workers, merged)]
         items += [*_overridden(before, after, copied), *_called(before, after, copied)]
-    return [*(waiting() if waiting else ()), *items]
+    return _one_a_cause([*(waiting() if waiting else ()), *items])
+
+
+def _one_a_cause(items: list[Item]) -> list[Item]:
+    """An override or a call that does not fit is one item, which tells too what changed upstream."""
+    wrong = [item for item in items if item.kind in ("misfit", GONE)]
+    left = []
+    for item in items:
+        about = ""
+        if item.kind == "overridden-changed":
+            about = rf"\b{re.escape(item.title.partition(':')[0])} does not fit\b"
+        elif item.kind == "signature-changed":
+            about = rf"\b{item.title.split()[3].rpartition('.')[2]}\b"
+        same = [one for one in wrong if about and re.search(about, one.title)]
+        for one in same:
+            one.detail += f"\n\n{item.title}\n{item.detail}"
+        left += [] if same else [item]
+    return left
 
 
 def override_items(omni: SourceTree, base: SourceTree, target: SourceTree, copied: Units) -> list[Item]:
