@@ -82,8 +82,8 @@ def _one_a_cause(items: list[Item]) -> list[Item]:
         if item.kind == "overridden-changed":
             about = rf"\b{re.escape(item.title.partition(':')[0])} does not fit\b"
         elif item.kind == "signature-changed":
-            about = rf"\b{item.title.split()[3].rpartition('.')[2]}\b"
-        same = [one for one in wrong if about and re.search(about, one.title)]
+            about = rf"there: .*\b{item.title.split()[3].rpartition('.')[2]}\b"
+        same = [one for one in wrong if about and re.search(about, f"{one.title}\n{one.detail}")]
         for one in same:
             one.detail += f"\n\n{item.title}\n{item.detail}"
         left += [] if same else [item]
