@@ -79,8 +79,8 @@ def replay(before: str, after: str, ascend: str) -> Replay:
     target = open_source(theirs.base.spec)
     upstream = find_upstream(omni)
     bases = Bases(ours, target=theirs.base.version)
-    around = {"base": open_source(ours.base.spec), "vllm": vllm_tree(target)}
-    merged = merge_runners(omni, target, upstream, bases, labels=LABELS, **around)
+    base, vllm = open_source(ours.base.spec), vllm_tree(target)
+    merged = merge_runners(omni, target, upstream, bases, labels=LABELS, base=base, vllm=vllm)
     score = Score()
     for outcome in merged.methods:
         texts = _texts(outcome, ours, theirs.base.version, omni, human)
