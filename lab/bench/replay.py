@@ -27,6 +27,7 @@ from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.inference import Lineage, infer
 from npu_upgrade.lineage.records import Bases
+from npu_upgrade.merge.gone import vllm_tree
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome, merge_runners
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -78,7 +79,8 @@ def replay(before: str, after: str, ascend: str) -> Replay:
     target = open_source(theirs.base.spec)
     upstream = find_upstream(omni)
     bases = Bases(ours, target=theirs.base.version)
-    merged = merge_runners(omni, target, upstream, bases, labels=LABELS)
+    base, vllm = open_source(ours.base.spec), vllm_tree(target)
+    merged = merge_runners(omni, target, upstream, bases, labels=LABELS, base=base, vllm=vllm)
     score = Score()
     for outcome in merged.methods:
         texts = _texts(outcome, ours, theirs.base.version, omni, human)

@@ -28,6 +28,7 @@ from sources_kit import clean_machine, server  # noqa: F401
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import Scores, confidence, infer, infer_base, rank
+from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources import SourceTree, open_source
 
 BASE_PATH = RUNNERS[0].path
@@ -405,3 +406,75 @@ def test_real_releases(own_home: Path) -> None:
         ("generation", "execute_model"),
     }
     assert isinstance(found.base.version, Version)
+
+
+# -- a base newer than the others of its file --
+
+THEN, LATER = "2026-01-01", "2026-03-01"
+
+
+def bases(tmp_path: Path, run: list[str], later: list[str]) -> dict[str, str]:
+    """What ``run`` and ``stop`` of a plain folder are copies of; ``run`` becomes ``later`` upstream."""
+    stop = steps(12)
+    upstream_clone(
+        tmp_path / "ascend",
+        {
+            THEN: {"run": steps(12), "stop": stop},
+            LATER: {"run": later, "stop": [f"new_{step}" for step in stop[:5]] + stop[5:]},
+        },
+    )
+    omni = omni_tree(tmp_path / "omni", base=f"{body('run', run)}\n\n{body('stop', stop)}")
+    found = infer(omni, f"git:{tmp_path / 'ascend'}")
+    return {one.name.rpartition(".")[2]: str(one.best and one.best.date)[:10] for one in found.copied}
+
+
+def test_a_text_that_only_got_shorter_upstream_is_no_newer_base(tmp_path: Path) -> None:
+    # Ours never had, or rewrote, what upstream dropped later: its text gets nearer to ours by that.
+    ours = ["omni_a", "omni_b", *steps(12)[4:]]
+    assert bases(tmp_path, ours, steps(12)[4:]) == {"run": THEN, "stop": THEN}
+
+
+def test_two_statements_that_came_later_may_have_been_ported_by_hand(tmp_path: Path) -> None:
+    assert (
+        bases(tmp_path, steps(12, _0="new_0", _1="new_1"), steps(12, _0="new_0", _1="new_1"))["run"] == THEN
+    )
+
+
+def test_three_of_them_are_a_copy_of_the_newer_one(tmp_path: Path) -> None:
+    later = steps(12, _0="new_0", _1="new_1", _2="new_2")
+    assert bases(tmp_path, later, later) == {"run": LATER, "stop": THEN}
+
+
+def test_the_newer_version_that_fits_better_is_told_and_not_sure(tmp_path: Path) -> None:
+    stop, run = steps(12), steps(12)
+    versions = {THEN: {"run": run, "stop": stop}, LATER: {"run": run[4:], "stop": [*"abcde", *stop[5:]]}}
+    upstream_clone(tmp_path / "ascend", versions)
+    own = f"{body('run', ['omni_a', *run[4:]])}\n\n{body('stop', stop)}"
+    found = infer(omni_tree(tmp_path / "omni", base=own), f"git:{tmp_path / 'ascend'}")
+    entry = found.method(BASE_PATH, NAME)
+    assert entry
+    assert str(entry.rival and entry.rival.date)[:10] == LATER
+    assert not Bases(found).is_sure(entry)
+    assert Bases(found, forced=entry.best).is_sure(entry)
+
+
+def test_a_release_of_an_older_branch_does_not_end_the_search(
+    tmp_path: Path,
+    server,  # noqa: F811
+) -> None:
+    run = steps(20)
+    texts = {
+        f"0.{number}.0": steps(20, **{f"_{n}": f"new_{n}" for n in range(number)}) for number in range(1, 8)
+    }
+    releases = {
+        version: (f"2026-0{n}-01", upstream_source({"run": text}))
+        for n, (version, text) in enumerate(texts.items(), 1)
+    }
+    # A correction of the first one comes last.
+    releases["0.1.1"] = ("2026-08-01", upstream_source({"run": steps(20, _0="new_0", _19="other")}))
+    publish(server, releases)
+    found = infer(
+        omni_tree(tmp_path / "omni", base=body("run", [*run[:15], "omni", *run[15:]])), "pypi:vllm-ascend"
+    )
+    assert found.base
+    assert found.base.label == "0.1.0"

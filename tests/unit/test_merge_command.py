@@ -269,3 +269,68 @@ def test_the_getter_of_a_property_is_merged_as_its_setter_is(
     assert "two = self.second(one, padded=True)" in text
     assert "self.kept = value + 1" in text
     assert text.count("def size") == 2
+
+
+# -- once more --
+
+
+def answer(path: Path) -> None:
+    """Decide the only conflict of a file by hand."""
+    text = path.read_text()
+    head, _, rest = text.partition("<<<<<<<")
+    path.write_text(head + "        self.record(both)\n" + rest.partition(">>>>>>>")[2].partition("\n")[2])
+
+
+def test_again_keeps_answers_and_moves_the_folder_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, CONFLICTING)
+    monkeypatch.chdir(world.workspace)
+    merge(world, "--out", "out")
+    answer(world.workspace / "out" / BASE)
+    mine = (world.workspace / "out" / BASE).read_text()
+    sha = git_at(world.ascend, "2026-03-01", "rev-parse", "old")
+    _, data, _ = upgrade("merge", "--again", "--base", f"git:{world.ascend}@{sha}")
+    assert (data["conflicts_open"], data["moved_aside"]) == (0, str(world.workspace / "out-1"))
+    assert (world.workspace / "out-1" / BASE).read_text() == mine
+    assert "self.record(both)" in (world.workspace / "out" / BASE).read_text()
+    assert data["versions"]["base"]["inferred"] is False
+
+
+def test_again_leaves_the_old_branch_with_what_was_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, CONFLICTING)
+    monkeypatch.chdir(world.omni)
+    start = git_at(world.omni, "2026-03-01", "rev-parse", "HEAD")
+    merge(world, "--apply")
+    branch = git_at(world.omni, "2026-03-01", "branch", "--show-current")
+    answer(world.omni / BASE)
+    mine = (world.omni / BASE).read_text()
+    (world.omni / "notes.txt").write_text("mine\n")
+    _, data, _ = upgrade("merge", "--again")
+    assert data["conflicts_open"] == 0
+    aside = data["moved_aside"]
+    assert git_at(world.omni, "2026-03-01", "show", f"{aside}:{BASE}") == mine.strip()
+    assert git_at(world.omni, "2026-03-01", "rev-parse", f"{aside}~1", "HEAD").split() == [start, start]
+    assert git_at(world.omni, "2026-03-01", "branch", "--show-current") == branch != aside
+    assert (world.omni / "notes.txt").read_text() == "mine\n"
+    assert "self.record(both)" in (world.omni / BASE).read_text()
+
+
+def test_again_refuses_changes_on_another_branch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.omni)
+    merge(world, "--apply")
+    git_at(world.omni, "2026-03-01", "commit", "-aqm", "merged")
+    git_at(world.omni, "2026-03-01", "switch", "-q", "main")
+    (world.omni / BASE).write_text("mine = 1\n")
+    before = git_at(world.omni, "2026-03-01", "for-each-ref")
+    code, data, _ = upgrade("merge", "--again")
+    assert (code, "changes that are not of" in data["error"]) == (2, True)
+    assert (world.omni / BASE).read_text() == "mine = 1\n"
+    assert git_at(world.omni, "2026-03-01", "for-each-ref") == before
+
+
+def test_again_needs_a_job(world: World) -> None:
+    assert upgrade("merge", "--again")[0] == 2
+    assert upgrade("merge", "--out", "out")[0] == 2

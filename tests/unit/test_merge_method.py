@@ -200,8 +200,14 @@ def test_what_upstream_dropped_and_omni_changed_is_asked():
 def test_but_stays_when_all_it_uses_still_exists():
     base = BASE + "    self.finish(batch, 1)\n"
     ours, theirs = base.replace("finish(batch, 1)", "finish(batch, self.omni)"), BASE
-    known = Context(known_attributes=frozenset({"prepare", "model", "sample", "finish", "omni"}))
-    check(merge(base, ours, theirs, known), ours, "dropped")
+    check(merge(base, ours, theirs, Context(exists=lambda name: True)), ours, "dropped")
+
+
+def test_and_is_asked_with_the_names_that_are_gone():
+    base = BASE + "    self.finish(batch, 1)\n"
+    ours, theirs = base.replace("finish(batch, 1)", "finish(batch, self.omni)"), BASE
+    (conflict,) = merge(base, ours, theirs, Context(exists=lambda name: name != "finish")).conflicts
+    assert conflict.reason.endswith("gone with it: finish")
 
 
 def test_a_definition_that_is_still_read_comes_back():

@@ -11,13 +11,10 @@ import functools
 import gc
 import importlib
 import json
-import multiprocessing
-import os
 import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ import npu_upgrade
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.ground.beside import beside
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -113,28 +111,10 @@ def _run(world: World, name: str, outcome: Outcome) -> list[Finding]:
 def _look_beside(world: World, names: Sequence[str]) -> Callable[[], Outcome]:
     """Begin to look; calling what is returned waits for the outcome."""
     kept = KeptFindings(world)
-    known = all(kept.get(name) is not None for name in names)
-    if known or (os.cpu_count() or 1) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    if all(kept.get(name) is not None for name in names):
         return lambda: look(world, names)
-    context = multiprocessing.get_context("fork")  # the trees hold functions, which cannot be sent
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(sending, world, names), daemon=True)
-    process.start()
-    sending.close()
-
-    def outcome() -> Outcome:
-        try:
-            return msgspec.json.decode(receiving.recv_bytes(), type=Outcome)
-        except EOFError:  # it died, of memory maybe: what it had to do is still to be done
-            return look(world, names)
-        finally:
-            process.join()
-
-    return outcome
-
-
-def _send(sending: Connection, world: World, names: Sequence[str]) -> None:
-    sending.send_bytes(msgspec.json.encode(look(world, names)))
+    waiting = beside(lambda: msgspec.json.encode(look(world, names)))
+    return lambda: msgspec.json.decode(waiting(), type=Outcome)
 
 
 class KeptFindings:

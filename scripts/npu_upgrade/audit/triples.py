@@ -11,6 +11,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
@@ -56,12 +57,15 @@ def check_parses(omni: SourceTree) -> None:
 def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     """The matched old pair of a triple; None when none can be told.
 
-    It is the pair that the same vllm-omni belongs with; of a triple that belongs together
-    already, the release before with its own pair. ``tracked`` is the vllm-ascend its runners
-    were copied from, where that is known.
+    It is the last one that the NPU side really ran with: the release that it equals byte for byte,
+    with its own pair; else the pair that the same vllm-omni belongs with; of a triple that belongs
+    together already, the release before with its own pair. ``tracked`` is the vllm-ascend its
+    runners were copied from, where that is known.
     """
     if triple.omni is None:
         return _old_ascend(triple)
+    if (same := released_as(triple.omni)) and (released := _released(same)) and not _same(released, triple):
+        return released
     spec = ascend_of(triple.omni) or tracked or _tracked(triple.omni)
     matched = _opened(triple.omni, spec) if spec else None
     if matched and not _same(matched, triple):

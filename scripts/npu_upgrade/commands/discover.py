@@ -2,7 +2,8 @@
 
 Each answer names its source. Releases are asked of gh, the GitHub REST API, a local
 clone and the package index, in this order; pairs are read from the target's own files,
-or inferred and marked so.
+or inferred and marked so. Whether target, vllm and downstream can be loaded together is
+told from their imports; where they cannot, the nearest vllm-ascend that can is named.
 """
 
 from __future__ import annotations
@@ -12,24 +13,29 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import json_text, sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.inference import infer_base
+from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
-from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, find_all, refuse_if_silent
+from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """
 --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
@@ -37,6 +43,7 @@ EXAMPLES = """
 --python ~/venv/bin/python --limit 10 --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
 _WIDEST = 98
+_NOTES = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to (default: the newest release)"
+    )
+    parser.add_argument(
+        "--vllm", metavar="SPEC", help="the vllm to run on (default: the target's own, then the omni's)"
     )
     parser.add_argument(
         "--repo",
@@ -76,11 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Answer every question that can be answered; PASS when all four projects were."""
+    """PASS when the three can be loaded together, FAIL when they cannot; the rest in a file it names."""
     clones = _clones(args.repo)
     if args.limit < 1:
         raise BadInput(f"--limit {args.limit}", expected="a number of releases, 1 or more", try_="--limit 5")
-    for spec in filter(None, (args.omni, args.ascend)):
+    for spec in filter(None, (args.omni, args.ascend, args.vllm)):
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
         asked = pool.submit(installed, args.python)
@@ -101,39 +111,138 @@ def run(args: argparse.Namespace) -> Result:
     toolkit = cann_toolkit()
     of_omni = discovery.omni_section(omni, answers["vllm-ascend"], clones)
     if omni.tree:
-        of_omni["tracked"] = _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
+        of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
+    together = _together(args.vllm, ascend.tree, omni.tree) if ascend.tree else []
     data = {
         "releases": {
             name: discovery.releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
         },
         "ascend": {"spec": ascend.spec, "identity": ascend.identity, "why": ascend.why},
         "pair": asdict(pair) | {"pins": pins},
+        "together": [one.as_json() for one in together],
         "installed": {
             "python": str(args.python or sys.executable),
             "packages": [package.as_json() for package in packages],
             "cann": {"version": toolkit[0], "file": str(toolkit[1])} if toolkit else None,
         },
         "omni": of_omni,
-        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"]),
+        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"], _main_folders(omni.tree)),
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
-    data = msgspec.to_builtins(data)
-    verdict, summary = _judge(answers, pair, ascend.spec)
+    verdict, summary = _judge(answers, pair, ascend.spec, together)
     command = _merge_command(omni.tree, ascend.tree) if omni.tree and ascend.tree else None
-    return Result(verdict, summary, data, render(data), command)
+    if verdict is Verdict.FAIL and omni.tree and ascend.tree:
+        data["question"], command = _question(together, ascend.tree, omni.tree)
+    data = msgspec.to_builtins(data)
+    return Result(verdict, summary, _brief(data), render(data), command)
+
+
+def _main_folders(omni: SourceTree | None) -> list[str]:
+    try:
+        return Downstream(omni).main_folders if omni else []
+    except BadInput:  # a runner that is not Python: whoever reads it says so
+        return []
+
+
+def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
+    """What can be loaded on the vllm asked for; else on the target's own, then on the downstream's."""
+    found: list[Together] = []
+    try:
+        for spec, why in ({asked: "asked for"} if asked else vllms_of(ascend, omni)).items():
+            if not any(one.can for one in found):
+                say(f"looking whether all can be loaded on {spec}")
+                found.append(look_together(ascend, open_source(spec), why, omni))
+    except (UpgradeError, PassedOver) as error:
+        say(f"not looked at any further: {error}")
+    return found
+
+
+def _question(
+    together: list[Together], ascend: SourceTree, omni: SourceTree
+) -> tuple[dict[str, Any], Command | None]:
+    """What a person has to decide before anything is merged, with what is recommended."""
+    # What the downstream's main side runs on is given; the target is what can be chosen.
+    best = min(together, key=lambda one: (len(one.downstream), len(one.target)))
+    nearest = None
+    if best.target and not best.downstream:
+        nearest = neighbour(ascend, best.vllm, best.target)
+    ask = f"{ascend.spec} cannot be loaded with {omni.spec} on any vllm they name: which one is to change?"
+    if nearest is None:
+        why = "another --ascend or --vllm, or the main side of the downstream on the target's vllm first"
+        return {"ask": ask, "recommended": None, "why": why}, None
+    why = f"{nearest} is the nearest vllm-ascend that can be loaded on {best.vllm.spec}"
+    arguments = ("--omni", omni.requested, "--ascend", nearest, "--vllm", best.vllm.spec)
+    return {"ask": ask, "recommended": nearest, "why": why}, upgrade("discover", *arguments)
+
+
+def _brief(data: dict[str, Any]) -> dict[str, Any]:
+    """What an agent needs to go on; the whole is in the file that it names."""
+    text = json_text(data)
+    whole = cache_root() / "discover" / f"{sha256(text)[:16]}.json"
+    write_atomic(whole, text)
+    omni, tracked, changed = data["omni"], data["omni"].get("tracked", {}), data["gpu_changes"]
+    newest = {
+        name: [_number(p["newest_stable"]), _number(p["newest_prerelease"])]
+        for name, p in data["releases"].items()
+    }
+    return {
+        "ascend": {key: value for key, value in data["ascend"].items() if key != "identity"},
+        "pair": {key: data["pair"][key] for key in ("vllm", "basis", "why", "main")},
+        "together": [_shortened(one) for one in data["together"]],
+        "question": data.get("question"),
+        "omni": {
+            "spec": omni["spec"],
+            "why": omni["why"],
+            "declares": list(dict.fromkeys(pin["value"] for pin in omni.get("declared", [])))[:3],
+            "ran_as": omni.get("ran_as"),
+            "tracked": {key: tracked[key] for key in ("label", "confidence", "why") if key in tracked},
+        },
+        "newest": newest,
+        "installed": {one["name"]: one["version"] for one in data["installed"]["packages"]},
+        "gpu_changes": {"since": changed.get("since"), "files": len(changed.get("files", []))},
+        "notes": data["notes"][:_NOTES],
+        "whole": str(whole),
+    }
+
+
+def _shortened(together: dict[str, Any]) -> dict[str, Any]:
+    short = dict(together)
+    for key in ("target fails", "downstream fails"):
+        short[key] = [line[: _WIDEST * 2] for line in together[key][:3]]
+        if more := len(together[key]) - 3:
+            short[key] += [f"and {more} more"] if more > 0 else []
+    return short
+
+
+def _number(release: dict[str, Any] | None) -> str | None:
+    return release["version"] if release else None
 
 
 def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:
-    return upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, "--out", "upgrade-out")
+    spec = parse_spec(omni.spec)
+    checkout = spec.kind != "pypi" and (Path(spec.path or "") / ".git").exists()
+    place = ("--apply",) if checkout else ("--out", "upgrade-out")
+    return upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, *place)
 
 
-def _judge(answers: dict[str, Answer], pair: Pair, ascend_spec: str | None) -> tuple[Verdict, str]:
+def _judge(
+    answers: dict[str, Answer], pair: Pair, ascend_spec: str | None, together: list[Together]
+) -> tuple[Verdict, str]:
     silent = [name for name, answer in answers.items() if answer.source is None]
     if silent:
         return Verdict.BLOCKED, f"no source named the releases of {', '.join(silent)}; the rest is reported"
-    if pair.vllm is None:
+    can = next((one for one in together if one.can), None)
+    if together and can is None:
+        counts = (
+            f"on {one.vllm.spec} ({one.why}) {len(one.target)} imports of the target and "
+            f"{len(one.downstream)} of the downstream fail"
+            for one in together
+        )
+        return Verdict.FAIL, f"{ascend_spec} cannot be loaded with this downstream: {'; '.join(counts)}"
+    if pair.vllm is None and can is None:
         return Verdict.INCONCLUSIVE, f"the vllm of {ascend_spec} could not be established: {pair.why}"
-    return Verdict.PASS, f"{ascend_spec} belongs to vllm {pair.vllm} ({pair.basis}: {pair.why})"
+    loaded = f"; all can be loaded on {can.vllm.spec}" if can else ""
+    return Verdict.PASS, f"{ascend_spec} belongs to vllm {pair.vllm} ({pair.basis}: {pair.why}){loaded}"
 
 
 def _clones(arguments: list[str]) -> dict[str, Path]:
@@ -151,32 +260,23 @@ def _clones(arguments: list[str]) -> dict[str, Path]:
 
 
 def _tracked(omni: SourceTree | None, clone: Path | None) -> dict[str, Any]:
-    """The vllm-ascend that the runners of a vllm-omni were really copied from."""
+    """The release that the NPU side ran as, and the vllm-ascend that the runners were copied from."""
     if omni is None:
-        return {"why": "not inferred: give --omni"}
-    from npu_upgrade.lineage.inference import infer_base
-
+        return {"tracked": {"why": "not inferred: give --omni"}}
     say("finding the vllm-ascend that the runners were copied from")
     try:
         base = infer_base(omni, f"git:{clone}@HEAD" if clone else "pypi:vllm-ascend")
     except UpgradeError as error:
-        return {"why": f"not inferred: {error.what}"}
-    return {name: _plain(getattr(base, name)) for name in _TRACKED}
+        return {"tracked": {"why": f"not inferred: {error.what}"}}
+    return {"ran_as": released_as(omni), "tracked": {name: getattr(base, name) for name in _TRACKED}}
 
 
 _TRACKED = ("label", "spec", "score", "runner_up", "confidence", "date")
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value if isinstance(value, (int, float, str, type(None))) else str(value)
-
-
 def render(data: dict[str, Any]) -> str:
     """All sections of a discovery, for people."""
-    sections = (_releases, _pair, _omni, _installed, _gpu_changes, _notes)
+    sections = (_releases, _pair, _loaded, _omni, _installed, _gpu_changes, _notes)
     return "\n\n".join(text for section in sections if (text := "\n".join(section(data))))
 
 
@@ -224,6 +324,18 @@ def _pair(data: dict[str, Any]) -> Iterator[str]:
     if ascend["why"]:
         yield f"  not read: {ascend['why']}"
     yield from _pins(pair["pins"])
+
+
+def _loaded(data: dict[str, Any]) -> Iterator[str]:
+    """What fails when all is loaded together, and what is asked then."""
+    for one in data["together"]:
+        yield f"ON {one['vllm']} ({one['why']}): " + (
+            "all can be loaded" if one["can"] else "CANNOT BE LOADED"
+        )
+        yield from (f"  {line}" for key in ("target fails", "downstream fails") for line in one[key][:3])
+    if question := data.get("question"):
+        yield f"QUESTION: {question['ask']}"
+        yield f"  recommended: {question['why']}"
 
 
 def _pins(pins: list[dict[str, Any]]) -> Iterator[str]:

@@ -3,21 +3,23 @@
 Every method that is a copy of vllm-ascend's is merged three ways: its base (inferred),
 the runner as it is, and the new vllm-ascend. The result goes to a folder (--out) or, as
 one uncommitted change, to a new branch of a git checkout (--apply), with plan.json for
-agents and plan.md for people.
+agents and plan.md for people. --again merges the job once more, with another --base say:
+what was answered stays answered, and the result of before is moved aside.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.audit.run import no_collector
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import render, split_statements
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.merge_inputs import Inputs
-from npu_upgrade.delivery.branch import apply_change, check_applicable
+from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, sha256, write_together
@@ -25,21 +27,27 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import Job, find_workspace, naming, start_job
+from npu_upgrade.job.check import learn_answers
+from npu_upgrade.job.job import Job, find_workspace, naming, open_job, start_job
+from npu_upgrade.job.plan_file import plan_path
+from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
+from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.sources.tree import SourceTree
 
 EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
 --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
---omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out"""
+--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out
+--again --base pypi:vllm-ascend==0.22.1rc1"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--omni", required=True, metavar="SPEC", help="the vllm-omni to upgrade")
-    parser.add_argument("--ascend", required=True, metavar="SPEC", help="the vllm-ascend to upgrade to")
+    parser.add_argument("--omni", metavar="SPEC", help="the vllm-omni to upgrade")
+    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to")
     parser.add_argument(
         "--base",
         default="auto",
@@ -47,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the vllm-ascend the runners were copied from (default auto: inferred for each method)",
     )
     place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--again",
+        action="store_true",
+        help="merge the current job again where it was; its result is moved aside, answers are kept",
+    )
     place.add_argument(
         "--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR"
     )
@@ -72,6 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
+    with no_collector(last=True):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
+    before = _again(args) if args.again else None
+    for name in () if before else ("omni", "ascend"):
+        if getattr(args, name) is None:
+            raise BadInput(f"no --{name}", expected="what to merge", try_=f"--{name} SPEC, or --again")
     repo = _repo(args)
     try:
         inputs = merge_inputs.read(args.omni, args.ascend, args.base)
@@ -79,41 +101,81 @@ def run(args: argparse.Namespace) -> Result:
         _note_architecture(args, repo, error)
         raise
     branch = args.branch or f"npu-upgrade/{label(inputs.target.identity()).replace(' ', '-')}"
-    checkout = check_applicable(repo, branch) if repo else None
+    checkout = check_applicable(repo, branch) if repo and not before else None
     workspace = args.workspace or (repo if repo else find_workspace(Path.cwd()))
     # Before anything is left in the workspace: can the result be written at all?
     out = (args.out or workspace_root(workspace) / "out").absolute()
-    _refuse_edited(out, args.replace)
+    _refuse_edited(out, args.replace or before is not None)
     omni, ascend = _source(inputs.omni), _source(inputs.target)
     job = start_job(workspace, omni=omni, ascend=ascend, base=_base(inputs, args.base), out=out)
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
     job.begin("merge")
-    answers = Answers(workspace_root(workspace) / "answers")
+    answers, base = Answers(workspace_root(workspace) / "answers"), inputs.base_tree()
     merged = merge_runners(
         inputs.omni,
         inputs.target,
         inputs.upstream,
         inputs.bases,
         labels=inputs.labels,
+        base=base,
+        vllm=inputs.vllm,
         answers=answers,
         mark=args.mark,
     )
-    plan = _plan(inputs, merged, out)
+    earlier = before[1] if before else _earlier(out)
+    plan = _plan(inputs, base, merged, earlier)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
+    preimages |= {job.folder / "before" / path: text for path, text in merged.ours.items()}
+    aside = _move_aside(before[0], inputs) if before else None
+    if repo and before:
+        checkout = check_applicable(repo, branch)
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
         apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
     else:
         files |= {out / path: text for path, text in merged.files.items()}
-    sides = {job.folder / "methods.json": json_text({"methods": _sides(inputs, merged)})}
+    sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
     write_together(files | preimages | sides)
     result = _result(plan, merged, out, job, repo, branch)
+    if aside:
+        result.data["moved_aside"] = aside
+        result.text += f"\nthe result of before is kept as {aside}"
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     return result
+
+
+def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
+    """The current job and its plan, whose sources and place become those of ``args``."""
+    job = open_job(args.workspace or find_workspace(Path.cwd()))
+    plan = json.loads(plan_path(job).read_text("utf-8")) if plan_path(job).exists() else None
+    if plan is None or args.omni or args.ascend or args.branch:
+        raise BadInput(
+            "--again merges the current job with its own sources, in its own place",
+            expected=f"a job that was merged ({job.id}), and of the sources at most --base",
+            try_="`upgrade.py merge` with --omni, --ascend and --out or --apply",
+        )
+    learn_answers(job, job.root, plan)
+    args.workspace, args.ascend, args.omni = job.workspace, job.inputs.ascend.spec, job.inputs.omni.spec
+    args.branch, args.out = job.branch, None if job.repo else Path(job.out or job.folder)
+    args.apply = Path(job.repo) if job.repo else None
+    sha = job.inputs.omni.identity.get("sha")
+    if job.repo and sha and parse_spec(args.omni).kind == "dir":
+        args.omni = f"git:{job.repo}@{sha}"  # the folder holds the merge by now
+    return job, plan
+
+
+def _move_aside(job: Job, inputs: Inputs) -> str | None:
+    """Where what the job made is kept: a branch, or a folder."""
+    if job.repo and job.branch:
+        return move_aside(open_checkout(Path(job.repo)), job.branch, inputs.omni.sha or "HEAD") or None
+    out = Path(job.out or job.folder)
+    aside = next(path for number in itertools.count(1) if not (path := Path(f"{out}-{number}")).exists())
+    out.rename(aside)
+    return str(aside)
 
 
 def _note_architecture(
@@ -170,26 +232,41 @@ def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
     return {"spec": inputs.base.spec, "identity": inputs.base_identity} if asked != "auto" else None
 
 
-def _plan(inputs: Inputs, merged: MergedRunners, out: Path) -> dict[str, Any]:
+def _plan(
+    inputs: Inputs, base: SourceTree | None, merged: MergedRunners, earlier: dict[str, Any] | None
+) -> dict[str, Any]:
     say("looking at what else the upgrade touches")
-    base, copied = inputs.base_tree(), copied_units(inputs.bases.lineage)
-    extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied)
+    copied = copied_units(inputs.bases.lineage)
+    extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied, inputs.vllm)
+    if inputs.together and not any(one.can for one in inputs.together):
+        extra.insert(0, _pair_item(inputs))
     versions = {
         "omni": merge_inputs.identity(inputs.omni),
         "ascend": merge_inputs.identity(inputs.target),
         "base": inputs.base_identity,
     }
-    return build_plan(merged, versions, extra, _earlier(out))
+    return build_plan(merged, versions, extra, earlier)
 
 
-def _sides(inputs: Inputs, merged: MergedRunners) -> list[dict[str, str]]:
+def _pair_item(inputs: Inputs) -> Item:
+    """The question that comes before all others."""
+    lines = []
+    for one in inputs.together:
+        lines.append(f"on {one.vllm.spec} ({one.why}):")
+        lines += [f"  {found.here.path}: {found.what}" for found in (*one.target, *one.downstream)]
+    command = upgrade("discover", "--omni", inputs.omni.requested, "--ascend", inputs.target.requested)
+    lines.append(f"`{command.short}` names the nearest vllm-ascend that can be loaded")
+    title = f"{inputs.target.spec} cannot be loaded with this downstream on any vllm they name"
+    return Item(item_id("pair", inputs.target.spec), "pair", title, "\n".join(lines), "", True)
+
+
+def _sides(merged: MergedRunners) -> list[dict[str, str]]:
     """The texts that each method was merged from, for those who look at the result later."""
     found = []
     for outcome in merged.methods:
         entry = outcome.entry
         ours = parse_module(merged.ours[entry.path]).units[entry.name].source
-        base = inputs.bases.statements(entry, split_statements(ours))
-        sides = {"base": render(base) if base else "", "ours": ours, "theirs": outcome.upstream_text or ""}
+        sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
         found.append({"path": entry.path, "name": entry.name} | sides)
     return found
 

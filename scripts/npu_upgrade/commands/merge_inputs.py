@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from npu_upgrade.audit.together import Together, is_known, look_together, vllms_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
@@ -13,7 +15,9 @@ from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.project import distribution, package_of
 from npu_upgrade.lineage.records import Bases, check_direction, find_version
+from npu_upgrade.merge.gone import vllm_tree
 from npu_upgrade.merge.runners import read_target
+from npu_upgrade.sources.releases import PassedOver
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.pieces import Labels
@@ -21,13 +25,19 @@ from npu_upgrade.threeway.pieces import Labels
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of one merge; ``base`` is the joint base, or the one that was named."""
+    """The inputs of one merge; ``base`` is the joint base, or the one that was named.
+
+    ``vllm`` is what the target is to run on, None where that cannot be told or had; ``together`` what was
+    looked at to find it.
+    """
 
     omni: SourceTree
     target: SourceTree
     upstream: Upstream
     bases: Bases
     base: Version
+    vllm: SourceTree | None
+    together: tuple[Together, ...] = ()
 
     @property
     def labels(self) -> Labels:
@@ -97,7 +107,28 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
             try_="upgrade.py lineage shows how near each method comes",
         )
     check_direction(base, target)
-    return Inputs(omni, target, upstream, Bases(lineage, forced, lineage.history.target), base)
+    together = tuple(_together(omni, target))
+    vllm = next((one.vllm for one in together if one.can), None) or vllm_tree(target)
+    bases = Bases(lineage, forced, lineage.history.target)
+    return Inputs(omni, target, upstream, bases, base, vllm, together)
+
+
+def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:
+    """Whether all can be loaded on one vllm, until it is found.
+
+    A release is made for the vllm that it names: of that, only what `discover` left is read.
+    """
+    try:
+        for spec, why in vllms_of(target, omni).items():
+            vllm = open_source(spec)
+            if not target.version or is_known(target, vllm, omni):
+                say(f"looking whether all can be loaded on {spec}")
+                found = look_together(target, vllm, why, omni)
+                yield found
+                if found.can:
+                    return
+    except (UpgradeError, PassedOver) as error:
+        say(f"whether all can be loaded together was not looked at: {error}")
 
 
 def identity(tree: SourceTree) -> dict[str, Any]:

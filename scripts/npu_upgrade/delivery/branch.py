@@ -22,7 +22,8 @@ def check_applicable(repo: Path, branch: str) -> Checkout:
         raise BadInput(
             f"{repo} has uncommitted changes: {changed[0].strip()}" + (" and more" if changed[1:] else ""),
             expected="a checkout without changes, so that the upgrade stands alone in the diff",
-            try_="commit or stash them; an upgrade already applied goes on with `upgrade.py plan`",
+            try_="commit or stash them; an upgrade already applied goes on with `upgrade.py plan`, "
+            "or begins anew with `upgrade.py merge --again`",
         )
     if checkout.ask("check-ref-format", "--branch", branch) is None:
         raise BadInput(
@@ -53,3 +54,37 @@ def apply_change(checkout: Checkout, branch: str, start: str, files: Mapping[str
         checkout.git("branch", "--quiet", "-D", branch)
         raise
     return top
+
+
+def move_aside(checkout: Checkout, branch: str, start: str) -> str:
+    """Leave ``branch`` under another name, with what is not committed as one more commit; go to ``start``.
+
+    Returns that name. Untracked files stay where they are. Raises :class:`BadInput` when the checkout is on
+    another branch and has changes, or is in the middle of a merge.
+    """
+    on_it = checkout.branch() == branch
+    changed = checkout.git("status", "--porcelain", "--untracked-files=no").splitlines()
+    unmerged = [line for line in changed if "U" in line[:2] or line[:2] in ("AA", "DD")]
+    if unmerged or (changed and not on_it):
+        raise BadInput(
+            f"{checkout.root} has changes that are not of {branch}: {(unmerged or changed)[0].strip()}",
+            expected=f"the branch {branch} of the upgrade, or a checkout without changes",
+            try_=f"commit or stash them, or `git switch {branch}`",
+        )
+    if checkout.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") is None:
+        return ""
+    taken = set(checkout.git("for-each-ref", "--format=%(refname:strip=2)", "refs/heads").split())
+    aside = next(name for number in range(1, len(taken) + 2) if (name := f"{branch}-{number}") not in taken)
+    head = checkout.git("rev-parse", f"refs/heads/{branch}").strip()
+    if changed:
+        author = ("-c", "user.name=npu-upgrade", "-c", "user.email=npu-upgrade@localhost")
+        # `stash create` stores what is tracked and changes nothing; no hook of the user's runs.
+        kept = checkout.git(*author, "stash", "create").strip()
+        message = "The upgrade as it was when it was merged again"
+        head = checkout.git(*author, "commit-tree", f"{kept}^{{tree}}", "-p", head, "-m", message).strip()
+    checkout.git("branch", "--no-track", aside, head)
+    if on_it:
+        checkout.git("reset", "--quiet", "--hard")
+        checkout.git("switch", "--quiet", "--detach", start)
+    checkout.git("branch", "--quiet", "-D", branch)
+    return aside

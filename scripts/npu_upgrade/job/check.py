@@ -14,6 +14,7 @@ from npu_upgrade.code.names import undefined_names
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import json_text, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
@@ -22,7 +23,9 @@ from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.merge.answers import Answers, learn
+from npu_upgrade.merge.gone import GONE, gone_items
 from npu_upgrade.merge.plan import counts, plan_markdown
+from npu_upgrade.sources.tree import open_source
 
 MOST_FAILING = 200
 
@@ -54,8 +57,11 @@ def check(job: Job, closed: str = "", state: str = "", note: str = "") -> Checke
     # an answer runs this too, and is not what runs it again
     again = upgrade("plan", *naming(job))
     job.begin("plan", again.argv)
-    learned = _learn(job, root, plan)
+    learned = learn_answers(job, root, plan)
+    before = dict(loaded.hashes)
     problems = _look(root, plan, open_conflicts(root, loaded))
+    if not problems and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}:
+        _look_for_gone(job, root, plan)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -87,7 +93,7 @@ def remembered(job: Job) -> Answers:
     return Answers(workspace_root(job.workspace) / "answers")
 
 
-def _learn(job: Job, root: Path, plan: dict[str, Any]) -> int:
+def learn_answers(job: Job, root: Path, plan: dict[str, Any]) -> int:
     """Remember the answers to conflicts that were resolved since the merge; how many.
 
     An answer whose place cannot be told is not learned, and a line on stderr says so.
@@ -134,6 +140,31 @@ def _look(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> li
             still = item["id"] in ids(conflicts) or item["path"] in edited
             item["state"] = "open" if still else "done"
     return problems
+
+
+def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
+    """Bring the items of what is gone in the target up to date with files that were edited."""
+    texts, ours = {}, {}
+    for entry in plan["files"]:
+        before = job.folder / "before" / entry["path"]
+        if before.exists() and entry["sha256_merged"]:
+            texts[entry["path"]] = (root / entry["path"]).read_text("utf-8")
+            ours[entry["path"]] = before.read_text("utf-8")
+    try:
+        omni = open_source(f"dir:{job.repo}" if job.repo else job.inputs.omni.spec)
+        ascend, base = (plan["versions"].get(role) for role in ("ascend", "base"))
+        target = open_source(ascend["spec"])
+        found = gone_items(omni, texts, ours, target, open_source(base["spec"]) if base else None)
+    except UpgradeError as error:
+        say(f"what is gone in the target was not looked for: {error.what}")
+        return
+    new = {item.id: item.as_json() for item in found}
+    for item in plan["items"]:
+        if item["kind"] == GONE and item["id"] not in new and item["state"] == "open":
+            item["state"] = "done"
+        elif item["id"] in new and item["state"] == "done":
+            item["state"] = "open"
+    plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
 
 
 def _problem(text: str) -> str:

@@ -310,4 +310,5 @@ def _of_index(spec: Spec, upstream: Upstream) -> History:
         for version in some:
             yield version, peek_file(spec.project, version.label, upstream.path) or ""
 
-    return History(upstream, versions, read, target=target, lazy=True)
+    blobs = {version: version.spec for version in versions}  # what was published does not change
+    return History(upstream, versions, read, blobs=blobs, target=target, lazy=True)

@@ -2,7 +2,8 @@
 
 Read from the texts alone: no method name is written down here. A version newer than the
 omni tree is never a candidate, and of equally good versions the oldest is taken, since a
-base that is too new hides upstream changes without a conflict.
+base that is too new hides upstream changes without a conflict. A method is newer than what was
+copied together only when it has statements that came later.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.sources.tree import SourceTree
 
 PATIENCE = 4  # releases older than the best one that are looked at before the walk ends
+GAIN = 3
+"""So many statements that came later show that a method (or those of a file together) did too."""
 _HALF_DAYS = 30.0
 
 
@@ -81,8 +84,8 @@ def infer_units(
     copied = [unit for unit, ranked in zip(scores, ranks, strict=True) if unit.is_copy(ranked.best[0])]
     base = _base(copied, versions, cap) if copied else None
     methods = [
-        _method(entry, unit, ranked, versions, base, cap)
-        for (entry, unit), ranked in zip(entries, ranks, strict=True)
+        _method(entry, unit, ranked, rival, versions, base, cap)
+        for (entry, unit), ranked, rival in zip(entries, ranks, _rivals(entries, ranks, base), strict=True)
     ]
     history.save()
     return Lineage(base, tuple(methods), history, tuple(versions), tuple(runners))
@@ -125,14 +128,16 @@ def _not_newer(version: Version, omni: SourceTree, cap: datetime) -> bool:
 
 def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Version]:
     """The releases worth looking at: from the newest back until the score has only fallen."""
+    # An older branch gets releases later: by number, what follows is what came before.
+    order = sorted(versions, key=lambda version: Number(version.version or "0"), reverse=True)
     seen: list[Version] = []
-    for version in reversed(versions):
-        seen.insert(0, version)
+    for version in order:
+        seen.append(version)
         copied = [unit for unit in units if unit.is_copy(rank([unit], seen).best[0])]
-        top = rank(copied or units, seen).best[0]
-        if seen.index(top) >= PATIENCE:
+        top = rank(copied or units, seen).best[-1]
+        if len(seen) - seen.index(top) > PATIENCE:
             break
-    return seen
+    return [version for version in versions if version in seen]
 
 
 def _base(copied: Sequence[Scores], versions: Sequence[Version], cap: datetime) -> Base:
@@ -149,33 +154,64 @@ def _base(copied: Sequence[Scores], versions: Sequence[Version], cap: datetime) 
     )
 
 
+def _rivals(
+    entries: Sequence[tuple[MethodLineage, Scores]], ranks: Sequence[Ranked], base: Base | None
+) -> list[Version | None]:
+    """The best version of each unit where it is newer than the base and nothing but that shows it.
+
+    A text gets nearer to ours when upstream drops what ours never had, too. What is judged is therefore how
+    many statements of ours came after the base, in the unit and in those beside it in its file: one copy
+    brought them all.
+    """
+    rivals: list[Version | None] = []
+    gains: Counter[str] = Counter()
+    own: list[int] = []
+    for (entry, unit), ranked in zip(entries, ranks, strict=True):
+        best = ranked.best[0]
+        newer = base and unit.digest(base.version) and base.version not in ranked.best
+        newer = newer and _is_after(best, base.window[1], unit.history)
+        gain = unit.match(best).matched - unit.match(base.version).matched if base and newer else 0
+        rivals.append(best if newer and unit.is_copy(best) else None)
+        own.append(max(0, gain))
+        gains[entry.path] += max(0, gain)
+    sure = [gain > 0 and gains[entry.path] >= GAIN for gain, (entry, _) in zip(own, entries, strict=True)]
+    return [None if known else rival for known, rival in zip(sure, rivals, strict=True)]
+
+
+def _is_after(one: Version, other: Version, history: History) -> bool:
+    return history.versions.index(one) > history.versions.index(other)
+
+
 def _method(
     entry: MethodLineage,
     unit: Scores,
     ranked: Ranked,
+    rival: Version | None,
     versions: Sequence[Version],
     base: Base | None,
     cap: datetime,
 ) -> MethodLineage:
-    """``entry`` filled in; of equally good versions the base is named when it is one of them."""
+    """``entry`` filled in; the base is named where it is as good as any, or another one too thinly better."""
     if not any(unit.digest(version) for version in versions):
         return entry
-    best = base.version if base and base.version in ranked.best else ranked.best[0]
+    best = base.version if base and (rival or base.version in ranked.best) else ranked.best[0]
     match = unit.match(best)
     same = [version for version in versions if unit.digest(version) == unit.digest(best)]
     behind, days = _behind(unit, same[-1], versions)
-    margin = (match.score - ranked.runner_up_score) * (len(unit.keys) + match.theirs) / 2
+    second = rival or ranked.runner_up
+    second_score = unit.match(rival).score if rival else ranked.runner_up_score
+    margin = (match.score - second_score) * (len(unit.keys) + match.theirs) / 2
     return replace(
         entry,
         upstream_exists=True,
-        copied=unit.is_copy(best),
+        copied=unit.is_copy(best) or rival is not None,
         matched=match.matched,
         coverage=round(match.matched / max(1, match.theirs), 4),
         share=round(match.matched / max(1, len(unit.keys)), 4),
         score=round(match.score, 4),
         best=best,
-        runner_up=ranked.runner_up,
-        runner_up_score=round(ranked.runner_up_score, 4),
+        runner_up=second,
+        runner_up_score=round(second_score, 4),
         confidence=confidence(margin, _span(ranked.best, versions, cap)),
         window=(same[0], same[-1]),
         behind=behind,

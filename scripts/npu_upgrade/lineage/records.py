@@ -18,6 +18,9 @@ from npu_upgrade.threeway.nearest_base import nearest_base
 
 OLDER = (1, 2, 3, 4, 8, 16, 32)  # which of the distinct older texts of a method serve as neighbours
 NEWER = (1, 2, 3, 4, 5, 6)
+SURE = 0.5
+"""From this confidence on, a base needs no one to look at it."""
+
 LAZY_REACH = 6  # so many older releases are worth a download for it
 
 
@@ -28,7 +31,8 @@ class MethodLineage:
     ``runner`` is the kind of runner (base, ar, generation), ``name`` the qualified name in
     ``path``, ``upstream`` the name to ask the history for. ``coverage`` is the matched part
     of upstream's statements, ``share`` of ours, ``score`` their dice, all at ``best``; the
-    runner-up is the best version that scores lower. ``window`` is the first and the last
+    runner-up is the best version that scores lower; of a unit that its siblings' base was given, the newer
+    one that scores higher on too little evidence. ``window`` is the first and the last
     version with the text of ``best``. ``behind`` counts the texts that came after the window
     up to the date of the omni tree, ``behind_days`` the days of that.
     """
@@ -51,6 +55,11 @@ class MethodLineage:
     window: tuple[Version, Version] | None = None
     behind: int = 0
     behind_days: int | None = None
+
+    @property
+    def rival(self) -> Version | None:
+        """The newer version that fits the unit's text better than its base; None where the base fits best."""
+        return self.runner_up if self.runner_up_score > self.score else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +162,17 @@ class Bases:
         assert version is not None, "only asked for copied methods"
         return version
 
-    def statements(self, entry: MethodLineage, ours: list[Statement]) -> list[Statement] | None:
-        """The base of a method, None when upstream had no such method at that version."""
-        version = self.version(entry)
+    def is_sure(self, entry: MethodLineage) -> bool:
+        """Whether the base was named, or the method itself or what was copied with it tells it."""
+        joint = self.lineage.base
+        together = joint.confidence if joint and entry.best == joint.version and not entry.rival else 0.0
+        return self.forced is not None or max(entry.confidence, together) >= SURE
+
+    def statements(
+        self, entry: MethodLineage, ours: list[Statement], version: Version | None = None
+    ) -> list[Statement] | None:
+        """The base of a method (or its text at ``version``), None when upstream had no such method then."""
+        version = version or self.version(entry)
         text = self.lineage.history.unit(version, entry.upstream)
         if text is None:
             return None

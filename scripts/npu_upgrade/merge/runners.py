@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.module import Module, Unit, replace_units
 from npu_upgrade.code.names import imports_of
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Runner, Upstream, read_runner
@@ -17,14 +19,13 @@ from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.lineage.inference import MethodLineage
+from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
 from npu_upgrade.merge.markers import add_markers
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context, merge_method
-from npu_upgrade.threeway.pieces import Labels, MergedMethod, resolved
-
-_ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)")
+from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod, resolved
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class MethodOutcome:
     base: str
     merged: MergedMethod | None = None
     upstream_text: str | None = None
+    base_text: str = ""
 
 
 @dataclass
@@ -87,20 +89,25 @@ def merge_runners(
     bases: Bases,
     *,
     labels: Labels,
+    base: SourceTree | None = None,
+    vllm: SourceTree | None = None,
     answers: Answers | None = None,
     mark: bool = False,
 ) -> MergedRunners:
-    """Merge every copied method of ``omni`` towards ``target``; nothing is written."""
+    """Merge every copied method of ``omni`` towards ``target`` on ``vllm``; nothing is written.
+
+    Without the tree of the joint ``base`` it is not known which names are gone.
+    """
     theirs = read_target(target, upstream)
     runners = bases.lineage.runners
     ours = {runner.path: omni.read(runner.path) for runner in runners}
     gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
-    known = _attributes([theirs.source, *ours.values(), *gpu.values()])
+    exists = _exists(base, [tree for tree in (target, omni, vllm) if tree])
     result = MergedRunners(ours, {}, runners=runners)
     for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(known, _own_names(module, runner.path))
+        context = Context(exists, _own_names(module, runner.path))
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
@@ -133,18 +140,53 @@ def _merge_unit(
     base = bases.statements(entry, ours)
     target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
     label = bases.version(entry).label
+    base_text = render(base) if base else ""
     if base is None or target is None:
-        return MethodOutcome(entry, "gone", label)
-    merged = merge_method(base, ours, split_statements(target.source), context)
+        return MethodOutcome(entry, "gone", label, base_text=base_text)
+    theirs_now = split_statements(target.source)
+    merged = merge_method(base, ours, theirs_now, context)
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
-    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source)
+    if not bases.is_sure(entry):
+        doubts = _doubts(merged, (base, ours, theirs_now), bases, entry, context)
+        merged = replace(merged, flags=(*merged.flags, *doubts))
+    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source, base_text)
+
+
+def _doubts(
+    merged: MergedMethod,
+    sides: tuple[list[Statement], list[Statement], list[Statement]],
+    bases: Bases,
+    entry: MethodLineage,
+    context: Context,
+) -> Iterator[Flag]:
+    """A flag where another base would have given another result, or the base is the target's own text."""
+    base, ours, theirs = sides
+    label = bases.version(entry).label
+    other = bases.statements(entry, ours, entry.rival) if entry.rival else None
+    if entry.rival and other:
+        lines = [
+            render(resolved(one.pieces, "theirs")).split("\n")
+            for one in (merged, merge_method(other, ours, theirs, context))
+        ]
+        here, there = (
+            "\n".join(line for line in one if line not in two) for one, two in (lines, lines[::-1])
+        )
+        if here or there:
+            reason = (
+                f"its base is not sure: {label} was taken, as for what was copied with it; alone its text is "
+                f"nearer to {entry.rival.label}, and `theirs` is what would stand here from that"
+            )
+            yield Flag("base", reason, "", here, there)
+    elif [s.key for s in base] == [s.key for s in theirs] != [s.key for s in ours]:
+        reason = f"its base is not sure, and {label} has the target's text: changes may be missing"
+        yield Flag("base", reason, render(base), render(ours), render(theirs))
 
 
 def _outcome(merged: MergedMethod, ours: str) -> str:
     if merged.conflicts:
         return "conflict"
-    if merged.text().split() == ours.split():
+    if merged.text().split() == ours.split() and all(flag.kind != "base" for flag in merged.flags):
         return "unchanged"
     return "auto with flags" if merged.flags else "auto"
 
@@ -171,9 +213,39 @@ def _derive(
         result.files[path] = plan.source
 
 
-def _attributes(texts: list[str]) -> frozenset[str]:
-    """All names that some text defines as a function or reads as an attribute."""
-    return frozenset(a or b for text in texts for a, b in _ATTRIBUTE.findall(text))
+def _exists(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
+    """Whether a name that ``base`` makes is made anywhere in some trees; what it does not make is unknown."""
+
+    texts: dict[str, list[str]] = {}
+
+    def text_of(tree: SourceTree) -> list[str]:
+        if tree.spec not in texts:
+            paths = [path for path in tree.list(package_of(tree)) if path.endswith(".py")]
+            texts[tree.spec] = [data.decode("utf-8", "replace") for data in tree.contents(paths).values()]
+        return texts[tree.spec]
+
+    @functools.cache
+    def exists(name: str) -> bool:
+        made = re.compile(
+            rf"\b(?:def|class|import\b.*)\s{name}\b|\b{name}\s*(?::[^=(]+)?=(?!=)|^\s+{name}\s*(?::|,$)"
+            rf"|[\"']{name}[\"']\s*,"
+        )
+
+        def makes(tree: SourceTree) -> bool:
+            return any(made.search(line) for text in text_of(tree) for line in _lines_with(name, text))
+
+        return hasattr(builtins, name) or any(map(makes, trees)) or base is None or not makes(base)
+
+    return exists
+
+
+def _lines_with(name: str, text: str) -> Iterator[str]:
+    at = text.find(name)
+    while at >= 0:
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind("\n", 0, at) + 1 : end]
+        at = text.find(name, end)
 
 
 def _own_names(module: Module, path: str) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from npu_upgrade.code.signatures import misfits, plain_text, signature, signatur
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
+from npu_upgrade.merge.gone import GONE, look_for_gone
 from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
@@ -47,22 +49,45 @@ def surrounding_items(
     base: SourceTree | None,
     target: SourceTree,
     copied: Units,
+    vllm: SourceTree | None = None,
 ) -> list[Item]:
     """The items of the NPU worker files; ``merged`` are the texts of the runner files, conflicts and all.
 
     Without a ``base`` only the names that are missing are known. ``copied`` are the methods that the
-    merge takes care of.
+    merge takes care of. Without the ``vllm`` of the target it is not known what the runner files inherit
+    from there, and what may be gone in them is only to be looked at.
     """
     ours = {path: answers(text, path)[0].text for path, text in merged.items()}
     before = _world(omni, base) if base else None
+    waiting = None
+    if vllm:
+        texts = {path: omni.read(path) for path in merged}
+        waiting = look_for_gone(Triple(omni, target, vllm), merged, texts, base)
     after = _world(overlay(omni, ours), target, before)
-    workers = {file.path for file in after.worker_files}
+    workers = {file.path for file in after.worker_files} - (set(merged) if vllm else set())
     found = [finding for finding in run_checks(after, _CHECKS) if finding.here.path in workers]
-    items = [*_unreadable(after), *_missing_names(after, merged)]
+    items = [*_unreadable(after), *_missing_names(after, workers, merged)]
     if before:
-        items += [*_misfits(before, found, merged), *_gone(before, after, merged)]
+        items += [*_misfits(before, found, merged), *_gone(before, after, workers, merged)]
         items += [*_overridden(before, after, copied), *_called(before, after, copied)]
-    return items
+    return _one_a_cause([*(waiting() if waiting else ()), *items])
+
+
+def _one_a_cause(items: list[Item]) -> list[Item]:
+    """An override or a call that does not fit is one item, which tells too what changed upstream."""
+    wrong = [item for item in items if item.kind in ("misfit", GONE)]
+    left = []
+    for item in items:
+        about = ""
+        if item.kind == "overridden-changed":
+            about = rf"\b{re.escape(item.title.partition(':')[0])} does not fit\b"
+        elif item.kind == "signature-changed":
+            about = rf"there: .*\b{item.title.split()[3].rpartition('.')[2]}\b"
+        same = [one for one in wrong if about and re.search(about, f"{one.title}\n{one.detail}")]
+        for one in same:
+            one.detail += f"\n\n{item.title}\n{item.detail}"
+        left += [] if same else [item]
+    return left
 
 
 def override_items(omni: SourceTree, base: SourceTree, target: SourceTree, copied: Units) -> list[Item]:
@@ -85,10 +110,10 @@ def _unreadable(world: World) -> Iterator[Item]:
             yield Item(item_id("unreadable", path), "unreadable", f"{path} is not Python", "", path, True)
 
 
-def _missing_names(world: World, merged: Collection[str]) -> Iterator[Item]:
+def _missing_names(world: World, workers: set[str], merged: Collection[str]) -> Iterator[Item]:
     """Imports of vllm_ascend that the target does not have; those that may fail do not block."""
     found: dict[str, Item] = {}
-    for file in world.worker_files:
+    for file in (file for file in world.worker_files if file.path in workers):
         for item, guarded in every_import(file.tree):
             gone = missing_import(world.program, absolute(item, file.path))
             if gone and gone[0].partition(".")[0] == ASCEND:
@@ -119,13 +144,13 @@ def _misfit(finding: Finding, blocking: bool) -> Item:
     return Item(item_id("misfit", finding.key), "misfit", finding.what, detail, finding.here.path, blocking)
 
 
-def _gone(before: World, after: World, merged: Collection[str]) -> Iterator[Item]:
+def _gone(before: World, after: World, workers: set[str], merged: Collection[str]) -> Iterator[Item]:
     """Methods that upstream removed and that omni still calls on its own objects."""
     told: set[tuple[str, str]] = set()
     for cls in after.concrete:
         old = before.program.find_class(cls.file.path, cls.name)
         for method in (method for owner in cls.mro for method in owner.methods.values()):
-            for call in _calls_on_self(method) if old and method.owner.file in after.worker_files else ():
+            for call in _calls_on_self(method) if old and method.owner.file.path in workers else ():
                 was, path = _upstream(old, call) if old else None, method.owner.file.path
                 if was and cls.lookup(call) is None and (path, call) not in told:
                     told.add((path, call))

@@ -21,7 +21,6 @@ from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 NOT_DECLARED = "no Dockerfile, document or requirement names a vllm-ascend (a wheel carries none of them)"
-GPU_WORKERS = "vllm_omni/worker"
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ def omni_section(omni: Looked, ascend: Answer, clones: dict[str, Path]) -> dict[
     }
 
 
-def gpu_section(omni: SourceTree | None, answer: Answer) -> dict[str, Any]:
-    """What moved below the GPU workers since the release before this vllm-omni."""
+def gpu_section(omni: SourceTree | None, answer: Answer, folders: Sequence[str]) -> dict[str, Any]:
+    """What moved below some folders, those of the GPU workers, since the release before this vllm-omni."""
     if omni is None:
         return {"why": "vllm-omni was not read"}
     spec = parse_spec(omni.spec)
@@ -137,8 +136,9 @@ def gpu_section(omni: SourceTree | None, answer: Answer) -> dict[str, Any]:
     before = look(since)
     if before.tree is None:
         return {"since": since, "why": before.why}
-    commits = clone.oneline_log(tag, omni.sha, GPU_WORKERS) if clone and tag and omni.sha else None
-    return {"since": since, "files": changes_under(GPU_WORKERS, before.tree, omni), "commits": commits}
+    commits = clone.oneline_log(tag, omni.sha, folders) if clone and tag and omni.sha else None
+    changed = [one for folder in folders for one in changes_under(folder, before.tree, omni)]
+    return {"since": since, "files": changed, "commits": commits}
 
 
 def notes(

@@ -107,11 +107,21 @@ class Repo:
             for name, seconds, sha, peeled in rows
         ]
 
-    def oneline_log(self, old: str, new: str, prefix: str) -> Names:
-        """The commits after ``old`` up to ``new`` that touched ``prefix``, newest first, one line each."""
+    def oneline_log(self, old: str, new: str, folders: Iterable[str]) -> Names:
+        """The commits after ``old`` up to ``new`` that touched some folders, newest first, one line each."""
         spans = f"{self.resolve(old)}..{self.resolve(new)}"
         shape = ("--oneline", "--no-decorate")
-        return self._text("log", *shape, spans, "--", f":(literal){prefix}").splitlines()
+        paths = [f":(literal){folder}" for folder in folders]
+        return self._text("log", *shape, spans, "--", *paths).splitlines()
+
+    def line_from(self, sha: str, count: int) -> tuple[Names, Names]:
+        """The commits before and after one on its branch, nearest first, at most ``count`` each."""
+        refs = ("refs/heads", "refs/remotes")
+        form = ("--format=%(objectname)", f"--contains={sha}", "--sort=-committerdate", "--count=1")
+        tip = self._text("for-each-ref", *form, *refs).strip()
+        older = self._text("rev-list", "--first-parent", f"--max-count={count + 1}", sha).split()[1:]
+        newer = self._text("rev-list", "--first-parent", "--reverse", f"{sha}..{tip}").split() if tip else []
+        return older, newer[:count]
 
     def files(self, sha: str) -> dict[str, str]:
         """Path -> blob SHA of every regular file in the tree of a commit."""

@@ -8,8 +8,9 @@ both sides add at one place, unless the names that are assigned and read say oth
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.sequences import Change, changes, longest_common
@@ -26,18 +27,19 @@ Place = tuple[int, int]
 """A half-open range of base statements."""
 
 _HELD = "upstream's new text reads a name whose definition omni had dropped; omni's version stays"
-_ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True)
 class Context:
     """What the merge may know of the trees around the method.
 
-    ``known_attributes`` exist somewhere in the trees merged into (None: not known);
+    ``exists`` tells whether a name of base is anywhere in the trees merged into (None: not known);
     ``omni_names`` are the names that the runner file imports from omni itself.
     """
 
-    known_attributes: frozenset[str] | None = None
+    exists: Callable[[str], bool] | None = None
     omni_names: frozenset[str] = frozenset()
 
 
@@ -275,10 +277,11 @@ class ThreeWay:
         what = "upstream dropped what omni " + (
             "still reads" if _keys(base) == _keys(ours) else "had changed"
         )
-        if not theirs and self._is_alive(self.ours[span.o0 : cut]):
+        gone = self._gone(base, self.ours[span.o0 : cut])
+        if not theirs and gone == []:
             self._keep_ours(head, "dropped", f"{what}; all it uses still exists, so it stays")
         elif not theirs:
-            self._conflict(head, what)
+            self._conflict(head, f"{what}; gone with it: {', '.join(gone)}" if gone else what)
         else:
             self._conflict(head, "both sides replaced these statements differently")
         self._take_numbers(range(cut, span.o1))
@@ -295,10 +298,14 @@ class ThreeWay:
         self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, span.t0, cut))
         return replace(span, t0=cut)
 
-    def _is_alive(self, statements: list[Statement]) -> bool:
-        """Whether every attribute that the statements use still exists somewhere."""
-        known = self.context.known_attributes
-        return known is not None and {n for s in statements for n in _ATTRIBUTE.findall(s.key)} <= known
+    def _gone(self, base: Sequence[Statement], ours: Sequence[Statement]) -> list[str] | None:
+        """The names of base's that ours reads and that are nowhere any more; None when that is not known."""
+        if self.context.exists is None:
+            return None
+        names = [{n for s in side for n in _NAME.findall(_TEXT.sub("", s.key))} for side in (base, ours)]
+        local = defines(s.key for s in (*self.base, *self.ours)) | set(keyword.kwlist)
+        shared = (names[0] & names[1]) - local
+        return sorted(name for name in shared if not self.context.exists(name))
 
     def _insert_both(self, span: Span) -> None:
         """Both sides added statements at one place: common ones once, upstream's first."""

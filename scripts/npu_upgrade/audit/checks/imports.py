@@ -29,9 +29,9 @@ _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vl
 
 def check(world: World) -> Iterator[Finding]:
     for file in world.files:
-        yield from _File(file, world).findings()
+        yield from FileImports(file, world).findings()
     for file in _needed(world):
-        yield from (found for found in _File(file, world).imports() if found.kind == "missing-import")
+        yield from (found for found in FileImports(file, world).imports() if found.kind == "missing-import")
 
 
 def _needed(world: World) -> list[File]:
@@ -60,8 +60,8 @@ def _packages(world: World) -> Iterator[File]:
                 yield package
 
 
-class _File:
-    """One file's findings."""
+class FileImports:
+    """One file with what of its imports, attributes and paths the trees do not have."""
 
     def __init__(self, file: File, world: World) -> None:
         self.file, self.program, self.world = file, world.program, world
@@ -89,9 +89,17 @@ class _File:
         return {node.attr for node in stored}
 
     def imports(self) -> Iterator[Finding]:
+        """The imports that fail, wherever they stand."""
         for live in self.live:
             if isinstance(live.node, (ast.Import, ast.ImportFrom)):
                 yield from self._imports(live.node, live)
+
+    def loads(self) -> Iterator[str]:
+        """The modules that its imports name, with what they take from them, and its dotted paths."""
+        for live in self.live:
+            if isinstance(live.node, (ast.Import, ast.ImportFrom)) and not live.typing_only:
+                yield from (f"{item.module}.{item.name}" for item in self._items(live.node))
+        yield from (str(node.value).replace(":", ".") for node in self.file.nodes if is_dotted_path(node))
 
     def findings(self) -> Iterator[Finding]:
         yield from self.imports()

@@ -1,0 +1,201 @@
+"""Whether a vllm-ascend, a vllm and a vllm-omni can be loaded together at all, and which neighbour can.
+
+Only imports are looked at, and only in the modules that are reached from the roots of a package: by imports,
+in functions too, and by the dotted paths in strings by which vLLM loads classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from packaging.version import Version
+
+from npu_upgrade.audit.checks.imports import FileImports
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.run import KeptFindings, no_collector
+from npu_upgrade.audit.triples import vllm_of
+from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.ground.beside import beside
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.releases import from_index
+from npu_upgrade.sources.spec import Spec, parse_spec
+from npu_upgrade.sources.tree import SourceTree, open_source
+
+_CHECK = "together"
+_COMMITS, _RELEASES = 256, 4
+_SECONDS = 20.0
+"""So long the search for a neighbour goes on."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """What fails to be imported on ``vllm``: by vllm-ascend, and by the main side of the downstream.
+
+    What the NPU side of the downstream imports is for an upgrade to correct. ``why`` says who names
+    this vllm.
+    """
+
+    vllm: SourceTree
+    why: str
+    target: list[Finding]
+    downstream: list[Finding]
+
+    @property
+    def can(self) -> bool:
+        return not self.target and not self.downstream
+
+    def as_json(self) -> dict[str, object]:
+        sides = {"target": self.target, "downstream": self.downstream}
+        return {"vllm": self.vllm.spec, "why": self.why, "can": self.can} | {
+            f"{name} fails": [f"{one.here.path}:{one.here.line}: {one.what}" for one in found]
+            for name, found in sides.items()
+        }
+
+
+def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
+    """The specs of the vllm that a vllm-ascend belongs with, and of the one of the downstream's number.
+
+    Each with who names it.
+    """
+    own = vllm_of(ascend)
+    found = {own: "the target's own"} if own else {}
+    named = omni and omni.version and pair_of([], omni.version, omni.date, from_index("vllm")).vllm
+    return found | ({f"pypi:vllm=={named}": "by the downstream's number"} if named else {}) | found
+
+
+def is_known(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> bool:
+    """Whether the answer is kept already."""
+    return all(KeptFindings(world).get(_CHECK) is not None for world in _worlds(ascend, vllm, omni))
+
+
+def look_together(ascend: SourceTree, vllm: SourceTree, why: str, omni: SourceTree | None) -> Together:
+    """What fails when all is loaded; the answer is kept by the content of the trees."""
+    target, *downstream = _worlds(ascend, vllm, omni)
+    if is_known(ascend, vllm, omni):
+        return Together(vllm, why, _failing(target), [one for world in downstream for one in _failing(world)])
+    waiting = beside(lambda: msgspec.json.encode([one for world in downstream for one in _failing(world)]))
+    found = _failing(target)
+    return Together(vllm, why, found, msgspec.json.decode(waiting(), type=list[Finding]))
+
+
+def _worlds(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> list[World]:
+    """What is about the target, and what is about the downstream."""
+    return [World(Triple(one, ascend, vllm)) for one in ((None, omni) if omni else (None,))]
+
+
+def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) -> str | None:
+    """The spec of the nearest vllm-ascend that can be loaded on ``vllm``, newer ones first; None without one.
+
+    Of a clone it is a commit of its branch: the first one where nothing that fails now fails, found by
+    halving, and looked at as a whole.
+    """
+    spec, end = parse_spec(ascend.spec), time.monotonic() + _SECONDS
+    say(f"looking for the nearest vllm-ascend that can be loaded on {vllm.spec}")
+    try:
+        if spec.kind == "git" and spec.path and ascend.sha:
+            older, newer = Repo(spec.path).line_from(ascend.sha, _COMMITS)
+            lines = [[str(Spec("git", path=spec.path, ref=sha)) for sha in line] for line in (newer, older)]
+        else:
+            lines = _releases(spec.project, ascend.version) if spec.kind == "pypi" else []
+        known = cache_root() / "together" / f"{sha256(repr((ascend.spec, vllm.spec, lines)))[:24]}.json"
+        if known.exists():
+            return json.loads(known.read_text("utf-8"))
+        found = next(filter(None, (_first(line, vllm, failing, end) for line in lines)), None)
+        if found:
+            write_atomic(known, json.dumps(found))
+        return found
+    except UpgradeError as error:
+        say(f"no neighbour of {ascend.spec} was looked for: {error.what}")
+    return None
+
+
+def _releases(project: str, version: str | None) -> list[list[str]]:
+    """The releases next to one by number, the newer ones first."""
+    numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
+    own = Version(version or "0")
+    newer = [number for number in numbers if number > own][:_RELEASES]
+    older = [number for number in numbers if number < own][::-1][:_RELEASES]
+    return [[f"pypi:{project}=={number}" for number in line] for line in (newer, older)]
+
+
+def _first(line: Sequence[str], vllm: SourceTree, failing: Sequence[Finding], end: float) -> str | None:
+    """The first spec of a line where all can be loaded, if it stays so once it is."""
+    paths = {finding.here.path for finding in failing}
+    low, step = 0, 1
+    while low < len(line) and time.monotonic() < end:
+        high = low
+        while high < len(line) and _fails(line[high], vllm, paths):
+            low, high, step = high + 1, high + step, 2 * step
+        if high >= len(line):
+            high = len(line) - 1
+            if low > high or _fails(line[high], vllm, paths):
+                return None
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if _fails(line[middle], vllm, paths) else (low, middle)
+        left = _fails(line[high], vllm)
+        if not left:
+            return line[high]
+        paths |= {finding.here.path for finding in left}
+        low, step = high + 1, 1
+    return None
+
+
+def _fails(spec: str, vllm: SourceTree, only: set[str] | None = None) -> list[Finding]:
+    """What fails in a vllm-ascend, or in some files of it."""
+    world = World(Triple(None, open_source(spec), vllm))
+    if only is None:
+        return _failing(world)
+    files = [file for path in sorted(only) if (file := world.program.file(path))]
+    return [found for file in files for found in _fatal(FileImports(file, world))]
+
+
+def _failing(world: World) -> list[Finding]:
+    """What fails when the package that the world is about is loaded."""
+    kept = KeptFindings(world)
+    found = kept.get(_CHECK)
+    if found is None:
+        with no_collector():
+            asked = (one for one in _reached(world) if not _is_to_be_upgraded(one, world))
+            found = [finding for one in asked for finding in _fatal(one)]
+        kept.put(_CHECK, found)
+    return found
+
+
+def _fatal(one: FileImports) -> list[Finding]:
+    return [found for found in one.imports() if found.kind == "missing-import"]
+
+
+def _is_to_be_upgraded(one: FileImports, world: World) -> bool:
+    return world.of_omni and world.side.project.is_device(one.file.path)
+
+
+def _reached(world: World) -> Iterator[FileImports]:
+    """The files of a package that are loaded with it, with their imports."""
+    program, package = world.program, world.side.project.package
+    mirrored = [runner.gpu_path for runner in world.side.runners] if world.of_omni else []
+    roots = [f"{package}/__init__.py", f"{package}/platform.py", *mirrored]
+    waiting = [file for path in roots if (file := program.file(path))]
+    seen = {file.path for file in waiting}
+    while waiting:
+        one = FileImports(waiting.pop(), world)
+        yield one
+        names = (name for name in one.loads() if name.partition(".")[0] == package)
+        for part in (
+            part for name in names for part in itertools.accumulate(name.split("."), "{}.{}".format)
+        ):
+            file = program.module(part)
+            if file and file.path not in seen:
+                seen.add(file.path)
+                waiting.append(file)

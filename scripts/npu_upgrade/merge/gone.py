@@ -1,0 +1,107 @@
+"""What the merged files read, call or import that is gone in the target, asked of the audit's checks.
+
+Every statement of a merged file counts, whoever it is from. What was lacking before as well is the audit's to
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
+
+from npu_upgrade.audit.finding import Finding
+from npu_upgrade.audit.run import run_checks
+from npu_upgrade.audit.triples import vllm_of
+from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.code.conflict_text import Answer, answers
+from npu_upgrade.ground.beside import beside
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.program.program import File
+from npu_upgrade.sources.tree import SourceTree, open_source, overlay
+
+GONE = "gone-name"
+_CHECKS = ("attributes", "calls", "imports", "signatures")
+
+
+@dataclass
+class _Runners(World):
+    """A world of which only some files are looked at."""
+
+    paths: frozenset[str] = field(default=frozenset(), kw_only=True)
+
+    @cached_property
+    def worker_files(self) -> list[File]:
+        return [file for path in sorted(self.paths) if (file := self.program.file(path))]
+
+    @cached_property
+    def files(self) -> list[File]:
+        return self.worker_files
+
+
+def vllm_tree(ascend: SourceTree) -> SourceTree | None:
+    """The vllm that a vllm-ascend belongs with, None where it cannot be told or had."""
+    try:
+        spec = vllm_of(ascend)
+        return open_source(spec) if spec else None
+    except UpgradeError as error:
+        say(f"without the vllm of {ascend.spec}: {error.what}")
+        return None
+
+
+def look_for_gone(
+    triple: Triple, merged: Mapping[str, str], ours: Mapping[str, str], base: SourceTree | None
+) -> Callable[[], list[Item]]:
+    """Begin to look; calling what is returned waits for the items, a blocking one for each thing gone.
+
+    ``triple`` is what the merged files are to run on, ``merged`` their texts, conflicts and all, ``ours``
+    those before the merge, which ran on ``base``. A conflict is looked at when it is decided.
+    """
+    after = {path: answers(text, path)[0] for path, text in merged.items()}
+
+    def work() -> bytes:
+        here = _runners(triple, {path: answer.text for path, answer in after.items()})
+        found = [finding for finding in run_checks(here, _CHECKS) if _decided(finding, after)]
+        known: set[str] = set()
+        if found:
+            was = base or triple.ascend
+            before = _runners(Triple(triple.omni, was, vllm_tree(was) or triple.vllm), ours)
+            known = {finding.key for finding in run_checks(before, sorted({one.check for one in found}))}
+        return msgspec.json.encode([_item(finding) for finding in found if finding.key not in known])
+
+    waiting = beside(work)
+    return lambda: msgspec.json.decode(waiting(), type=list[Item])
+
+
+def gone_items(
+    omni: SourceTree,
+    merged: Mapping[str, str],
+    ours: Mapping[str, str],
+    target: SourceTree,
+    base: SourceTree | None,
+) -> list[Item]:
+    """The items of :func:`look_for_gone` with the vllm of the target; none where that cannot be had."""
+    vllm = vllm_tree(target)
+    return look_for_gone(Triple(omni, target, vllm), merged, ours, base)() if vllm else []
+
+
+def _runners(triple: Triple, texts: Mapping[str, str]) -> World:
+    assert triple.omni
+    omni = overlay(triple.omni, dict(texts))
+    return _Runners(Triple(omni, triple.ascend, triple.vllm), paths=frozenset(texts))
+
+
+def _decided(finding: Finding, after: Mapping[str, Answer]) -> bool:
+    """Whether a finding is in a merged file, and in none of its conflicts."""
+    answer = after.get(finding.here.path)
+    return answer is not None and answer.rows[max(0, finding.here.line - 1)] not in answer.disputed
+
+
+def _item(finding: Finding) -> Item:
+    detail = f"here: {finding.here}\nthere: {finding.there or '-'}\n{finding.why}; {finding.todo}"
+    title = f"{finding.here.path}: {finding.what}"
+    return Item(item_id(GONE, finding.key), GONE, title, detail, finding.here.path, True)

@@ -1,0 +1,82 @@
+"""Whether a target, a vllm and a downstream can be loaded together, and which neighbour can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lineage_kit import commit_at, git_at, write_tree
+from merge_kit import runner_files
+
+from npu_upgrade.audit.together import look_together, neighbour
+from npu_upgrade.sources.tree import SourceTree, open_source
+
+GPU = "vllm_omni/worker/gpu_model_runner.py"
+VLLM = {"vllm/__init__.py": "", "vllm/ops.py": "def add():\n    pass\n", "vllm/v1.py": "class R:\n    pass\n"}
+ASCEND = {
+    "vllm_ascend/__init__.py": "def register():\n    return 'vllm_ascend.platform.Platform'\n",
+    "vllm_ascend/platform.py": "RUNNER = 'vllm_ascend.worker.model_runner_v1.NPUModelRunner'\n",
+    "vllm_ascend/worker/__init__.py": "",
+    "vllm_ascend/worker/model_runner_v1.py": "from vllm_ascend.patch import p\nfrom vllm.v1 import R\n\n\n"
+    "class NPUModelRunner(R):\n    pass\n",
+    "vllm_ascend/patch/__init__.py": "",
+    "vllm_ascend/patch/p.py": "from vllm.ops import add\n",
+    "vllm_ascend/unused.py": "from vllm.ops import never\n",
+}
+LATER = {"vllm/ops.py": "def subtract():\n    pass\n"}
+
+
+def tree(folder: Path, files: dict[str, str]) -> SourceTree:
+    return open_source(f"dir:{write_tree(folder, files)}")
+
+
+def fails(tmp_path: Path, ascend: dict[str, str], vllm: dict[str, str]) -> list[str]:
+    trees = tree(tmp_path / "ascend", ASCEND | ascend), tree(tmp_path / "vllm", VLLM | vllm)
+    return [f"{one.here.path} {one.subject}" for one in look_together(*trees, "asked for", None).target]
+
+
+def test_all_that_is_loaded_finds_its_imports(tmp_path: Path) -> None:
+    assert fails(tmp_path, {}, {}) == []
+
+
+def test_a_module_reached_by_paths_and_imports_does_not(tmp_path: Path) -> None:
+    assert fails(tmp_path, {}, LATER) == ["vllm_ascend/patch/p.py vllm.ops.add"]
+
+
+def test_what_is_guarded_or_waits_for_a_call_is_no_reason(tmp_path: Path) -> None:
+    guarded = "try:\n    from vllm.ops import add\nexcept ImportError:\n    add = None\n"
+    late = "def f():\n    from vllm.ops import add\n"
+    assert fails(tmp_path, {"vllm_ascend/patch/p.py": guarded + late}, LATER) == []
+
+
+def test_the_downstream_is_judged_by_its_main_side(tmp_path: Path) -> None:
+    ascend, vllm = tree(tmp_path / "ascend", ASCEND), tree(tmp_path / "vllm", VLLM)
+    files = runner_files("    def run(self):\n        from vllm_ascend.gone import x\n")
+    omni = tree(tmp_path / "omni", files | {GPU: "from vllm.engine import E\n\n\n" + files[GPU]})
+    found = look_together(ascend, vllm, "asked for", omni)
+    assert not found.can
+    assert found.target == []
+    assert [one.here.path for one in found.downstream] == [GPU]
+
+
+def test_the_nearest_commit_that_can(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shas = [commit_at(clone, "2026-01-01", ASCEND)]
+    for number in range(2, 8):
+        shas.append(commit_at(clone, f"2026-01-0{number}", {"vllm_ascend/n.py": f"n = {number}\n"}))
+    fixed = commit_at(clone, "2026-01-09", {"vllm_ascend/patch/p.py": "from vllm.ops import subtract\n"})
+    commit_at(clone, "2026-01-10", {"vllm_ascend/n.py": "n = 10\n"})
+    git_at(clone, "2026-01-10", "branch", "-q", "other", shas[0])
+    vllm = tree(tmp_path / "vllm", VLLM | LATER)
+    target = open_source(f"git:{clone}@{shas[3]}")
+    failing = look_together(target, vllm, "asked for", None).target
+    assert neighbour(target, vllm, failing) == f"git:{clone}@{fixed}"
+
+
+def test_an_older_one_where_no_newer_one_can(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    works = commit_at(clone, "2026-01-01", ASCEND | {"vllm_ascend/patch/p.py": "p = 1\n"})
+    commit_at(clone, "2026-01-02", {"vllm_ascend/patch/p.py": "from vllm.ops import add\n"})
+    target = open_source(f"git:{clone}@HEAD")
+    vllm = tree(tmp_path / "vllm", VLLM | LATER)
+    failing = look_together(target, vllm, "asked for", None).target
+    assert neighbour(target, vllm, failing) == f"git:{clone}@{works}"
