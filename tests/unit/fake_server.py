@@ -194,7 +194,7 @@ while fault == "busy":
     pass
 if fault == "hang":
     time.sleep(600)
-if args.omni:
+if args.omni and fault != "plain":
     CONFIG["model_config"]["stage_id"] = 0
 engine = subprocess.Popen(
     [sys.executable, str(Path(__file__).with_name("fake_engine.py")), json.dumps(CONFIG)],

@@ -39,6 +39,7 @@ class Observer:
 
         ``packages``: those whose files and calls are told.
         """
+        shutil.rmtree(self.folder, ignore_errors=True)  # of an earlier start that had the same log
         info = self.folder / f"{PLUGIN}-1.dist-info"
         for made in (info, self.folder / "seen"):
             made.mkdir(parents=True)
