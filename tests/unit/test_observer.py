@@ -267,9 +267,7 @@ def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, mo
     asked = ["torch==2.10.0", "Torch-NPU>=2", 'transformers>4; extra == "a"']
     packages = [
         Package("torch", "2.9.0", "/x"),
-        Package(
-            "vllm-ascend", "1.0", "/x", {}, ["torch==2.10.0", "Torch-NPU>=2", 'transformers>4; extra == "a"']
-        ),
+        Package("vllm-ascend", "1.0", "/x", {}, asked),
     ]
     installed = Installed("3.11", packages, {"vllm": str(tmp_path / "vllm.py")})
     given = {"verdict": served.verdict, "summary": served.summary}
