@@ -100,6 +100,10 @@ STEPS = """
     for step in range(3):
         runner.execute_model(step)
 """
+BASE = """
+    from vllm_omni.worker.runner import Base
+    Base().execute_model(0)
+"""
 
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS], ids=lambda path: Path(path).name)
@@ -129,6 +133,13 @@ def test_a_built_class_its_steps_and_the_functions_that_were_called(python: str,
         assert not {"Base.never", "Base", "Runner"} & set(called)
         assert process.files["vllm_omni/worker/idle.py"].functions == ()
     assert pid == process.pid
+
+
+def test_a_step_of_a_base_that_is_built_too_counts_once(tmp_path: Path) -> None:
+    tree(tmp_path)
+    _, _, told = run(tmp_path, BASE + STEPS)
+    ((_, found),) = told.items()
+    assert sorted(one.steps for one in found.built("runner")) == [1, 3]
 
 
 def test_what_ran_before_the_observer_came_is_seen_too(tmp_path: Path) -> None:

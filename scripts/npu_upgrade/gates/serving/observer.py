@@ -404,9 +404,9 @@ def _tell():
                 _register(_role(type(runner)), runner)
             elif thing is not None and seen.role == "runner":
                 _look_into(thing)
-            elif thing is not None and seen.role == "model" and not _device.get("final"):
-                _where(thing)
-                _device["final"] = seen.steps > 0
+            elif thing is not None and seen.role == "model" and _device.get("steps", -1) < min(seen.steps, 1):
+                _where(thing)  # when it is there, and when it works
+                _device["steps"] = seen.steps
         _count_calls()
         files = [(file, *known) for file, known in list(_files.items()) if known[2]]
         _write("files", {path: [digest, sorted(_called.get(file, ()))] for file, path, digest, _ in files})
