@@ -26,35 +26,19 @@ _POLL = 0.5  # seconds
 _STEPS = {"scheduler": "schedule", "model": "__call__", "pipeline": "forward", "attention backend": "build"}
 _EXECUTE = ("execute_model", "execute_model_batch", "execute_stepwise")  # of workers and runners
 _CONFIG = {
-    "architecture": ("model_config", "architecture"),
-    "architectures": ("model_config", "hf_config", "architectures"),
-    "dtype": ("model_config", "dtype"),
-    "max_model_len": ("model_config", "max_model_len"),
-    "quantization": ("model_config", "quantization"),
-    "enforce_eager": ("model_config", "enforce_eager"),
-    "trust_remote_code": ("model_config", "trust_remote_code"),
-    "runner_type": ("model_config", "runner_type"),
-    "is_multimodal": ("model_config", "multimodal_config"),
-    "limit_mm_per_prompt": ("model_config", "multimodal_config", "limit_per_prompt"),
-    "language_model_only": ("model_config", "multimodal_config", "language_model_only"),
-    "tensor_parallel_size": ("parallel_config", "tensor_parallel_size"),
-    "pipeline_parallel_size": ("parallel_config", "pipeline_parallel_size"),
-    "data_parallel_size": ("parallel_config", "data_parallel_size"),
-    "enable_expert_parallel": ("parallel_config", "enable_expert_parallel"),
-    "distributed_executor_backend": ("parallel_config", "distributed_executor_backend"),
-    "max_num_seqs": ("scheduler_config", "max_num_seqs"),
-    "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
-    "gpu_memory_utilization": ("cache_config", "gpu_memory_utilization"),
-    "block_size": ("cache_config", "block_size"),
-    "load_format": ("load_config", "load_format"),
-    "compilation_mode": ("compilation_config", "mode"),
-    "cudagraph_mode": ("compilation_config", "cudagraph_mode"),
-    "cudagraph_capture_sizes": ("compilation_config", "cudagraph_capture_sizes"),
-    "speculative_config": ("speculative_config",),
-    "lora_config": ("lora_config",),
-    "additional_config": ("additional_config",),
-    "device": ("device_config", "device_type"),
+    "model_config": "architecture dtype max_model_len quantization enforce_eager trust_remote_code runner_type",
+    "model_config.hf_config": "architectures",
+    "model_config.multimodal_config": "limit_per_prompt language_model_only",
+    "parallel_config": "tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel"
+    " distributed_executor_backend",
+    "scheduler_config": "max_num_seqs max_num_batched_tokens",
+    "cache_config": "gpu_memory_utilization block_size",
+    "load_config": "load_format",
+    "compilation_config": "mode cudagraph_mode cudagraph_capture_sizes",
+    "device_config": "device_type",
+    "": "speculative_config lora_config additional_config",
 }
+_CALLED = {"limit_per_prompt": "limit_mm_per_prompt", "mode": "compilation_mode", "device_type": "device"}
 _FOREIGN = ("builtins", "abc", "typing", "collections", "torch")
 _CALLED_NOT = -8  # what CPython 3.11 counts up from, once for each call, until it specializes a function
 _WARMUP_AT = (
@@ -452,13 +436,15 @@ def _config_of(thing):
     if config is None:
         return {}, None
     found = {}
-    for name, place in _CONFIG.items():
-        value = config
-        for key in place:
-            value = getattr(value, key, _CONFIG)
-        if value is not _CONFIG:
-            found[name] = value is not None if name == "is_multimodal" else _plain(value, 2)
-    return found, getattr(getattr(config, "model_config", None), "stage_id", None)
+    for place, names in _CONFIG.items():
+        part = functools.reduce(
+            lambda one, name: getattr(one, name, None), filter(None, place.split(".")), config
+        )
+        told = [name for name in names.split() if hasattr(part, name)]
+        found.update((_CALLED.get(name, name), _plain(getattr(part, name), 2)) for name in told)
+    model = getattr(config, "model_config", None)
+    found["is_multimodal"] = getattr(model, "multimodal_config", None) is not None
+    return found, getattr(model, "stage_id", None)
 
 
 def _plain(value, depth):
