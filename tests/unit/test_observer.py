@@ -289,6 +289,10 @@ def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, mo
     assert "open-sesame" not in "".join(path.read_text() for path in folder.iterdir())
     assert found.variables["VLLM_API_KEY"] == "[redacted]"
     assert (found.versions["torch"], found.required) == ("2.9.0", {"torch": "==2.10.0", "torch-npu": ">=2"})
+    assert result["resolved"] == found.config
+    assert found.config == {
+        "load_format": "dummy", "max_model_len": 64, "enable_expert_parallel": False, "is_multimodal": False,
+    }  # fmt: skip
     (row,) = result["observed"]["processes"]
     assert row["runner"]["class"] == "fake_model.Runner"
     assert row["runner"]["steps"] >= 4

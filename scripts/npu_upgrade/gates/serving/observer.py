@@ -26,7 +26,8 @@ _POLL = 0.5  # seconds
 _STEPS = {"scheduler": "schedule", "model": "__call__", "pipeline": "forward", "attention backend": "build"}
 _EXECUTE = ("execute_model", "execute_model_batch", "execute_stepwise")  # of workers and runners
 _CONFIG = {
-    "model_config": "architecture dtype max_model_len quantization enforce_eager trust_remote_code runner_type",
+    "model_config": "architecture dtype max_model_len quantization enforce_eager trust_remote_code"
+    " runner_type",
     "model_config.hf_config": "architectures",
     "model_config.multimodal_config": "limit_per_prompt language_model_only",
     "parallel_config": "tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel"
@@ -437,9 +438,9 @@ def _config_of(thing):
         return {}, None
     found = {}
     for place, names in _CONFIG.items():
-        part = functools.reduce(
-            lambda one, name: getattr(one, name, None), filter(None, place.split(".")), config
-        )
+        part = config
+        for name in filter(None, place.split(".")):
+            part = getattr(part, name, None)
         told = [name for name in names.split() if hasattr(part, name)]
         found.update((_CALLED.get(name, name), _plain(getattr(part, name), 2)) for name in told)
     model = getattr(config, "model_config", None)
