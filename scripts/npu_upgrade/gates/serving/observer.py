@@ -20,6 +20,7 @@ import threading
 import time
 import types
 import weakref
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _POLL = 0.5  # seconds
@@ -63,8 +64,10 @@ _files = {}  # file -> [path in evidence, sha256, whether its package is under e
 _called = {}  # file -> names of functions
 _waiting = {}  # file -> [(name, word that counts, code)], of Python 3.11
 _device, _problems, _written = {}, [], {}
-_settings = {"packages": [], "variables": "$", "began": 0.0}
+_ours = set()  # functions that were put in the place of others
+_settings: dict[str, Any] = {"packages": [], "variables": "$", "began": 0.0}
 _how = ""  # by what calls are noticed
+_once = None  # what tells sys.monitoring that one call of a function is enough
 
 
 def observe():
@@ -142,7 +145,7 @@ def _role(cls):
 def _notice(cls):
     """Have every object of a class, from now on, noticed when it is made."""
     real = vars(cls).get("__init__")
-    if not isinstance(real, types.FunctionType) or hasattr(real, "npu_upgrade"):
+    if not isinstance(real, types.FunctionType) or real in _ours:
         return
 
     @functools.wraps(real)
@@ -150,7 +153,7 @@ def _notice(cls):
         real(self, *arguments, **options)
         _register(_role(type(self)), self)
 
-    __init__.npu_upgrade = True
+    _ours.add(__init__)
     cls.__init__ = __init__
 
 
@@ -170,7 +173,7 @@ def _count(cls, name, here):
     """Count the calls of a method: where it is defined, or ``here``, for one that every module shares."""
     owner = cls if here else next((one for one in cls.__mro__ if name in vars(one)), None)
     real = getattr(owner, name, None)
-    if not isinstance(real, types.FunctionType) or hasattr(real, "npu_upgrade"):
+    if not isinstance(real, types.FunctionType) or real in _ours:
         return
     compiling = getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_compiling", bool)
 
@@ -185,7 +188,7 @@ def _count(cls, name, here):
         finally:
             seen.inside = None
 
-    counted.npu_upgrade = True
+    _ours.add(counted)
     setattr(owner, name, counted)
 
 
@@ -213,7 +216,7 @@ def _where(model):
     for one in model.parameters():
         found[one.device.type] = found.get(one.device.type, 0) + one.numel() * one.element_size()
     if found:
-        kind = max(found, key=found.get)
+        kind = max(found, key=lambda kind: found[kind])
         emulated = kind == "npu" and _emulated()
         name = "npu emulated" if emulated else {"cuda": "gpu"}.get(kind, kind)
         _device.update(kind=name, bytes=found[kind])
@@ -288,7 +291,7 @@ def _place(name, module, before=False):
 
 
 def _watch_calls():
-    global _how
+    global _how, _once
     if hasattr(sys, "monitoring"):
         events = sys.monitoring
         for tool in (4, 3):
@@ -296,7 +299,7 @@ def _watch_calls():
                 events.use_tool_id(tool, "npu-upgrade")
                 events.register_callback(tool, events.events.PY_START, _started)
                 events.set_events(tool, events.events.PY_START)
-                _how = "monitoring"
+                _how, _once = "monitoring", events.DISABLE
                 return
     elif sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython" and _warmup_works():
         _how = "warmup"
@@ -305,11 +308,12 @@ def _watch_calls():
 def _started(code, _):
     """Called once for each function, at its first call."""
     try:
-        if _is_function(code):
+        about = any(f"{os.sep}{name}" in code.co_filename for name in _settings["packages"])
+        if about and _is_function(code):
             _called.setdefault(code.co_filename, set()).add(code.co_qualname)
     except Exception as error:
         _problem(error)
-    return sys.monitoring.DISABLE
+    return _once
 
 
 def _is_function(code):
