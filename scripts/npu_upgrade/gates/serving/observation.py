@@ -6,15 +6,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from npu_upgrade.evidence.observed import ROLES, Built, Class, Observed, Process, Ran
-from npu_upgrade.evidence.observed import Device as Held
+from npu_upgrade.evidence.observed import ROLES, Observed, Process
 from npu_upgrade.evidence.redaction import CHANGES_A_RUN
 from npu_upgrade.gates.serving import observer
 from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
@@ -82,37 +81,17 @@ class Observer:
             time.sleep(0.1)
         return found
 
-    def _process(self, pid: int, raw: Mapping[str, Any], server: int, device: Device) -> Process:
+    def _process(self, pid: int, raw: dict[str, Any], server: int, device: Device) -> Process:
         files = self.folder / "seen" / f"{pid}.files.json"
-        listed = json.loads(files.read_text("utf-8")) if files.is_file() else {}
         roles = {one["role"] for one in raw["built"]}
         kinds = (("scheduler", "engine core"), ("worker", "worker"))
         kind = next((kind for role, kind in kinds if role in roles), "server" if pid == server else "other")
-        found = raw["device"] and msgspec.convert(raw["device"], Held)
-        if found and found.kind == device.kind:
-            found = msgspec.structs.replace(found, name=device.name)
-        return Process(
-            pid,
-            kind,
-            raw["stage"],
-            raw["rank"],
-            found,
-            tuple(_merged(raw["built"])),
-            raw["config"],
-            {path: Ran(digest, tuple(functions)) for path, (digest, functions) in listed.items()},
-            raw["watched"],
-            tuple(raw["problems"]),
-        )
-
-
-def _merged(built: Sequence[Mapping[str, Any]]) -> Iterator[Built]:
-    """One entry for all objects of the same classes, such as a backend for each group of layers."""
-    steps: dict[tuple[str, tuple[Class, ...]], int] = {}
-    for one in built:
-        key = (one["role"], msgspec.convert(one["classes"], tuple[Class, ...]))
-        steps[key] = max(steps.get(key, 0), one["steps"])
-    for role, classes in sorted(steps, key=lambda key: ROLES.index(key[0])):
-        yield Built(role, classes, steps[role, classes])
+        known: dict[str, Any] = {"pid": pid, "kind": kind}
+        if raw["device"] and raw["device"]["kind"] == device.kind:
+            known["device"] = raw["device"] | {"name": device.name}
+        if files.is_file():
+            known["files"] = json.loads(files.read_text("utf-8"))
+        return msgspec.convert(raw | known, Process)
 
 
 def judge(observed: Observed, device: Device, omni: bool) -> Check:

@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import enum
 import functools
+import gc
 import hashlib
 import importlib.machinery
 import json
@@ -81,8 +82,9 @@ def observe():
             _settings = json.load(stream)
         _watch_calls()
         _hook_imports()
+        early = _early()
         for name, module in list(sys.modules.items()):
-            _loaded(name, module, None)
+            _loaded(name, module, early)
         os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
         atexit.register(_tell)
         _start()
@@ -241,7 +243,7 @@ def _hook_imports():
     def exec_module(self, module):
         code = _before(self, module)
         real(self, module)
-        _loaded(module.__name__, module, code)
+        _loaded(module.__name__, module, {module.__file__: [code]} if code else {})
 
     # as a part of importlib it stays out of the tracebacks of failed imports
     place = "<frozen importlib._bootstrap_external>"
@@ -263,11 +265,11 @@ def _before(loader, module):
 
 
 @_quietly
-def _loaded(name, module, code):
+def _loaded(name, module, codes):
     if not isinstance(module, types.ModuleType):
         return
     if name.partition(".")[0] in _settings["packages"] and _place(name, module) and _how == "warmup":
-        _wait_for(module, code)
+        _wait_for(module, codes.get(module.__file__, ()))
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and vars(cls).get("__module__") == name and _role(cls):
             _roles.append(cls)
@@ -331,11 +333,20 @@ def _warmup_works():
     return words == [_CALLED_NOT + 2, _CALLED_NOT]
 
 
-def _wait_for(module, code):
-    """Note the functions of a module: of its code, or of what it holds where it ran before this did."""
+def _early():
+    """The code of the functions that are there already, by file."""
+    found = {}
+    for one in gc.get_objects() if _how == "warmup" else ():
+        if type(one) is types.FunctionType:
+            found.setdefault(one.__code__.co_filename, []).append(one.__code__)
+    return found
+
+
+def _wait_for(module, codes):
+    """Note the functions of a module, which are in the code that made it, or that it has."""
     if module.__file__ in _waiting:
         return
-    pending, known = [code] if code else _codes(module), set()
+    pending, known = list(codes), set()
     found = _waiting[module.__file__] = []
     while pending:
         one = pending.pop()
@@ -344,27 +355,6 @@ def _wait_for(module, code):
             pending += [inner for inner in one.co_consts if isinstance(inner, types.CodeType)]
             if _is_function(one):
                 found.append((one.co_qualname, _word(one), one))
-
-
-def _codes(module):
-    found, pending, known = [], list(vars(module).values()), set()
-    while pending:
-        one = pending.pop()
-        if id(one) in known:
-            continue
-        known.add(id(one))
-        if isinstance(one, type) and vars(one).get("__module__") == module.__name__:
-            pending += list(vars(one).values())
-        if isinstance(one, types.FunctionType):
-            cells = [getattr(cell, "cell_contents", None) for cell in one.__closure__ or ()]
-            pending += [
-                cell for cell in cells if isinstance(cell, types.FunctionType)
-            ]  # what a decorator holds
-            if one.__code__.co_filename == module.__file__:
-                found.append(one.__code__)
-        if isinstance(one, (property, classmethod, staticmethod)):
-            pending += [getattr(one, name, None) for name in ("fget", "fset", "__func__")]
-    return found
 
 
 def _count_calls():
@@ -398,7 +388,8 @@ def _tell():
                 _device["steps"] = seen.steps
         _count_calls()
         files = [(file, *known) for file, known in list(_files.items()) if known[2]]
-        _write("files", {path: [digest, sorted(_called.get(file, ()))] for file, path, digest, _ in files})
+        told = {path: (digest, sorted(_called.get(file, ()))) for file, path, digest, _ in files}
+        _write("files", {path: {"sha256": one, "functions": names} for path, (one, names) in told.items()})
         _write("process", _process())
 
 
@@ -411,13 +402,24 @@ def _process():
         "stage": stage,
         "rank": next((one.rank for one in workers if isinstance(getattr(one, "rank", None), int)), 0),
         "device": {key: _device[key] for key in ("kind", "bytes")} if "kind" in _device else None,
-        "built": [{"role": seen.role, "classes": _classes(seen), "steps": seen.steps} for seen in _built],
+        "built": list(_merged().values()),
         "config": config,
         "variables": {name: value for name, value in os.environ.items() if wanted.fullmatch(name)},
         "work_dir": os.getcwd(),
         "watched": bool(_how),
         "problems": list(_problems),
     }
+
+
+def _merged():
+    """One entry for all objects of the same classes, such as a backend for each group of layers."""
+    found = {}
+    for seen in _built:
+        classes = _classes(seen)
+        one = {"role": seen.role, "classes": classes, "steps": seen.steps}
+        key = (seen.role, *(cls["name"] for cls in classes))
+        found[key] = max(found.get(key, one), one, key=lambda each: each["steps"])
+    return found
 
 
 def _classes(seen):
