@@ -119,7 +119,8 @@ class Observed(Struct, frozen=True):
 
 
 def observed_in(folder: Path) -> list[Observed]:
-    """What each start of a run showed, in their order; a start that nothing was seen of is left out."""
-    files = sorted(folder.glob(f"**/{NAME}"), key=lambda path: (len(path.parent.name), path.parent.name))
+    """What each judged start of a run showed, in their order; one that nothing was seen of is left out."""
+    starts = sorted(folder.glob(f"start-*/{NAME}"), key=lambda path: (len(str(path)), path))
+    files = [one for one in (folder / NAME, *starts) if one.is_file()]
     found = [msgspec.json.decode(path.read_bytes(), type=Observed | None) for path in files]
     return [one for one in found if one]

@@ -145,8 +145,8 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
 def _run(observer: Observer, environment: Mapping[str, str], options: Options, served: Served) -> None:
     launch = served.launch
     server: Server | None = None
-    environment = observer.lay(launch.watched, environment)
     try:
+        environment = observer.lay(launch.watched, environment)
         with _held():  # a server that nobody knows of would not be ended
             server = start(launch.command(), environment, port=served.port, log=served.log, cwd=launch.cwd)
         kind = f"{launch.model_name} ({launch.load_format})"
