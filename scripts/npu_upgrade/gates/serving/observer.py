@@ -399,7 +399,7 @@ def _process():
     wanted = re.compile(_settings["variables"])
     workers = [seen.thing() for seen in _built if seen.role == "worker"]
     return {
-        "stage": int(stage) if str(stage).isdigit() else None,
+        "stage": int(str(stage)) if str(stage).isdigit() else None,
         "rank": next((one.rank for one in workers if isinstance(getattr(one, "rank", None), int)), 0),
         "device": {key: _device[key] for key in ("kind", "bytes")} if "kind" in _device else None,
         "built": list(_merged().values()),
