@@ -228,6 +228,24 @@ def test_the_traceback_of_a_failed_import_is_what_it_was(tmp_path: Path) -> None
     assert done.stderr.splitlines()[2:] == expected.stderr.splitlines()[2:]
 
 
+def test_a_module_that_waits_for_its_first_use_goes_on_waiting(tmp_path: Path) -> None:
+    tree(tmp_path)
+    lazy = """
+    import importlib.util, sys
+    spec = importlib.util.find_spec("vllm_omni.worker.idle")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules[spec.name] = lazy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lazy)
+    """
+    seen = "print('unused' in object.__getattribute__(lazy, '__dict__'))"
+    used = f"time.sleep(1.2)\n{seen}\nlazy.unused()\n{seen}\n"
+    observer = Observer(tmp_path / "observed")
+    variables = observer.lay(["vllm_omni"], {**os.environ, "PYTHONPATH": str(tmp_path / "site")})
+    code = textwrap.dedent(lazy) + textwrap.dedent(LOADS) + used
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
 def test_a_list_of_plugins_has_the_observer_in_it_and_is_told_without(tmp_path: Path) -> None:
     tree(tmp_path)
     observer = Observer(tmp_path / "observed")

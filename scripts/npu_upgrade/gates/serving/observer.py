@@ -266,19 +266,24 @@ def _before(loader, module):
 
 @_quietly
 def _loaded(name, module, codes):
-    if not isinstance(module, types.ModuleType):
+    if not issubclass(type(module), types.ModuleType) or type(module).__module__ == "importlib.util":
         return
     if name.partition(".")[0] in _settings["packages"] and _place(name, module) and _how == "warmup":
         _wait_for(module, codes.get(module.__file__, ()))
-    for cls in list(vars(module).values()):
-        if isinstance(cls, type) and vars(cls).get("__module__") == name and _role(cls):
+    for cls in list(_space(module).values()):
+        if issubclass(type(cls), type) and vars(cls).get("__module__") == name and _role(cls):
             _roles.append(cls)
             _notice(cls)
 
 
+def _space(module):
+    """The names of a module; one that loads itself at the first look at it stays unloaded."""
+    return object.__getattribute__(module, "__dict__")
+
+
 def _place(name, module, before=False):
     """What is known of a module's file; ``before`` it is loaded, or after."""
-    file = getattr(module, "__file__", None) or ""
+    file = _space(module).get("__file__") or ""
     if not file.endswith(".py"):
         return None
     if file not in _files:
@@ -387,10 +392,18 @@ def _tell():
                 _where(thing)  # when it is there, and when it works
                 _device["steps"] = seen.steps
         _count_calls()
-        files = [(file, *known) for file, known in list(_files.items()) if known[2]]
-        told = {path: (digest, sorted(_called.get(file, ()))) for file, path, digest, _ in files}
-        _write("files", {path: {"sha256": one, "functions": names} for path, (one, names) in told.items()})
+        changed = (os.getpid(), len(_files), sum(map(len, list(_called.values()))))
+        if _written.get("changed") != changed:
+            _write("files", _told_files())
+            _written["changed"] = changed
         _write("process", _process())
+
+
+def _told_files():
+    files = [(file, path, digest) for file, (path, digest, about) in list(_files.items()) if about]
+    return {
+        path: {"sha256": digest, "functions": sorted(_called.get(file, ()))} for file, path, digest in files
+    }
 
 
 def _process():
@@ -431,7 +444,7 @@ def _classes(seen):
 
 
 def _class(cls):
-    path, digest, _ = _place(cls.__module__, sys.modules.get(cls.__module__)) or ("", "", False)
+    path, digest, _ = _place(cls.__module__, sys.modules.get(cls.__module__, types)) or ("", "", False)
     return {"name": f"{cls.__module__}.{cls.__qualname__}", "path": path, "sha256": digest}
 
 
