@@ -291,7 +291,7 @@ def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, mo
     from npu_upgrade.evidence.store import Store
 
     monkeypatch.setenv("VLLM_API_KEY", "open-sesame-1234")
-    served = kit.serve(tmp_path, "none", "dummy", quiet=0.2)
+    served = kit.serve(tmp_path, "none", "dummy", quiet=1.5)  # until the last step was told
     (tmp_path / "vllm.py").write_text("")
     asked = ["torch==2.10.0", "Torch-NPU>=2", 'transformers>4; extra == "a"']
     packages = [
