@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zlib
+from pathlib import Path
 
 parser = argparse.ArgumentParser()
 parser.add_argument("serve")
@@ -53,7 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        global told, preempted
+        global preempted
         if self.path == "/metrics":
             preempted += fault == "preempting"
             drafts = DRAFTS if "--speculative-config" in more else ""
@@ -67,9 +68,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer({"data": [{"id": one} for one in names]})
         elif self.path == "/openapi.json":
             self.answer({"paths": PATHS})
-        elif self.path.startswith("/server_info"):
-            self.answer({"vllm_config": CONFIG})
-            told = True
         else:
             self.answer("")
             later = {"late": lambda: os._exit(0), "engine-late": engine.kill}.get(fault)
@@ -77,9 +75,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 threading.Timer(0.1, later).start()
 
     def do_POST(self) -> None:
-        global counted, asked
+        global counted, asked, told
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
+        told = told or "messages" in body
+        with contextlib.suppress(OSError):
+            engine.stdin.write(b"\n")
+            engine.stdin.flush()
         if fault == f"die-{asked}":
             os._exit(0)
         if fault == f"halt-{asked}":
@@ -192,9 +194,11 @@ while fault == "busy":
     pass
 if fault == "hang":
     time.sleep(600)
-stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+if args.omni and fault != "plain":
+    CONFIG["model_config"]["stage_id"] = 0
 engine = subprocess.Popen(
-    [sys.executable, "-c", stubborn if fault == "stubborn" else "import time; time.sleep(600)"],
+    [sys.executable, str(Path(__file__).with_name("fake_engine.py")), json.dumps(CONFIG)],
+    stdin=subprocess.PIPE,
     start_new_session=fault == "escaped",
 )
 

@@ -107,9 +107,9 @@ def test_cann_toolkit(
     target.parent.mkdir(exist_ok=True)
     target.write_text(text)
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    assert cann_toolkit() == ((version, target) if version else None)
+    assert cann_toolkit(os.environ) == ((version, target) if version else None)
 
 
 def test_no_cann_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", f"{tmp_path}{os.sep}none")
-    assert cann_toolkit() is None
+    assert cann_toolkit(os.environ) is None

@@ -48,6 +48,7 @@ def test_secret_names(name: str) -> None:
         "PATH",
         "completion_tokens_details",
         "num_speculative_tokens",
+        "vllm_omni/model_executor/models/token2wav.py",
     ],
 )
 def test_names_that_only_sound_secret(name: str) -> None:

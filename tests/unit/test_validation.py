@@ -145,7 +145,7 @@ def test_the_devices_memory_is_what_its_tool_says(tmp_path: Path, monkeypatch) -
     assert memory_is_back(npu, 7390, 0.1) == (False, 63390)
     found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
     assert (found.kind, found.name, found.count) == ("npu", "910B3", 2)
-    assert found.label("real") == "NPU real"
+    assert device.label([device.NPU], found, "real") == "NPU real"
 
 
 def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeypatch) -> None:

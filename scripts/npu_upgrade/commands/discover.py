@@ -9,6 +9,7 @@ told from their imports; where they cannot, the nearest vllm-ascend that can is 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> Result:
     omni = discovery.look(
         args.omni or newest(answers["vllm-omni"], clones, args.pre, pair.vllm), given=bool(args.omni)
     )
-    toolkit = cann_toolkit()
+    toolkit = cann_toolkit(os.environ)
     of_omni = discovery.omni_section(omni, answers["vllm-ascend"], clones)
     if omni.tree:
         of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))

@@ -6,10 +6,13 @@ Each process of a server is looked at from inside; nothing here is taken from a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+NAME = "observed.json"  # in the folder of a run, or of each of its starts
 ROLES = ("worker", "runner", "scheduler", "model", "attention backend")
 
 
@@ -25,7 +28,8 @@ class Class(Struct, frozen=True):
 class Built(Struct, frozen=True):
     """An object that the engine built. ``classes``: its class, then the bases in resolution order, without
     those of torch and Python. ``steps``: how often it executed (``execute_model`` of a worker or runner,
-    ``schedule`` of a scheduler, ``forward`` of a model or attention backend)."""
+    ``schedule`` of a scheduler, ``forward`` of a model as its runner calls it, the metadata that an attention
+    backend built for a batch)."""
 
     role: str
     classes: tuple[Class, ...]
@@ -33,7 +37,9 @@ class Built(Struct, frozen=True):
 
 
 class Ran(Struct, frozen=True):
-    """A file of Python that a process loaded, by content, and the functions in it that were called."""
+    """A file of Python that a process loaded, by content, and the functions in it that were called.
+
+    ``sha256`` is empty when it changed while the server started: what was loaded is not known then."""
 
     sha256: str
     functions: tuple[str, ...] = ()
@@ -51,7 +57,8 @@ class Device(Struct, frozen=True):
 class Process(Struct, frozen=True):
     """One process of a server. ``stage``: that of an omni pipeline, None in plain mode. ``config``: the
     engine's configuration as resolved. ``files``: path as in :class:`Class` -> what ran of it, for the
-    packages that evidence is about."""
+    packages that evidence is about. ``watched``: whether calls of functions could be seen; a file without any
+    was not executed only then. ``problems``: what the observer itself could not do."""
 
     pid: int
     kind: str
@@ -61,6 +68,8 @@ class Process(Struct, frozen=True):
     built: tuple[Built, ...] = ()
     config: dict[str, Any] = {}
     files: dict[str, Ran] = {}
+    watched: bool = False
+    problems: tuple[str, ...] = ()
 
 
 class Observed(Struct, frozen=True):
@@ -81,6 +90,37 @@ class Observed(Struct, frozen=True):
         return (one for process in self.processes for one in process.built if one.role == role)
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the first runner, else of any process; empty when none told one."""
+        told = [one for one in self.processes if one.config]
+        ran = [one for one in told if any(built.role == "runner" for built in one.built)]
+        return next((one.config for one in [*ran, *told]), {})
+
+    @property
     def devices(self) -> frozenset[str]:
         """The kinds of device that parameters live on."""
         return frozenset(one.device.kind for one in self.processes if one.device)
+
+    def summary(self) -> dict[str, Any]:
+        """What a reader wants to know first: mode, devices, each process's classes and their steps."""
+        rows = [
+            {"kind": one.kind, "stage": one.stage, "rank": one.rank, "device": one.device and one.device.kind}
+            | {built.role: {"class": built.classes[0].name, "steps": built.steps} for built in one.built}
+            for one in self.processes
+            if one.built
+        ]
+        return {
+            "mode": self.mode,
+            "devices": sorted(self.devices),
+            "processes": rows,
+            "pythonpath": list(self.pythonpath),
+            "work_dir": self.work_dir,
+        }
+
+
+def observed_in(folder: Path) -> list[Observed]:
+    """What each judged start of a run showed, in their order; one that nothing was seen of is left out."""
+    starts = sorted(folder.glob(f"start-*/{NAME}"), key=lambda path: (len(str(path)), path))
+    files = [one for one in (folder / NAME, *starts) if one.is_file()]
+    found = [msgspec.json.decode(path.read_bytes(), type=Observed | None) for path in files]
+    return [one for one in found if one]

@@ -24,13 +24,14 @@ _SECRET_NAME = re.compile(
 )
 _NO_SECRET = re.compile(
     r"tokenizers?|(?:max|min|num|total|prompt|completion|generation|cached|batched|reasoning)[-_\w]*tokens?\w*"
-    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*|(?:stop|eos|bos|pad|image)_token\w*",
+    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*|(?:stop|eos|bos|pad|image)_token\w*"
+    r"|[\w./+-]+\.(?:py|so|c|cc|cpp|cu|h|hpp|sh|jinja|ya?ml|json)",  # a file of code
     re.IGNORECASE,
 )
 _FOLDERS = ("PWD", "OLDPWD")  # a shell's folders, no passwords
-_KEPT = re.compile(
-    r"(?:VLLM|ASCEND|HCCL|NPU|TORCH|PYTORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|OMP|MKL|GLOO|NCCL|CUDA|RAY|ATB|LCCL|TASK"
-    r"|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE)(?:_\w+)?"
+CHANGES_A_RUN = re.compile(
+    r"(?:VLLM|OMNI|ASCEND|ACL|HCCL|NPU|TORCH|PYTORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|OMP|MKL|GLOO|NCCL|CUDA|RAY|ATB|LCCL|TASK"
+    r"|INF_NAN|COMBINED|MULTI_STREAM|CPU_AFFINITY|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE)(?:_\w+)?"
     r"|PATH|PYTHONPATH|PYTHONHASHSEED|LD_LIBRARY_PATH|LD_PRELOAD|LANG|TMPDIR"
 )
 _SHAPES = [
@@ -100,7 +101,7 @@ class Redactor:
     def _variable(self, name: str, value: str) -> str:
         if is_secret_name(name):
             return MARK
-        return self.text(value) if _KEPT.fullmatch(name) else NOT_KEPT
+        return self.text(value) if CHANGES_A_RUN.fullmatch(name) else NOT_KEPT
 
     def value(self, value: Any) -> Any:
         """JSON-able data; under a secret key nothing stays."""

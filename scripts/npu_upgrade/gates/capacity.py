@@ -288,7 +288,7 @@ def _serve(capacity: Capacity, starter: Starter, length: int, number: int, asked
         if _served(started):
             capacity.steps.append(_step(started, length, number, why))
             return length
-        fits = fitting(started.lines()) if not started.resolved else None
+        fits = fitting(started.lines()) if "generation" not in started.checks else None
         capacity.steps.append(_step(started, length, number, started.summary))
         if left == 0 or not fits or (shorter := _whole(min(fits, length - 1))) < 1:
             return length

@@ -5,7 +5,6 @@ Nothing is imported: importing torch_npu or vllm_ascend would start a driver.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,10 +14,14 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from npu_upgrade.ground.errors import BadInput, Blocked
 
 PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transformers", "ray", "lm-eval")
+_ASK = ("vllm-ascend", "vllm-omni")
 DEFAULT_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")
 _SECONDS = 120
 _PROBE = """
@@ -44,6 +47,7 @@ for name in sys.argv[1:]:
         version = package.version or "unknown"
         folder = str(package.locate_file(""))
         packages.append({"name": name, "version": version, "folder": folder, "origin": origin})
+        packages[-1]["requires"] = package.requires or []
     module = name.replace("-", "_")
     if place(module)[0]:
         imports[module] = place(module)[0]
@@ -63,13 +67,15 @@ print(json.dumps(dict(found, plugins=plugins, adapters=adapters)))
 class Package(msgspec.Struct, frozen=True):
     """One installed distribution.
 
-    ``folder`` is the site folder that holds its metadata; ``origin`` is what pip recorded of its source.
+    ``folder`` is the site folder that holds its metadata; ``origin`` is what pip recorded of its source;
+    ``requires`` are the requirements of its metadata.
     """
 
     name: str
     version: str
     folder: str
     origin: dict[str, Any] = {}
+    requires: list[str] = []
 
     @property
     def checkout(self) -> str | None:
@@ -109,6 +115,17 @@ class Installed(msgspec.Struct, frozen=True):
     def versions(self) -> dict[str, str]:
         """Distribution -> version."""
         return {one.name: one.version for one in self.packages}
+
+    @property
+    def required(self) -> dict[str, str]:
+        """Distribution -> the versions that the installed vllm-ascend and vllm-omni ask for."""
+        found: dict[str, SpecifierSet] = {}
+        for text in (text for one in self.packages if one.name in _ASK for text in one.requires):
+            asked = Requirement(text)
+            name = canonicalize_name(asked.name)
+            if name in PACKAGES and asked.specifier and (not asked.marker or asked.marker.evaluate()):
+                found[name] = found.get(name, SpecifierSet()) & asked.specifier
+        return {name: str(found[name]) for name in sorted(found)}
 
     def folder(self, package: str) -> Path | None:
         """The folder of an importable package."""
@@ -167,9 +184,12 @@ def misplaced(found: Installed, roots: Mapping[str, Path]) -> list[str]:
     return wrong
 
 
-def cann_toolkit(root: Path | None = None) -> tuple[str, Path] | None:
-    """The CANN toolkit version and the file that says so; None when there is no toolkit."""
-    root = root or Path(os.environ.get("ASCEND_HOME_PATH") or DEFAULT_TOOLKIT)
+def cann_toolkit(variables: Mapping[str, str]) -> tuple[str, Path] | None:
+    """The CANN toolkit version that a process with these variables uses, and the file that says so.
+
+    None when there is no toolkit.
+    """
+    root = Path(variables.get("ASCEND_HOME_PATH") or DEFAULT_TOOLKIT)
     for path in [*sorted(root.glob("*/ascend_toolkit_install.info")), root / "version.cfg"]:
         if path.is_file() and (version := _cann_version(path.read_text(errors="replace"))):
             return version, path

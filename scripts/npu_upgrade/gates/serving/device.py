@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,24 +21,39 @@ _TOLERANCE = 256  # MiB that the driver may keep
 
 @dataclass(frozen=True)
 class Device:
-    """``kind`` npu, gpu, cpu or npu emulated; ``name`` and ``count`` as the tool says, where there is one."""
+    """What is expected to compute, before anything ran.
+
+    ``kind`` npu, gpu, cpu or npu emulated; ``name`` and ``count`` as the tool says, where there is one.
+    """
 
     kind: str
     name: str = ""
     count: int = 1
 
-    def label(self, load_format: str) -> str:
-        """The label of evidence; an emulated device never counts as one."""
-        return "emulated dry-run" if self.kind == EMULATED else f"{self.kind.upper()} {load_format}"
+
+def label(kinds: Collection[str], expected: Device, load_format: str) -> str:
+    """The label of evidence for parameters that live on ``kinds`` of devices; the least of them counts.
+
+    An emulated device counts for none, nor does an NPU that no driver shows.
+    """
+    order = (EMULATED, CPU, GPU, NPU)
+    least = min(kinds, key=order.index)
+    if least == EMULATED or (least == NPU and expected.kind != NPU):
+        return "emulated dry-run"
+    return f"{least.upper()} {load_format}"
 
 
 def detect(installed: Installed, emulated: bool = False) -> Device:
-    """The device vLLM of this installation runs on. Looks at files and distributions; starts no engine."""
+    """The device vLLM of this installation runs on. Looks at files and distributions; starts no engine.
+
+    Where vllm-ascend is installed and no driver shows an NPU, only an emulated one can serve.
+    """
     if emulated:
         return Device(EMULATED)
     if "vllm_ascend" in installed.imports:
         names = _CHIP.findall(_npu_smi() or "")
-        return Device(NPU, names[0][1] if names else "", len(names) or npu_count())
+        count = len(names) or npu_count()
+        return Device(NPU, names[0][1] if names else "", count) if count else Device(EMULATED)
     return Device(CPU if "cpu" in installed.versions.get("vllm", "") else GPU)
 
 

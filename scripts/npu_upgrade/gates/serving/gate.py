@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.evidence.observed import Observed
 from npu_upgrade.evidence.surroundings import utc_now
-from npu_upgrade.gates.serving import gate_file, smoke
+from npu_upgrade.gates.serving import device as devices
+from npu_upgrade.gates.serving import gate_file, observation, smoke
 from npu_upgrade.gates.serving.answers import read as read_answer
 from npu_upgrade.gates.serving.checks import Check, failed, first_bad, passed, unsure, verdict
 from npu_upgrade.gates.serving.device import Device, memory_is_back, used_memory
 from npu_upgrade.gates.serving.gate_file import Request
 from npu_upgrade.gates.serving.launch import REAL, Launch
-from npu_upgrade.gates.serving.log_lines import lines_until
+from npu_upgrade.gates.serving.log_lines import kv_cache, lines_until
 from npu_upgrade.gates.serving.log_lines import read as read_log
+from npu_upgrade.gates.serving.observation import Observer
 from npu_upgrade.gates.serving.requests import COUNTERS, Client, Exchange, counted
-from npu_upgrade.gates.serving.resolved import kv_cache, logged, resolved
 from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, choose_port, sockets, start, stop
 from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL, Lifeline, Watch, stays, wait_until_up
@@ -62,6 +64,8 @@ class Options:
 class Served:
     """What one start showed. ``log`` is the whole output; ``explanation`` is of a start that failed.
 
+    ``device``: what the installation and the drivers let expect; ``observed``: what the processes told.
+
     ``ended_at``: bytes of the log when the gate ended a server that was alive; None when it had ended itself.
     """
 
@@ -73,7 +77,7 @@ class Served:
     checks: list[Check] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     metrics: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    observed: Observed | None = None
     phases: list[tuple[str, float]] = field(default_factory=list)
     memory: dict[str, int | None] = field(default_factory=dict)
     explanation: Explanation | None = None
@@ -93,7 +97,14 @@ class Served:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        return resolved(self.config) or logged(self.log)
+        """The engine's configuration, empty as long as no process told one."""
+        return self.observed.config if self.observed else {}
+
+    @property
+    def label(self) -> str:
+        """The label of evidence: the device that computed, and the weights."""
+        kinds = self.observed.devices if self.observed else ()
+        return devices.label(kinds or {self.device.kind}, self.device, self.launch.load_format)
 
     @property
     def kv_cache(self) -> dict[str, Any] | None:
@@ -121,8 +132,9 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
     began = time.monotonic()
     served = Served(launch, device, log, port, utc_now())
     served.memory["before"] = used_memory(device)
+    observer = Observer(log.with_suffix(".observed"))
     with sockets(launch.variables()) as environment:
-        _run(environment, options, served)
+        _run(observer, environment, options, served)
     served.seconds = round(time.monotonic() - began, 1)
     if served.verdict is not Verdict.PASS:
         until = lines_until(log, served.ended_at) if served.ended_at is not None else None
@@ -130,21 +142,25 @@ def judge(launch: Launch, device: Device, options: Options, log: Path) -> Served
     return served
 
 
-def _run(environment: Mapping[str, str], options: Options, served: Served) -> None:
+def _run(observer: Observer, environment: Mapping[str, str], options: Options, served: Served) -> None:
     launch = served.launch
     server: Server | None = None
     try:
+        environment = observer.lay(launch.watched, environment)
         with _held():  # a server that nobody knows of would not be ended
             server = start(launch.command(), environment, port=served.port, log=served.log, cwd=launch.cwd)
         kind = f"{launch.model_name} ({launch.load_format})"
         say(f"started {kind} on port {served.port}, process {server.group}")
-        _ask_all(server, launch, options, served)
+        _ask_all(server, observer, options, served)
     except KeyboardInterrupt:
         served.interrupted = True
         served.checks.append(unsure("interrupted", "somebody interrupted the gate; the server was ended"))
     finally:
         if server is not None:
             _end(server, options, served)
+            served.observed = observer.told(server.group, served.device)
+            if any(one.name == "generation" for one in served.checks):
+                served.checks.append(observation.judge(served.observed, served.device, launch.omni))
 
 
 @contextmanager
@@ -164,7 +180,8 @@ def _held() -> Generator[None]:
         raise KeyboardInterrupt
 
 
-def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -> None:
+def _ask_all(server: Server, observer: Observer, options: Options, served: Served) -> None:
+    launch = served.launch
     lifeline = Lifeline(server, options.longest_log)
     watch = Watch(server, options.budgets, options.still)
     client = Client(server.url, options.answer, lifeline.broken, served.exchanges)
@@ -188,8 +205,8 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
         launch.omni,
     )
     served.metrics["before"] = client.metrics()
-    config = client.config_meanwhile()
-    for step in _steps(asking, config, lifeline, options, served):
+    served.observed = observer.wait(server.group, served.device, lambda told: bool(told.config))
+    for step in _steps(asking, lifeline, options, served):
         served.checks += step()
         if why := lifeline.broken():
             served.checks.append(failed("alive", why))
@@ -198,11 +215,12 @@ def _ask_all(server: Server, launch: Launch, options: Options, served: Served) -
             return
     served.metrics["after"] = client.metrics()
     served.checks.append(_counted(served))
+    if served.observed.processes:
+        observer.wait(server.group, served.device, lambda told: not observation.missing(told))
 
 
 def _steps(
     asking: smoke.Asking,
-    config: Callable[[], dict[str, Any]],
     lifeline: Lifeline,
     options: Options,
     served: Served,
@@ -211,7 +229,7 @@ def _steps(
     steps: list[Callable[[], list[Check]]] = [
         lambda: smoke.generations(asking),
         lambda: smoke.chat(asking),
-        lambda: _configured(config, served),
+        lambda: _configured(served),
         lambda: smoke.pictures(asking, _takes_images(options, served)),
         lambda: gate_file.ask(client, asking.name, options.requests, asking.real),
     ]
@@ -226,12 +244,11 @@ def _takes_images(options: Options, served: Served) -> bool:
     return bool(served.resolved.get("is_multimodal")) if options.images is None else options.images
 
 
-def _configured(config: Callable[[], dict[str, Any]], served: Served) -> list[Check]:
-    """The server's resolved configuration has to be of the weights that were asked for."""
-    served.config = config()
+def _configured(served: Served) -> list[Check]:
+    """The engine's configuration has to be of the weights that were asked for."""
     load = served.resolved.get("load_format")
     if load is None:
-        return [unsure("configuration", "neither the server nor its log tells the configuration")]
+        return [unsure("configuration", "no process of the server told its configuration")]
     if (load == "dummy") != (served.launch.load_format != REAL):
         return [failed("configuration", f"it loads {load!r} weights, asked for {served.launch.load_format}")]
     return [passed("configuration")]

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ class Launch:
     ``model``: a folder or a Hugging Face id. ``python``: the interpreter whose vLLM serves. ``arguments``:
     further options of ``vllm serve``. ``environment``: variables set for the server. ``cwd``: where it is
     started. ``port``: the one asked for, or None for any free one. ``overlay``: PYTHONPATH stays as it is.
+    ``watched``: the packages whose files and calls the server's processes tell.
     """
 
     model: str
@@ -36,6 +36,7 @@ class Launch:
     cwd: Path = Path()
     port: int | None = None
     overlay: bool = False
+    watched: tuple[str, ...] = ("vllm_omni", "vllm_ascend")
 
     @property
     def model_name(self) -> str:
@@ -59,22 +60,8 @@ class Launch:
         found = dict(os.environ)
         if not self.overlay:
             found.pop("PYTHONPATH", None)
-        found["VLLM_SERVER_DEV_MODE"] = "1"  # the server then tells its resolved configuration
         found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
-        return found | _uv(self.python, found["PATH"]) | dict(self.environment)
-
-
-def _uv(python: Path, path: str) -> dict[str, str]:
-    """What vLLM's /server_info needs in an environment made by uv: it lists packages with pip, else with uv.
-
-    Without pip in the environment and uv on the PATH the route answers 500 (vLLM 0.30.0).
-    """
-    config = python.parent.parent / "pyvenv.cfg"
-    if not config.is_file() or "\nuv = " not in f"\n{config.read_text('utf-8', 'replace')}":
-        return {}
-    own = Path(sys.executable).parent
-    more = f"{path}{os.pathsep}{own}" if not shutil.which("uv", path=path) and (own / "uv").exists() else path
-    return {"VIRTUAL_ENV": str(config.parent), "PATH": more}
+        return found | dict(self.environment)
 
 
 def given(arguments: Sequence[str], *names: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 LONGEST = 16 * 1024  # bytes of a line that are looked at
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07)")
@@ -73,3 +73,19 @@ def _bounded(stream: BinaryIO) -> Iterator[str]:
         yield line.decode("utf-8", errors="replace")
         while len(line) == LONGEST and not line.endswith(b"\n"):  # the rest of an endless line
             line = stream.readline(LONGEST)
+
+
+_CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")
+_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+
+
+def kv_cache(log: Path) -> dict[str, Any] | None:
+    """Tokens that fit into the cache, and how many requests of full length at once, as vLLM logged them."""
+    found: dict[str, Any] = {}
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            if "KV cache size" in line and (size := _CACHE.search(line)):
+                found["tokens"] = int(size[1].replace(",", ""))
+            if "Maximum concurrency" in line and (most := _CONCURRENCY.search(line)):
+                found |= {"per_request": int(most[1].replace(",", "")), "max_concurrency": float(most[2])}
+    return found or None

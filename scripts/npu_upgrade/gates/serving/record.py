@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from npu_upgrade.evidence.chain import OfJob, Record
 from npu_upgrade.evidence.judged import judged, model_digest
+from npu_upgrade.evidence.observed import NAME, Observed
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome, Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
 from npu_upgrade.ground.command import current
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.sources.installed import Installed
+from npu_upgrade.sources.installed import Installed, cann_toolkit
 
 SCHEMA = "npu-upgrade/serve/1"
 _JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
@@ -61,8 +63,7 @@ def record(
         folder.json(f"{place}exchanges.json", _short(msgspec.to_builtins(served.exchanges, enc_hook=str)))
         for when, text in served.metrics.items():
             folder.text(f"{place}metrics-{when}.txt", text)
-        if served.config:
-            folder.json(f"{place}config.json", served.config)
+        folder.json(f"{place}{NAME}", msgspec.to_builtins(_whole(served, installed)))
     for name, path in (logs or {}).items():
         folder.log(name, path)
     folder.command(last.launch.command(), environment)
@@ -71,7 +72,7 @@ def record(
     outcome = Outcome(
         gate=gate,
         job=job,
-        label=last.device.label(last.launch.load_format),
+        label=result["label"],
         verdict=verdict,
         subject=subject,
         pins={name: {"version": version} for name, version in _pinned(installed).items()},
@@ -97,19 +98,20 @@ def describe(
         "gate": gate,
         "verdict": verdict.value,
         "summary": summary,
-        "label": last.device.label(launch.load_format),
+        "label": min((one.label for one in runs), key=_weight),
         "model": launch.model,
         "model_name": launch.model_name,
         "architectures": last.resolved.get("architectures") or _architectures(launch.model),
         "model_digest": model_digest(Path(launch.model)),
         "load_format": launch.load_format,
-        "mode": "omni" if launch.omni else "plain",
+        "mode": last.observed.mode if last.observed else "omni" if launch.omni else "plain",
         "device": msgspec.to_builtins(last.device),
         "work_dir": str(launch.cwd),
         "port": last.port,
         "serve_arguments": list(launch.arguments),
         "environment": dict(launch.environment),
         "resolved": last.resolved,
+        "observed": last.observed.summary() if last.observed else None,
         "versions": installed.versions,
         "imports": installed.imports,
         "phases": [{"name": name, "seconds": seconds} for name, seconds in last.phases],
@@ -122,6 +124,18 @@ def describe(
         "seconds": round(sum(one.seconds for one in runs), 1),
         "starts": len(runs),
     }
+
+
+def _weight(label: str) -> tuple[bool, bool]:
+    """Of several labels the one that claims least is that of all."""
+    return label.startswith("NPU"), label != "emulated dry-run"
+
+
+def _whole(served: Served, installed: Installed) -> Observed | None:
+    """What was observed, with the versions that served and those that the releases ask for."""
+    cann = cann_toolkit(served.launch.variables())
+    versions = installed.versions | ({"cann": cann[0]} if cann else {})
+    return served.observed and replace(served.observed, versions=versions, required=installed.required)
 
 
 def environment_of(installed: Installed) -> dict[str, Any]:

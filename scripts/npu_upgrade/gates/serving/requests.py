@@ -79,24 +79,6 @@ class Client:
         answer = self._ask("GET", "/openapi.json", keep=False).answer
         return set(answer.get("paths", ())) if isinstance(answer, dict) else set()
 
-    def config(self) -> dict[str, Any]:
-        """The server's resolved configuration, as its development route tells it; empty when it does not."""
-        answer = self._ask("GET", "/server_info?config_format=json", keep=False).answer
-        found = answer.get("vllm_config") if isinstance(answer, dict) else None
-        return found if isinstance(found, dict) else {}
-
-    def config_meanwhile(self) -> Callable[[], dict[str, Any]]:
-        """Ask for :meth:`config` now and wait for it later: vLLM takes seconds to collect what it answers."""
-        found: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: found.append(self.config()), daemon=True)
-        thread.start()
-
-        def wait() -> dict[str, Any]:
-            thread.join()
-            return found[0] if found else {}
-
-        return wait
-
     def metrics(self) -> str:
         text = self._ask("GET", "/metrics", keep=False).answer
         return text if isinstance(text, str) else ""

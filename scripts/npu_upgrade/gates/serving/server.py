@@ -134,7 +134,7 @@ def _holder(port: int) -> str:
 
 HOST = "127.0.0.1"
 _POLL = 0.1  # seconds
-_SOCKETS = "VLLM_RPC_BASE_PATH"
+SOCKETS = "VLLM_RPC_BASE_PATH"
 _LONGEST_SOCKET = 107  # bytes that the kernel takes as the path of one
 _SOCKET_NAME = 40  # bytes of the random names that vLLM gives them
 _ORPHANS = 3.0  # seconds that processes get to end by themselves after their server
@@ -163,11 +163,11 @@ def sockets(environment: Mapping[str, str]) -> Generator[dict[str, str]]:
     variable is set already, or where that folder's own path is too long for a socket.
     """
     folder = tempfile.gettempdir()
-    if _SOCKETS in environment or len(folder) > _LONGEST_SOCKET - 2 * _SOCKET_NAME:
+    if SOCKETS in environment or len(folder) > _LONGEST_SOCKET - 2 * _SOCKET_NAME:
         yield dict(environment)
         return
     with tempfile.TemporaryDirectory(prefix="npu-serve-", ignore_cleanup_errors=True) as place:
-        yield {**environment, _SOCKETS: place}
+        yield {**environment, SOCKETS: place}
 
 
 def start(argv: Sequence[str], environment: Mapping[str, str], *, port: int, log: Path, cwd: Path) -> Server:

@@ -65,7 +65,8 @@ def prepare(
     defaults = {
         name: value for name, value in _DEFAULTS.get(device.kind, {}).items() if name not in os.environ
     }
-    launch = replace(launch, environment=defaults | dict(launch.environment))
+    watched = (*launch.watched, *installed.adapters)
+    launch = replace(launch, environment=defaults | dict(launch.environment), watched=watched)
     return Session(launch, installed, device, options, store)
 
 

@@ -73,8 +73,8 @@ class Started:
 
     @property
     def shown_config(self) -> str:
-        """The server's resolved configuration, as evidence calls it."""
-        return self._beside("config.json")
+        """Where evidence has the engine's configuration."""
+        return self._beside("observed.json")
 
     @property
     def shown_metrics(self) -> str:
