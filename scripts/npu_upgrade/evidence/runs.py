@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.judged import model_digest
-from npu_upgrade.evidence.observed import Observed
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
 
-RESULT, OBSERVED = "result.json", "observed.json"
+RESULT = "result.json"
 SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
 REAL = ("NPU real", "CPU real")
@@ -82,14 +79,6 @@ class Run:
             p.relative_to(self.folder).as_posix() for p in self.folder.glob("start-*/server.log")
         )
         return next((name for name in ("server.log", *started) if (self.folder / name).is_file()), RESULT)
-
-
-def observed_in(folder: Path) -> Observed | None:
-    """What the engine of a run showed of itself; None where that was not looked at."""
-    try:
-        return msgspec.json.decode((folder / OBSERVED).read_bytes(), type=Observed)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from packaging.version import InvalidVersion
 
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
-from npu_upgrade.evidence.observed import Observed
-from npu_upgrade.evidence.runs import REAL, Run, mapping, observed_in
+from npu_upgrade.evidence.observed import Observed, observed_in
+from npu_upgrade.evidence.runs import REAL, Run, mapping
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
 
@@ -90,7 +90,7 @@ class Known:
 
     @cached_property
     def observed(self) -> Observed | None:
-        return observed_in(self.served.folder) if self.served else None
+        return next(iter(observed_in(self.served.folder)), None) if self.served else None
 
     def of(self, gate: str) -> Run | None:
         return self.newest.get((gate, self.label))

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.observed import Class, Observed
-from npu_upgrade.evidence.runs import observed_in
+from npu_upgrade.evidence.observed import Class, Observed, observed_in
 from npu_upgrade.evidence.subject import Subject, file_digest
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object, sha256
@@ -108,13 +107,13 @@ def validate(
     on_npu = [one for one in mine if one.label == NPU and one.verdict == "PASS" and one.run]
     for record in on_npu:
         problems = [f"it is not as it was recorded: {one}" for one in job.store.problems(record)]
-        observed = observed_in(job.store.runs / str(record.run)) or Observed("")
-        objection = problems[0] if problems else _objection(observed, delivered)
-        for part in parts:
-            if lack := objection or lacking(part, observed, delivered):
-                why[part] = f"run {record.run}: {lack}"
-            else:
-                by[part] = record.id
+        for observed in observed_in(job.store.runs / str(record.run)) or [Observed("")]:
+            objection = problems[0] if problems else _objection(observed, delivered)
+            for part in parts:
+                if lack := objection or lacking(part, observed, delivered):
+                    why[part] = f"run {record.run}: {lack}"
+                else:
+                    by[part] = record.id
     why = {part: text for part, text in why.items() if part not in by}
     return Validation(parts, by, _emulated(parts, mine), why)
 
