@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,41 +27,6 @@ ALONE = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 def no_network() -> list[str]:
     works = shutil.which("unshare") and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
     return ALONE if works else []
-
-
-def machine(folder: Path) -> Path:
-    """An interpreter with the libraries of a vLLM and a ``vllm`` that is the fake server; nothing of ours."""
-    venv.create(folder, with_pip=False)
-    (site,) = folder.glob("lib/python3*/site-packages")
-    ours = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
-    for name in (
-        "httpx",
-        "jinja2",
-        "packaging",
-        "psutil",
-        "yaml",
-        "msgspec",
-        "markupsafe",
-        "anyio",
-        "certifi",
-        "httpcore",
-        "h11",
-        "idna",
-        "typing_extensions.py",
-        "sniffio",
-    ):
-        for found in [*ours.glob(name), *ours.glob(f"{name.removesuffix('.py')}-*.dist-info")]:
-            (site / found.name).symlink_to(found)
-    for found in ours.glob("[Pp]y[Yy][Aa][Mm][Ll]-*.dist-info"):
-        (site / found.name).symlink_to(found)
-    module = site / "vllm/entrypoints/cli"
-    module.mkdir(parents=True)
-    (site / "vllm/__init__.py").write_text("")
-    (module / "main.py").write_text(kit.FAKE.read_text())
-    info = site / "vllm-0.30.0+cpu.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n")
-    return folder / "bin/python"
 
 
 def packed(upgrade: Upgrade, *options: str) -> Path:
@@ -102,7 +66,7 @@ def evidence(upgrade: Upgrade, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("there")
     options = ["--rungs", "cpu-dummy,cpu-real", "--model", str(kit.model(folder))]
     pack = packed(upgrade, *options, "--", "--max-model-len", "64")
-    done = away(pack, machine(folder / "python"), folder / "work")
+    done = away(pack, kit.machine(folder / "python"), folder / "work")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "work/evidence.tar.gz"
 
@@ -196,7 +160,7 @@ def test_evidence_that_was_put_into_another_chain_is_refused(
 
 
 def test_a_pack_says_what_the_machine_lacks(upgrade: Upgrade, tmp_path: Path) -> None:
-    python = machine(tmp_path / "there-python")
+    python = kit.machine(tmp_path / "there-python")
     pack = packed(upgrade, "--npu", "--model", "/models/A")
     done = away(pack, python, tmp_path / "there")
     assert done.returncode == 3

@@ -57,7 +57,7 @@ EXAMPLES = """  upgrade.py validate
   upgrade.py validate --rungs cpu-dummy,cpu-real --model ./my-model
   upgrade.py validate --npu --model /models/Qwen3-8B --tp 1,2 --gates dummy,real
   upgrade.py validate --npu --matrix matrix.yaml --ray auto
-  upgrade.py validate --npu --model /models/Qwen3-Omni --before /opt/old/bin/python
+  upgrade.py validate --npu --model /models/Qwen3-Omni --before ~/old-pair/bin/python
   upgrade.py validate --npu --model /models/Qwen3-Omni --pack validate-npu.pyz"""
 _RELEASED = (
     "pypi:vllm-omni==0.24.0",
