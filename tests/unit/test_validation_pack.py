@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import serving_kit as kit
-from deliver_support import NEW, RUNNER, WORKER, Upgrade, git, make_upgrade, write
+from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, make_upgrade, write
 
 from npu_upgrade.cli.main import main
 from npu_upgrade.evidence.store import workspace_store
@@ -56,6 +56,16 @@ def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
     """One upgrade for all: who changes it puts it back."""
     with pytest.MonkeyPatch.context() as patch:
         made = make_upgrade(tmp_path_factory.mktemp("here"), patch)
+        scripts = (
+            '[project]\nname = "vllm-omni"\n[project.entry-points."vllm.general_plugins"]\nx = "a.b:c"\n'
+        )
+        write(made.repo, "pyproject.toml", scripts)
+        git(made.repo, "add", "pyproject.toml")
+        git(made.repo, "commit", "-q", "-m", "Name the project")
+        deleted = {"path": OTHER, "sha256_merged": None, "sha256_ours": "0" * 64}
+        made.write_plan(files=[*made.plan["files"], deleted])
+        (made.repo / OTHER).unlink()
+        made.record_all()
         write(made.repo, "vllm_omni/secret.txt", "untracked, and nobody's business")
         yield made
 
@@ -135,13 +145,15 @@ def test_what_ran_elsewhere_is_evidence_of_the_job_here(
     code, said = imported(upgrade, evidence, capsys)  # the delivery of the same files changes nothing
     git(upgrade.repo, "reset", "-q", before)
     assert (code, len(said["added"]), said["jobs"]) == (0, 2, [upgrade.job.id]), said
-    tree = upgrade.job.records()[0].tree
+    tree = upgrade.job.records()[-1].tree
     standing = upgrade.job.store.standing(upgrade.job.records(), tree)
     assert {"CPU dummy", "CPU real"} <= {one.label for one in standing if one.gate == "serve"}
     assert imported(upgrade, evidence, capsys)[1]["known"] == said["added"]
     there = evidence.parent / "checkout"
     assert (there / RUNNER).read_text() == "NAME = 'upgraded'\n"
-    assert not (there / "vllm_omni/secret.txt").exists()
+    assert [(there / name).exists() for name in (OTHER, "vllm_omni/secret.txt")] == [False, False]
+    (ran,) = {str(one.environment["packages"]) for one in standing if one.gate == "serve"}
+    assert "'vllm-omni': '0.22.0'" in ran
 
 
 def test_evidence_that_was_put_into_another_chain_is_refused(
@@ -176,9 +188,9 @@ def test_a_damaged_pack_runs_nothing(upgrade: Upgrade, tmp_path: Path) -> None:
     pack, damaged = packed(upgrade, "--npu", "--model", "A"), tmp_path / "damaged.pyz"
     with zipfile.ZipFile(pack) as whole, zipfile.ZipFile(damaged, "w") as other:
         for name in whole.namelist():
-            other.writestr(name, whole.read(name) + (b"#" if name == f"planned/{RUNNER}" else b""))
+            other.writestr(name, whole.read(name) + (b"#" if name == f"checkout/{RUNNER}" else b""))
     done = away(damaged, Path(sys.executable), tmp_path / "there")
-    assert (done.returncode, f"planned/{RUNNER}" in done.stderr) == (2, True)
+    assert (done.returncode, f"checkout/{RUNNER}" in done.stderr) == (2, True)
     assert not (tmp_path / "there").exists()
 
 

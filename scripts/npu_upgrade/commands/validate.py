@@ -28,6 +28,7 @@ from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
 from npu_upgrade.gates.serving.launch import OMNI
 from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.gates.validation import hardware, matrix, on_ray
+from npu_upgrade.gates.validation.hardware import files_below
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import (
     NAMES,
@@ -48,7 +49,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.plan_file import plan_path
 from npu_upgrade.job.stages import find_workspace, named_from_here
-from npu_upgrade.job.upgraded import PACKED, Upgraded, upgraded_in
+from npu_upgrade.job.upgraded import PACKED, upgraded_in
 from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.installed import Installed, serving
 
@@ -230,73 +231,36 @@ def _pack(args: argparse.Namespace) -> Result:
             expected="the workspace of merge --apply",
             try_="--workspace DIR; without an upgrade, copy the skill to that machine and validate there",
         )
-    arguments, beside = _words(args)
-    versions = upgraded.plan.versions.get("omni") or {}
-    commit = upgraded.commit
+    job, commit = upgraded.job, upgraded.commit
+    state = f"checkout/{WORKSPACE_DIR}"
+    files = {f"{state}/jobs/{job.id}/{one.name}": one.read_bytes() for one in files_below(job.folder)}
+    files |= {f"{state}/evidence/{one.name}": one.read_bytes() for one in chain.files(job.store.folder)}
+    files |= {f"{state}/current": job.id.encode(), f"{state}/jobs/{job.id}/{PACKED}": commit.encode()}
+    files[f"{state}/jobs/{job.id}/plan.json"] = plan_path(job).read_bytes()
+    there = {path: upgraded.root / path for path in upgraded.plan.files}
+    files |= {f"checkout/{path}": one.read_bytes() for path, one in there.items() if one.is_file()}
+    gone = [path for path, one in there.items() if not one.is_file()]
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-pack-") as scratch:
         archive = Path(scratch) / "checkout.tar"
-        open_checkout(upgraded.root).git("archive", "--format=tar", f"--output={archive}", commit)
-        shipped = hardware.Shipped(
-            job=upgraded.job.id,
-            commit=commit,
-            version=str(versions.get("version") or f"0+g{commit[:12]}"),
-            package=next(iter(upgraded.packages)),
-            archive=archive,
-            planned={path: _content(upgraded.root / path) for path in upgraded.plan.files},
-            state=_state(upgraded, commit),
-            beside=beside,
-            arguments=arguments,
-        )
-        hardware.write(shipped, args.pack)
-    said = f"{args.pack} ({args.pack.stat().st_size >> 20} MiB) validates {upgraded.job.id} on {commit[:12]}"
+        open_checkout(upgraded.root).git("archive", f"--output={archive}", commit)
+        files[archive.name] = archive.read_bytes()
+    version = (upgraded.plan.versions.get("omni") or {}).get("version") or f"0+g{commit[:12]}"
+    hardware.write(args.pack, job.id, version, _words(args), files, gone)
+    said = f"{args.pack} ({args.pack.stat().st_size >> 20} MiB) validates {job.id} on {commit[:12]}"
     text = f"there: python3 {args.pack.name}\nhere, with what it leaves: evidence import FILE"
-    data = {"pack": str(args.pack), "job": upgraded.job.id, "commit": commit}
-    return Result(
-        Verdict.PASS, said, data, text, upgrade("evidence", "import", "FILE", *named_from_here(workspace))
-    )
+    data = {"pack": str(args.pack), "job": job.id, "commit": commit}
+    then = upgrade("evidence", "import", "FILE", *named_from_here(workspace))
+    return Result(Verdict.PASS, said, data, text, then)
 
 
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
-
-
-def _state(upgraded: Upgraded, commit: str) -> dict[str, bytes]:
-    """The job and the chain of its evidence, without the runs themselves."""
-    job, store = upgraded.job, upgraded.job.store
-    folder = f"jobs/{job.id}"
-    found = {
-        "current": job.id.encode(),
-        f"{folder}/job.json": (job.folder / "job.json").read_bytes(),
-        f"{folder}/plan.json": plan_path(job).read_bytes(),
-        f"{folder}/{PACKED}": commit.encode(),
-        **{f"evidence/{one.name}": one.read_bytes() for one in chain.files(store.folder)},
-    }
-    journal = job.folder / "journal.jsonl"
-    return found | ({f"{folder}/journal.jsonl": journal.read_bytes()} if journal.exists() else {})
-
-
-def _words(args: argparse.Namespace) -> tuple[list[str], dict[str, bytes]]:
-    """The options for the other machine, and the files that they name, which lie beside each other there."""
-    beside: dict[str, bytes] = {}
-    given = {"--model": args.model, "--mode": args.mode, "--before": args.before}
+def _words(args: argparse.Namespace) -> list[str]:
+    """What was asked for here, for the other machine; files and models are named as they are there."""
+    given = {"--model": args.model, "--mode": args.mode, "--before": args.before, "--matrix": args.matrix}
     given |= {"--gates": ",".join(args.gates), "--tp": ",".join(map(str, args.tp))}
     given |= {} if args.npu else {"--rungs": ",".join(args.rungs)}
-    if args.matrix:
-        cells = _cells(args)
-        files = {one for cell in cells for one in (cell.gate_file, cell.accuracy) if one}
-        for path in (args.matrix.absolute(), *files):
-            name = os.path.relpath(path, args.matrix.absolute().parent)
-            if name.startswith(".."):
-                raise BadInput(
-                    f"{path} is not below the folder of {args.matrix}",
-                    expected="a matrix with its files beside it",
-                    try_="copy it there",
-                )
-            beside[name] = path.read_bytes()
-        given["--matrix"] = f"{{files}}/{args.matrix.name}"
-    words = ["--npu"] if args.npu else []
-    words += [word for name, value in given.items() if value for word in (name, value)]
-    return words + (["--", *args.passed_on] if args.passed_on else []), beside
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    passed_on = ["--", *args.passed_on] if args.passed_on else []
+    return [*(["--npu"] if args.npu else []), *words, *passed_on]
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:

@@ -87,14 +87,12 @@ def _unpack(packed: zipfile.ZipFile, index: dict, folder: Path, digest: str) -> 
         raise Stop(2, f"{folder} holds something else; name another folder: --into DIR")
     with tarfile.open(fileobj=io.BytesIO(packed.read("checkout.tar"))) as archive:
         archive.extractall(folder / "checkout", filter="data")
+    for name in index["gone"]:
+        (folder / "checkout" / name).unlink(missing_ok=True)
     for name in index["files"].keys() - {"checkout.tar"}:  # over the commit's own
-        kind, _, rest = name.partition("/")
-        place = {"planned": "checkout", "state": "checkout/.npu-upgrade"}.get(kind, kind)
-        target = folder / place / rest
+        target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(packed.read(name))
-    for name in index["deleted"]:
-        (folder / "checkout" / name).unlink(missing_ok=True)
     job = folder / "checkout/.npu-upgrade/jobs" / index["job"] / "job.json"
     here = {"repo": str(folder / "checkout"), "out": None, "branch": None}
     job.write_text(json.dumps(json.loads(job.read_text("utf-8")) | here), "utf-8")
@@ -116,21 +114,34 @@ def _environment(index: dict, folder: Path, serving: Path) -> Path:
     (site,) = (folder / "venv/lib").glob("python3*/site-packages")
     more = [f"import site; site.addsitedir({place!r})" for place in sites]
     (site / "checkout.pth").write_text("\n".join([str(folder / "checkout"), *more]) + "\n", "utf-8")
-    one = index["distribution"]
-    info = site / f"{one['name'].replace('-', '_')}-{one['version']}.dist-info"
-    info.mkdir(exist_ok=True)
-    metadata = f"Metadata-Version: 2.1\nName: {one['name']}\nVersion: {one['version']}\n"
-    origin = {"url": (folder / "checkout").as_uri(), "dir_info": {"editable": True}}
-    (info / "METADATA").write_text(metadata, "utf-8")
-    (info / "entry_points.txt").write_text(one["entry_points"], "utf-8")
-    (info / "direct_url.json").write_text(json.dumps(origin), "utf-8")
+    _tell(index["version"], folder / "checkout", site)
     return python
+
+
+def _tell(version: str, checkout: Path, site: Path) -> None:
+    """What an editable install writes of a checkout: its name, version, entry points and place."""
+    import tomllib  # not in the Python of every machine that says that it is too old
+
+    told = checkout / "pyproject.toml"
+    project = tomllib.loads(told.read_text("utf-8")).get("project", {}) if told.exists() else {}
+    if not (name := project.get("name")):
+        return
+    groups = {"console_scripts": project.get("scripts", {})} | project.get("entry-points", {})
+    lines = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
+    (info / "entry_points.txt").write_text("\n".join(lines), "utf-8")
+    origin = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+    (info / "direct_url.json").write_text(json.dumps(origin), "utf-8")
 
 
 def _validate(index: dict, folder: Path, python: Path, more: list[str]) -> int:
     workspace = folder / "checkout"
     program = [str(python), str(folder / "skill/scripts/upgrade.py")]
-    words = [word.replace("{files}", str(folder / "files")) for word in index["arguments"]]
+    words = index["arguments"]
     at = words.index("--") if "--" in words else len(words)
     asked = [*words[:at], "--python", str(python), "--workspace", str(workspace)]
     passed_on = words[at:] if "--" not in more else []  # what is given here counts
