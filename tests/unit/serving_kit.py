@@ -30,6 +30,8 @@ def installation(folder: Path) -> Path:
 
 def machine(folder: Path) -> Path:
     """An interpreter with the libraries of a vLLM and a ``vllm`` that is the fake server; nothing of ours."""
+    if (folder / "bin/python").exists():
+        return folder / "bin/python"
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python3*/site-packages")
     ours = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
@@ -54,11 +56,11 @@ def machine(folder: Path) -> Path:
     for found in ours.glob("[Pp]y[Yy][Aa][Mm][Ll]-*.dist-info"):
         (site / found.name).symlink_to(found)
     module = site / "vllm/entrypoints/cli"
-    module.mkdir(parents=True)
+    module.mkdir(parents=True, exist_ok=True)
     (site / "vllm/__init__.py").write_text("")
     (module / "main.py").write_text(FAKE.read_text())
     info = site / "vllm-0.30.0+cpu.dist-info"
-    info.mkdir()
+    info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n")
     return folder / "bin/python"
 
