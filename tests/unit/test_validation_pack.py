@@ -41,7 +41,7 @@ def away(pack: Path, python: Path, into: Path, *options: str) -> subprocess.Comp
     home = into.with_name("home")
     home.mkdir(exist_ok=True)
     clean = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PIP_NO_INDEX": "1"}
-    argv = [*no_network(), str(python), str(pack), "--into", str(into), "--python", str(python), *options]
+    argv = [*no_network(), sys.executable, str(pack), "--into", str(into), "--python", str(python), *options]
     return subprocess.run(argv, capture_output=True, text=True, env=clean, cwd=home)
 
 

@@ -15,13 +15,15 @@ import io
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
-_PLACES = "import json, site, sys; print(json.dumps([list(sys.version_info[:2]), site.getsitepackages()]))"
+STARTED_BY = "NPU_UPGRADE_PACK_STARTED_BY"
 
 
 class Stop(Exception):
@@ -39,12 +41,12 @@ def main(argv: list[str], source: Path) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     args, more = parser.parse_known_args(argv[:at])
     try:
+        _go_on_in(_serving(args.python), argv, source)
         with zipfile.ZipFile(source) as packed:
             index = _checked(packed)
-            serving = _serving(args.python)
             folder = (args.into or Path(f"validate-{index['job']}")).absolute()
             _unpack(packed, index, folder, _digest(source.read_bytes()))
-        return _validate(index, folder, _environment(index, folder, serving), [*more, *argv[at:]])
+        return _validate(index, folder, _environment(index["version"], folder), [*more, *argv[at:]])
     except Stop as stop:
         sys.stderr.write(f"error: {stop}\n")
         return stop.code
@@ -57,13 +59,9 @@ def _digest(data: bytes) -> str:
 def _checked(packed: zipfile.ZipFile) -> dict:
     """The index of a pack whose files are all as they were packed."""
     index = json.loads(packed.read("pack.json"))
-    names = set(packed.namelist()) - {"__main__.py", "pack.json"}
-    wrong = sorted(names ^ set(index["files"]))
-    wrong += [
-        name
-        for name in sorted(names & set(index["files"]))
-        if _digest(packed.read(name)) != index["files"][name]
-    ]
+    there = {name: _digest(packed.read(name)) for name in packed.namelist()}
+    del there["__main__.py"], there["pack.json"]
+    wrong = sorted({name for name, _ in there.items() ^ index["files"].items()})
     if wrong:
         raise Stop(2, f"the pack is damaged ({', '.join(wrong[:5])}); copy it again from where it was made")
     return index
@@ -76,6 +74,18 @@ def _serving(text: str) -> Path:
         raise Stop(3, "there is no vllm on PATH; name the interpreter that serves: --python /path/to/python")
     beside = Path(script or "").resolve().with_name("python")
     return Path(text or (beside if beside.exists() else beside.with_name("python3"))).absolute()
+
+
+def _go_on_in(python: Path, argv: list[str], source: Path) -> None:
+    """Return in the interpreter that serves, whichever began."""
+    if sys.executable != str(python) and STARTED_BY not in os.environ:
+        os.environ[STARTED_BY] = sys.executable
+        try:
+            os.execv(python, [str(python), str(source), *argv])
+        except OSError as error:
+            raise Stop(3, f"{python} does not run: {error}") from error
+    if sys.version_info < (3, 11):  # noqa: UP036 - nobody has checked it before
+        raise Stop(3, f"{python} is older than Python 3.11")
 
 
 def _unpack(packed: zipfile.ZipFile, index: dict, folder: Path, digest: str) -> None:
@@ -99,28 +109,21 @@ def _unpack(packed: zipfile.ZipFile, index: dict, folder: Path, digest: str) -> 
     done.write_text(digest, "utf-8")
 
 
-def _environment(index: dict, folder: Path, serving: Path) -> Path:
-    """An interpreter with all that ``serving`` has, but for the packed checkout, which comes first."""
-    python = folder / "venv/bin/python"
-    try:
-        said = subprocess.run([str(serving), "-c", _PLACES], capture_output=True, text=True, check=True)
-        version, sites = json.loads(said.stdout)
-        if not python.exists():
-            subprocess.run([str(serving), "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
-    except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise Stop(3, f"{serving} makes no virtual environment: {error}") from error
-    if tuple(version) < (3, 11):
-        raise Stop(3, f"{serving} is older than Python 3.11")
-    (site,) = (folder / "venv/lib").glob("python3*/site-packages")
-    more = [f"import site; site.addsitedir({place!r})" for place in sites]
-    (site / "checkout.pth").write_text("\n".join([str(folder / "checkout"), *more]) + "\n", "utf-8")
-    _tell(index["version"], folder / "checkout", site)
-    return python
+def _environment(version: str, folder: Path) -> Path:
+    """An interpreter with all that this one has, but for the packed checkout, which comes first."""
+    checkout, root = folder / "checkout", folder / "venv"
+    if not root.exists():
+        venv.create(root, symlinks=True)
+    (packages,) = (root / "lib").glob("python3*/site-packages")
+    more = [f"import site; site.addsitedir({place!r})" for place in site.getsitepackages()]
+    (packages / "checkout.pth").write_text("\n".join([str(checkout), *more]) + "\n", "utf-8")
+    _tell(version, checkout, packages)
+    return root / "bin/python"
 
 
-def _tell(version: str, checkout: Path, site: Path) -> None:
+def _tell(version: str, checkout: Path, packages: Path) -> None:
     """What an editable install writes of a checkout: its name, version, entry points and place."""
-    import tomllib  # not in the Python of every machine that says that it is too old
+    import tomllib  # here: the Python that began may be too old for it
 
     told = checkout / "pyproject.toml"
     project = tomllib.loads(told.read_text("utf-8")).get("project", {}) if told.exists() else {}
@@ -130,7 +133,7 @@ def _tell(version: str, checkout: Path, site: Path) -> None:
     lines = []
     for group, points in groups.items():
         lines += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
-    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info = packages / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
     (info / "entry_points.txt").write_text("\n".join(lines), "utf-8")
