@@ -225,10 +225,10 @@ def _pack(args: argparse.Namespace) -> Result:
     """Write this upgrade, this bundle and what was asked for as one file."""
     workspace = args.workspace or find_workspace(Path.cwd())
     upgraded = upgraded_in(workspace)
-    if upgraded is None or not upgraded.packages:
+    if upgraded is None or not upgraded.packages or not upgraded.origin.chain:
         raise BadInput(
-            f"{workspace} has no upgrade that was applied to a checkout",
-            expected="the workspace of merge --apply",
+            f"{workspace} has no upgrade that was applied to a checkout and judged there",
+            expected="the workspace of merge --apply, after upgrade.py plan",
             try_="--workspace DIR; without an upgrade, copy the skill to that machine and validate there",
         )
     job, commit = upgraded.job, upgraded.commit
