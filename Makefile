@@ -59,13 +59,17 @@ bench-gates: ## break servers on purpose: what the serve gate says of each fault
 # $(call given,OPTION,VALUE) is the option when the variable is set
 given = $(if $(2),$(1) "$(2)")
 
-validate: ## climb the ladder this machine can: static, emulated, CPU dummy, CPU real (VALIDATE_ARGS="--rungs static")
-	@$(call in_env,tools) "$$python" scripts/upgrade.py validate --format text $(VALIDATE_ARGS)
+# a recipe runs in the skill's folder: its paths and its evidence are those of the folder make was called from
+from_there = cd "$(or $(PWD),$(CURDIR))" &&
 
-validate-npu: ## all gates on hardware (MODEL=, GATES=, TP=, MATRIX=, RAY=, VALIDATE_ARGS=)
-	@$(call in_env,tools) "$$python" scripts/upgrade.py validate --npu --format text $(call given,--model,$(MODEL)) \
+validate: ## climb the ladder this machine can: static, emulated, CPU dummy, CPU real (VALIDATE_ARGS="--rungs static")
+	@$(call in_env,tools) $(from_there) "$$python" "$(CURDIR)/scripts/upgrade.py" validate --format text $(VALIDATE_ARGS)
+
+validate-npu: ## all gates on hardware (MODEL=, OMNI=1 or 0, GATES=, TP=, MATRIX=, BEFORE=, RAY=, WORKSPACE=, VALIDATE_ARGS=)
+	@$(call in_env,tools) $(from_there) "$$python" "$(CURDIR)/scripts/upgrade.py" validate --npu --format text \
+	  $(call given,--model,$(MODEL)) $(call given,--mode,$(if $(OMNI),$(if $(filter 0 no plain,$(OMNI)),plain,omni))) \
 	  $(call given,--gates,$(GATES)) $(call given,--tp,$(TP)) $(call given,--matrix,$(MATRIX)) \
-	  $(call given,--ray,$(RAY)) $(VALIDATE_ARGS)
+	  $(call given,--before,$(BEFORE)) $(call given,--ray,$(RAY)) $(call given,--workspace,$(WORKSPACE)) $(VALIDATE_ARGS)
 
 bench-analyze: ## the analysis of models against vLLM's own view, and its plan of memory (BENCH_ARGS="--only configs")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.analyze $(BENCH_ARGS)

@@ -180,6 +180,7 @@ def make_upgrade(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
     git(folder, "init", "-q", "-b", "main", str(repo))
     git(repo, "config", "user.name", "Ada Lovelace")
     git(repo, "config", "user.email", "ada@example.com")
+    write(repo, "vllm_omni/__init__.py", "")
     for path in (RUNNER, WORKER, OTHER):
         write(repo, path, f"NAME = {path!r}\n")
     git(repo, "add", ".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import venv
 from pathlib import Path
 
 from npu_upgrade.gates.serving.device import CPU, Device
@@ -25,6 +26,43 @@ def installation(folder: Path) -> Path:
         script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(FAKE)])} "$@"\n')
         script.chmod(0o755)
     return python
+
+
+def machine(folder: Path) -> Path:
+    """An interpreter with the libraries of a vLLM and a ``vllm`` that is the fake server; nothing of ours."""
+    if (folder / "bin/python").exists():
+        return folder / "bin/python"
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    ours = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
+    for name in (
+        "httpx",
+        "jinja2",
+        "packaging",
+        "psutil",
+        "yaml",
+        "msgspec",
+        "markupsafe",
+        "anyio",
+        "certifi",
+        "httpcore",
+        "h11",
+        "idna",
+        "typing_extensions.py",
+        "sniffio",
+    ):
+        for found in [*ours.glob(name), *ours.glob(f"{name.removesuffix('.py')}-*.dist-info")]:
+            (site / found.name).symlink_to(found)
+    for found in ours.glob("[Pp]y[Yy][Aa][Mm][Ll]-*.dist-info"):
+        (site / found.name).symlink_to(found)
+    module = site / "vllm/entrypoints/cli"
+    module.mkdir(parents=True, exist_ok=True)
+    (site / "vllm/__init__.py").write_text("")
+    (module / "main.py").write_text(FAKE.read_text())
+    info = site / "vllm-0.30.0+cpu.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n")
+    return folder / "bin/python"
 
 
 def model(folder: Path, name: str = "Tiny") -> Path:

@@ -418,3 +418,9 @@ def test_what_an_old_python_reads_first_is_old_python(path: str) -> None:
     futures = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     assert not futures
     assert not hasattr(tools, "store"), "imported before the version is checked"
+
+
+def test_uv_is_that_of_tools_where_this_python_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uv", None)
+    monkeypatch.setattr(store, "ensure", lambda spec: Path("/envs") / spec.name / "bin/python")
+    assert venvs.find_uv() == "/envs/tools/bin/uv"

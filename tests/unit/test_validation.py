@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import serving_kit as kit
+from deliver_support import make_upgrade
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands import validate
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
 from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
-from npu_upgrade.gates.validation import matrix
+from npu_upgrade.gates.serving.session import Session
+from npu_upgrade.gates.validation import matrix, rungs
 from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
@@ -110,13 +117,14 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "whole"),
     [
-        ("PASS BLOCKED", "PASS"),
-        ("BLOCKED BLOCKED", "BLOCKED"),
-        ("PASS FAIL INCONCLUSIVE", "FAIL"),
+        ("PASS PASS", "PASS"),
+        ("PASS BLOCKED", "BLOCKED"),
+        ("BLOCKED INCONCLUSIVE PASS", "BLOCKED"),
+        ("BLOCKED FAIL INCONCLUSIVE", "FAIL"),
         ("PASS INCONCLUSIVE", "INCONCLUSIVE"),
     ],
 )
-def test_what_cannot_run_takes_nothing_from_what_did(verdicts: str, whole: str) -> None:
+def test_a_ladder_is_as_good_as_its_worst_rung(verdicts: str, whole: str) -> None:
     outcomes = [Outcome(Rung("r", "", upgrade("serve")), Verdict(one), "") for one in verdicts.split()]
     assert together(outcomes) is Verdict(whole)
 
@@ -174,20 +182,125 @@ def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monke
     assert missing_for_npu(Installed("3.11", [], whole)) == []
 
 
-def test_validate_npu_is_blocked_where_there_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [[], ["--model", "/models/A"], ["--before", "/no/python"]])
+def test_validate_npu_says_first_that_there_is_none(words: list[str], tmp_path: Path, capsys) -> None:
+    words = ["validate", "--npu", "--workspace", str(tmp_path), *words]
+    assert cli.main("upgrade.py", "", ["validate"], words) == 3
+    assert "no NPU" in json.loads(capsys.readouterr().out)["error"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def with_npus(monkeypatch, answer: Callable[[Rung], Outcome]) -> list[Rung]:
+    """As on a machine with two NPUs, on which every rung is answered; the rungs that were asked for."""
+    asked: list[Rung] = []
+    monkeypatch.setattr(validate, "missing_for_npu", lambda _: [])
+    monkeypatch.setattr(validate, "npu_count", lambda: 2)
+    monkeypatch.setattr(rungs, "run", lambda rung: asked.append(rung) or answer(rung))
+    return asked
+
+
+def passes(rung: Rung) -> Outcome:
+    name = f"run-{rung.name.replace(' ', '-')}"
+    return Outcome(rung, Verdict.PASS, "it served", data={"run": name, "mode": "omni", "label": "NPU real"})
+
+
+@pytest.mark.parametrize(
+    ("words", "given"), [([], set()), (["--mode", "omni"], {"--omni"}), (["--mode", "plain"], {"--no-omni"})]
+)
+def test_stages_are_left_to_serve_unless_they_are_named(
+    words: list[str], given: set[str], tmp_path: Path, monkeypatch, capsys
+) -> None:
+    asked = with_npus(monkeypatch, passes)
+    options = ["--npu", "--model", "A", "--workspace", str(tmp_path), *words, "--", "--dtype", "float16"]
+    assert cli.main("upgrade.py", "", ["validate"], ["validate", *options]) == 0
+    for rung in asked:
+        assert {"--omni", "--no-omni"} & set(rung.command.argv) == given
+        assert rung.command.passed_on[-2:] == ("--dtype", "float16")
+
+
+def test_dummy_weights_that_pass_do_not_hide_real_ones_that_cannot_run(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    with_npus(monkeypatch, lambda rung: judged(rung, 0 if "dummy" in rung.name else 3, "{}", 1.0))
+    words = ["validate", "--npu", "--model", "A", "--gates", "dummy,real", "--workspace", str(tmp_path)]
+    assert cli.main("upgrade.py", "", ["validate"], words) == 3
+    assert json.loads(capsys.readouterr().out)["verified_on_npu"] is False
+
+
+def test_evidence_is_never_kept_in_the_skill(tmp_path: Path, monkeypatch, capsys) -> None:
+    asked = with_npus(monkeypatch, passes)
+    inside = SCRIPT.parents[1] / "references"
+    assert (
+        cli.main(
+            "upgrade.py", "", ["validate"], ["validate", "--npu", "--model", "A", "--workspace", str(inside)]
+        )
+        == 2
+    )
+    assert "the skill's own folder" in json.loads(capsys.readouterr().out)["error"]
+    assert asked == []
+
+
+def test_make_works_in_the_folder_it_was_called_from(tmp_path: Path) -> None:
     argv = [
-        sys.executable,
-        str(SCRIPT),
-        "validate",
-        "--npu",
-        "--model",
-        "/models/A",
-        "--workspace",
-        str(tmp_path),
+        "make",
+        "-n",
+        "-C",
+        str(SCRIPT.parents[1]),
+        "validate-npu",
+        "MODEL=/m/A",
+        "OMNI=1",
+        "BEFORE=/old/python",
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 3
-    assert "no NPU" in json.loads(done.stdout)["error"]
+    env = {**os.environ, "PWD": str(tmp_path)}
+    shown = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env=env, check=True).stdout
+    assert f'cd "{tmp_path}" && "$python" "{SCRIPT}" validate --npu' in shown
+    assert '--model "/m/A" --mode "omni"' in " ".join(shown.split())
+    assert '--before "/old/python"' in shown
+    other = subprocess.run(
+        [*argv[:-3], "OMNI=0"], capture_output=True, text=True, cwd=tmp_path, env=env
+    ).stdout
+    assert '--mode "plain"' in other
+
+
+def test_the_old_pair_is_served_alike_and_compared(tmp_path: Path, monkeypatch, capsys) -> None:
+    asked = with_npus(monkeypatch, passes)
+    monkeypatch.setattr(
+        validate, "serving", lambda *_: Installed("3.11", [], {"vllm_omni": "/old/vllm_omni"})
+    )
+    options = ["--npu", "--model", "A", "--gates", "dummy,real", "--workspace", str(tmp_path)]
+    assert cli.main("upgrade.py", "", ["validate"], ["validate", *options, "--before", "/old/python"]) == 0
+    old, compared = asked[2:]
+    assert (old.name, compared.name) == ("A tp1 real before", "A tp1 real compared")
+    words = old.command.argv
+    assert words[words.index("--python") + 1] == "/old/python"
+    assert words[words.index("--expect-import") + 1] == "vllm_omni=/old/vllm_omni"
+    assert "--omni" in words
+    assert compared.command.argv[2:5] == ["compare", "run-A-tp1-real-before", "run-A-tp1-real"]
+
+
+def test_inside_an_upgrade_its_checkout_has_to_be_what_serves(tmp_path: Path, monkeypatch) -> None:
+    upgrade = make_upgrade(tmp_path, monkeypatch)
+    python, parser = kit.machine(tmp_path / "machine"), argparse.ArgumentParser()
+    add_serving_arguments(parser)
+    words = [str(kit.model(tmp_path)), "--python", str(python), "--workspace", str(upgrade.workspace)]
+
+    def session(*more: str) -> Session:
+        return asked(parser.parse_args([*words, *more]))
+
+    with pytest.raises(BadInput, match=f"vllm_omni is not installed, expected from {upgrade.repo}"):
+        session()
+    assert session("--no-omni").launch.omni is False
+    (site,) = (tmp_path / "machine").glob("lib/python3*/site-packages")
+    (site / "checkout.pth").write_text(f"{upgrade.repo}\n")
+    assert session().launch.omni is True
+    (site / "vllm_omni").mkdir()
+    (site / "vllm_omni/__init__.py").write_text("")  # an older wheel shadows the checkout
+    with pytest.raises(BadInput, match="is imported from"):
+        session()
+    assert session("--expect-import", f"vllm_omni={site}").launch.omni is True  # asked for by name
+    job = upgrade.job.folder / "job.json"
+    job.write_text(json.dumps(json.loads(job.read_text()) | {"repo": None}))
+    assert session().launch.omni is False
 
 
 def test_ray_tasks_need_a_cluster(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
-"""List, show, check, pack and import the evidence of runs.
+"""List, show, check, compare, pack and import the evidence of runs.
 
 Every run of a gate leaves a folder (arguments, redacted environment, versions, log, requests, metrics,
 root cause, verdict) and one line in a ledger that names the code it judged. A pack is one file with
 everything of some runs, so that the machine with the NPU and the one where the work is done may differ;
-importing it checks every hash before anything is added.
+importing it checks every hash before anything is added. Runs of an upgrade are taken over where job, commit,
+files and the beginning of the evidence are the same. compare BEFORE AFTER takes two runs of serve on the same
+weights: tokens, throughput, room for the KV cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import msgspec
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.pack import pack
+from npu_upgrade.evidence.pack import Origin, pack
 from npu_upgrade.evidence.store import Store, present_store, workspace_store
 from npu_upgrade.evidence.unpack import take
 from npu_upgrade.ground.command import ADAPT, Command, adapt, program, upgrade
@@ -31,12 +33,13 @@ from npu_upgrade.job.stages import find_workspace, named_from_here
 EXAMPLES = """list
 show 20261103T081402Z-serve-5f1c9a02
 check
+compare 20261103T081402Z-serve-5f1c9a02 20261103T093011Z-serve-0c77e1d4
 pack 20261103T081402Z-serve-5f1c9a02 --out run.tar.gz
 import run.tar.gz --workspace ../vllm-omni"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show", "check", "pack", "import"))
+    parser.add_argument("action", choices=("list", "show", "check", "compare", "pack", "import"))
     parser.add_argument(
         "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
     )
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace) -> Result:
         "list": _list,
         "show": _show,
         "check": _check,
+        "compare": _compare,
         "pack": _pack,
         "import": _import,
     }
@@ -108,6 +112,22 @@ def _check(store: Store, args: argparse.Namespace) -> Result:
     return Result(Verdict.PASS, f"{len(chosen)} runs are as they were recorded", data)
 
 
+def _compare(store: Store, args: argparse.Namespace) -> Result:
+    from npu_upgrade.gates.validation.before_after import compare
+
+    if len(args.what) != 2:
+        raise BadInput(
+            "compare takes two runs of serve",
+            expected="the one before and the one after",
+            try_=upgrade("evidence", "list").short,
+        )
+    record, data = compare(store, *args.what)
+    said = f"{record.label}: {record.summary}"
+    return Result(
+        Verdict(record.verdict), said, {"label": record.label} | data, next=overview(store.workspace)
+    )
+
+
 def _pack(store: Store, args: argparse.Namespace) -> Result:
     ids = args.what or list(store.records())
     if not ids or args.out is None:
@@ -116,7 +136,9 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
             expected="runs in this workspace, and a file to write",
             try_=f"{upgrade('evidence', 'list').short}, then evidence pack RUN --out FILE",
         )
-    target = pack(store, ids, args.out)
+    target = pack(
+        store, ids, args.out, _origin(store, {job.id for id in ids if (job := store.find(id)[0].job)})
+    )
     said = f"{len(ids)} runs in {target} ({target.stat().st_size} bytes)"
     return Result(
         Verdict.PASS,
@@ -131,13 +153,24 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
         raise BadInput(
             "import takes one pack", expected="a file", try_=upgrade("evidence", "import", "FILE").short
         )
-    added, known = take(store, Path(args.what[0]))
+    added, known = take(store, Path(args.what[0]), _origin(store))
+    taken = [store.find(id)[0] for id in (*added, *known)]
+    jobs = sorted({one.job.id for one in taken if one.job})
+    of_job = f"; they are of {', '.join(jobs)}" if jobs else ""
     return Result(
         Verdict.PASS,
-        f"{len(added)} runs added, {len(known)} were here already",
-        {"added": added, "known": known},
+        f"{len(added)} runs added, {len(known)} were here already{of_job}",
+        {"added": added, "known": known, "jobs": jobs},
         next=overview(store.workspace),
     )
+
+
+def _origin(store: Store, jobs: Collection[str] | None = None) -> Origin | None:
+    """The upgrade of the store's workspace; with ``jobs`` only if it is one of them."""
+    from npu_upgrade.job.upgraded import upgraded_in
+
+    found = upgraded_in(store.workspace)
+    return found.origin if found and (jobs is None or found.job.id in jobs) else None
 
 
 def overview(workspace: Path) -> Command:

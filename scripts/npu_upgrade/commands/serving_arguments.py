@@ -14,7 +14,7 @@ from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.launch import DUMMY, REAL, Launch
+from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
     MODEL_ROOT,
@@ -30,13 +30,11 @@ from npu_upgrade.gates.serving.session import (
 from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
 from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import after_gate
-from npu_upgrade.job.job import open_job
-from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import find_workspace
-from npu_upgrade.sources.installed import Installed
+from npu_upgrade.job.upgraded import upgraded_in
+from npu_upgrade.sources.installed import Installed, misplaced
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -63,7 +61,11 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         metavar="PYTHON",
         help="the interpreter with vllm; auto: that of the vllm on PATH; cpu or cpu:VERSION: our own",
     )
-    parser.add_argument("--omni", action="store_true", help="vllm serve --omni, with vllm-omni's stages")
+    parser.add_argument(
+        "--omni",
+        action=argparse.BooleanOptionalAction,
+        help="vllm serve --omni, with vllm-omni's stages (default: inside an upgrade of vllm-omni)",
+    )
     parser.add_argument(
         "--emulated", action="store_true", help="the NPU is an emulated one: label it so, whatever it passes"
     )
@@ -138,7 +140,10 @@ def _budget(text: str) -> tuple[str, float]:
 
 
 def asked(args: argparse.Namespace) -> Session:
-    """Everything the options ask for; raises before anything starts."""
+    """Everything the options ask for; raises before anything starts.
+
+    Inside an upgrade the code that serves has to be that of its checkout, unless it is told otherwise.
+    """
     model = model_place(args.model)
     options = Options(
         generations=args.generations,
@@ -150,19 +155,24 @@ def asked(args: argparse.Namespace) -> Session:
         images=takes_images(model),
         requests=load(args.gate) if args.gate else (),
     )
+    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
+    expected = {name: Path(at) for name, at in args.expect_import}
+    upgraded = None if program() == ADAPT else upgraded_in(store.workspace)
+    own = upgraded.packages if upgraded else {}
+    omni = OMNI in own if args.omni is None else args.omni
+    if omni == (OMNI in own):  # a plain server in an upgrade of vllm-omni is about something else
+        expected = own | expected
     launch = Launch(
         model=model,
         python=named_python(args.python),
         load_format=args.load_format,
-        omni=args.omni,
+        omni=omni,
         arguments=tuple(args.passed_on),
         environment=dict(args.env),
         cwd=(args.work_dir or (WORK_DIR if WORK_DIR.is_dir() else Path.cwd())).absolute(),
         port=args.port,
         overlay=args.keep_pythonpath or args.emulated,
     )
-    expected = {name: Path(at) for name, at in args.expect_import}
-    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
     clear_leftovers(args.end_leftovers)
     return session
@@ -197,18 +207,11 @@ def conclude(
 
 
 def served_job(workspace: Path, installed: Installed) -> OfJob | None:
-    """The current upgrade and its files as they are, when the served vllm_omni is of its checkout."""
-    if not (workspace / WORKSPACE_DIR / "current").is_file():
+    """The current upgrade and its files as they are, when what it changes is served from its checkout."""
+    upgraded = upgraded_in(workspace)
+    if not upgraded or not upgraded.packages or misplaced(installed, upgraded.packages):
         return None
-    try:
-        job = open_job(workspace)
-        plan = load_plan(job)
-    except UpgradeError:  # one of another version, or whose plan is gone: its own commands say so
-        return None
-    served = installed.folder("vllm_omni")
-    if not job.repo or served is None or not served.resolve().is_relative_to(Path(job.repo).resolve()):
-        return None
-    return job.of(plan.subject(Path(job.repo)).tree)
+    return upgraded.of_job
 
 
 def after(session: Session, result: Mapping[str, Any], verdict: Verdict) -> Command:

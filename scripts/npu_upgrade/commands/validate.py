@@ -3,39 +3,63 @@
 Without an NPU: static (audit), emulated dry-run (emulate), CPU with dummy weights, CPU with real weights,
 each labelled so; what the machine cannot do is BLOCKED and the rest goes on. With --npu: for every cell of
 a matrix dummy weights, real weights, features, capacity and accuracy; BLOCKED with what is missing where
-there is no NPU. Only NPU real signs a model off.
+there is no NPU. Only NPU real signs a model off. Inside an upgrade of vllm-omni its stages are served, from
+its checkout; with --before the same on the old pair, and the two are compared.
+
+--pack writes one file in place of climbing here: python3 FILE on a machine with NPUs and without a network
+validates this upgrade there, and leaves the evidence for evidence import.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
+from npu_upgrade.gates.serving.launch import OMNI
 from npu_upgrade.gates.serving.session import named_python
-from npu_upgrade.gates.validation import matrix, on_ray
+from npu_upgrade.gates.validation import hardware, matrix, on_ray
+from npu_upgrade.gates.validation.hardware import files_below
 from npu_upgrade.gates.validation.matrix import GATES, Cell
-from npu_upgrade.gates.validation.rungs import NAMES, Outcome, Subject, cell_rung, climb, rungs, together
+from npu_upgrade.gates.validation.rungs import (
+    NAMES,
+    SCRIPT,
+    Outcome,
+    Rung,
+    Subject,
+    cell_rung,
+    climb,
+    rungs,
+    together,
+)
 from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.job.plan_file import plan_path
+from npu_upgrade.job.stages import find_workspace, named_from_here
+from npu_upgrade.job.upgraded import PACKED, upgraded_in
+from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.installed import Installed, serving
 
 EXAMPLES = """
 --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
 --rungs cpu-dummy,cpu-real --model ./my-model
 --npu --model /models/Qwen3-8B --tp 1,2 --gates dummy,real
---npu --matrix matrix.yaml --ray auto"""
+--npu --matrix matrix.yaml --ray auto
+--npu --model /models/Qwen3-Omni --before ~/old-pair/bin/python
+--npu --model /models/Qwen3-Omni --pack validate-npu.pyz"""
 _RELEASED = (
     "pypi:vllm-omni==0.24.0",
     "pypi:vllm-ascend==0.24.0rc1",
@@ -79,6 +103,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --npu: tensor-parallel sizes",
     )
     parser.add_argument(
+        "--mode",
+        choices=("omni", "plain"),
+        help="with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
+    )
+    parser.add_argument(
+        "--before",
+        default="",
+        metavar="PYTHON",
+        help="with --npu: the interpreter of the pair before the upgrade, to compare with",
+    )
+    parser.add_argument(
+        "--pack", type=Path, metavar="FILE", help="write a file that does this on a machine without a network"
+    )
+    parser.add_argument(
         "--ray",
         metavar="ADDRESS",
         help="with --npu: cells as tasks of this Ray cluster (auto: the running one)",
@@ -94,7 +132,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """The worst verdict of what ran; BLOCKED when nothing could."""
+    """PASS when every rung passed, else FAIL before BLOCKED before INCONCLUSIVE."""
+    if args.pack:
+        return _pack(args)
     if args.npu:
         return _on_npus(args)
     subject = _subject(args, args.rungs)
@@ -122,35 +162,122 @@ def _subject(args: argparse.Namespace, names: Sequence[str]) -> Subject:
 
 
 def _on_npus(args: argparse.Namespace) -> Result:
-    cells = _cells(args)
-    workspace = args.workspace or find_workspace(Path.cwd())
     python = _interpreter(args.python or "auto", needed=bool(args.ray))
-    if args.ray:
-        planned = [cell_rung(cell, str(python), str(workspace)) for cell in cells]
-        sizes, store = [cell.tp for cell in cells], workspace_store(workspace)
-        return _result(on_ray.run(planned, sizes, args.ray, str(python), store), workspace)
-    if lacks := missing_for_npu(_installed(python)):
+    if not args.ray and (lacks := missing_for_npu(_installed(python))):
         raise Blocked(
             "this machine cannot run the gates on hardware: " + "; ".join(lacks),
             expected="an Ascend machine: driver, npu-smi, and vllm with vllm-ascend and torch-npu",
-            try_=f"run it there and bring the evidence back: {upgrade('evidence', 'pack').short}, then "
-            f"{upgrade('evidence', 'import').short}",
+            try_=f"there; {upgrade('validate', '--npu', '--pack', 'FILE').short} writes one file for that, "
+            f"and {upgrade('evidence', 'import').short} takes its evidence over",
         )
-    planned = [cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells]
-    return _result(climb(planned), workspace)
+    cells = _cells(args)
+    workspace = args.workspace or find_workspace(Path.cwd())
+    _check_outside(workspace)
+    if args.ray:
+        upgraded = upgraded_in(workspace)  # a node has no job that would tell it
+        if upgraded and OMNI in upgraded.packages:
+            omni = [one if one.omni is not None else replace(one, omni=True) for one in cells]
+            cells = [replace(one, expected=upgraded.packages) if one.omni else one for one in omni]
+        planned = [cell_rung(cell, str(python), str(workspace)) for cell in cells]
+        sizes, store = [cell.tp for cell in cells], workspace_store(workspace)
+        return _result(on_ray.run(planned, sizes, args.ray, str(python), store), workspace)
+    outcomes = climb([cell_rung(cell, str(python), str(workspace), npu_count()) for cell in cells])
+    if args.before:
+        outcomes += _compared(outcomes, cells, args.before, workspace)
+    return _result(outcomes, workspace)
+
+
+def _check_outside(workspace: Path) -> None:
+    """Raise :class:`BadInput` for evidence that would go into the skill, which a reinstall wipes."""
+    skill = SCRIPT.parents[1]
+    if workspace.resolve().is_relative_to(skill):
+        raise BadInput(
+            f"the evidence would be kept in {workspace}, which is the skill's own folder",
+            expected="the workspace of the job, or a folder of yours",
+            try_=f"make -C {skill} validate-npu from that folder, or WORKSPACE=DIR (--workspace DIR)",
+        )
+
+
+def _compared(
+    outcomes: Sequence[Outcome], cells: Sequence[Cell], before: str, workspace: Path
+) -> list[Outcome]:
+    """Each cell with real weights that passed, served by the old pair, and the two runs compared."""
+    old = named_python(before)
+    installed = serving(old, dict(os.environ), Path.cwd())
+    place = installed.folder(OMNI)
+    found = []
+    for cell, after in zip(cells, outcomes, strict=True):
+        if cell.gate != "real" or after.verdict is not Verdict.PASS:
+            continue
+        omni = after.data.get("mode") == "omni"
+        elsewhere = {OMNI: place} if omni and place else {}  # not from the checkout, which is the new one
+        same = replace(cell, omni=omni, expected=elsewhere)
+        rung = replace(cell_rung(same, str(old), str(workspace), npu_count()), name=f"{cell.name} before")
+        found += climb([replace(rung, after="")])
+        runs = [str(one.data.get("run")) for one in (found[-1], after)]
+        command = upgrade("evidence", "compare", *runs, "--workspace", str(workspace))
+        rung = Rung(f"{cell.name} compared", after.label, command)
+        found += climb([rung]) if found[-1].verdict is Verdict.PASS else []
+    return found
+
+
+def _pack(args: argparse.Namespace) -> Result:
+    """Write this upgrade, this bundle and what was asked for as one file."""
+    workspace = args.workspace or find_workspace(Path.cwd())
+    upgraded = upgraded_in(workspace)
+    if upgraded is None or not upgraded.packages or not upgraded.origin.chain:
+        raise BadInput(
+            f"{workspace} has no upgrade that was applied to a checkout and judged there",
+            expected="the workspace of merge --apply, after upgrade.py plan",
+            try_="--workspace DIR; without an upgrade, copy the skill to that machine and validate there",
+        )
+    job, commit = upgraded.job, upgraded.commit
+    state = f"checkout/{WORKSPACE_DIR}"
+    files = {f"{state}/jobs/{job.id}/{one.name}": one.read_bytes() for one in files_below(job.folder)}
+    files |= {f"{state}/evidence/{one.name}": one.read_bytes() for one in chain.files(job.store.folder)}
+    files |= {f"{state}/current": job.id.encode(), f"{state}/jobs/{job.id}/{PACKED}": commit.encode()}
+    files[f"{state}/jobs/{job.id}/plan.json"] = plan_path(job).read_bytes()
+    there = {path: upgraded.root / path for path in upgraded.plan.files}
+    files |= {f"checkout/{path}": one.read_bytes() for path, one in there.items() if one.is_file()}
+    gone = [path for path, one in there.items() if not one.is_file()]
+    with tempfile.TemporaryDirectory(prefix="npu-upgrade-pack-") as scratch:
+        archive = Path(scratch) / "checkout.tar"
+        open_checkout(upgraded.root).git("archive", f"--output={archive}", commit)
+        files[archive.name] = archive.read_bytes()
+    version = (upgraded.plan.versions.get("omni") or {}).get("version") or f"0+g{commit[:12]}"
+    hardware.write(args.pack, job.id, version, _words(args), files, gone)
+    said = f"{args.pack} ({args.pack.stat().st_size >> 20} MiB) validates {job.id} on {commit[:12]}"
+    text = f"there: python3 {args.pack.name}\nhere, with what it leaves: evidence import FILE"
+    data = {"pack": str(args.pack), "job": job.id, "commit": commit}
+    then = upgrade("evidence", "import", "FILE", *named_from_here(workspace))
+    return Result(Verdict.PASS, said, data, text, then)
+
+
+def _words(args: argparse.Namespace) -> list[str]:
+    """What was asked for here, for the other machine; files and models are named as they are there."""
+    given = {"--model": args.model, "--mode": args.mode, "--before": args.before, "--matrix": args.matrix}
+    given |= {"--gates": ",".join(args.gates), "--tp": ",".join(map(str, args.tp))}
+    given |= {} if args.npu else {"--rungs": ",".join(args.rungs)}
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    passed_on = ["--", *args.passed_on] if args.passed_on else []
+    return [*(["--npu"] if args.npu else []), *words, *passed_on]
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:
     gates, sizes = args.gates, args.tp
+    omni = None if args.mode is None else args.mode == "omni"
+    passed_on = tuple(args.passed_on)
     if args.matrix:
-        return matrix.select(matrix.load(args.matrix), args.model, gates, sizes)
+        chosen = matrix.select(matrix.load(args.matrix), args.model, gates, sizes)
+        more = [replace(one, arguments=(*one.arguments, *passed_on)) for one in chosen]
+        return [one if omni is None else replace(one, omni=omni) for one in more]
     if not args.model:
         raise BadInput(
             "no model is named",
             expected="--model or --matrix",
             try_="make validate-npu MODEL=/models/Qwen3-8B",
         )
-    return matrix.single(args.model, sizes, gates)
+    return [replace(one, omni=omni, arguments=passed_on) for one in matrix.single(args.model, sizes, gates)]
 
 
 def _interpreter(text: str, needed: bool) -> Path | None:

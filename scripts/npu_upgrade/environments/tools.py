@@ -8,6 +8,7 @@ import os
 import sys
 
 STARTED_IN = "NPU_UPGRADE_STARTED_IN"
+_PROGRAMS = ("uv",)  # imported by nothing; who needs one makes the environment then
 
 
 def ensure_tools():
@@ -27,7 +28,7 @@ def ensure_tools():
 
     try:
         spec = read_spec("tools")
-        if is_satisfied(spec.requirements):
+        if is_satisfied(one for one in spec.requirements if not one.startswith(_PROGRAMS)):
             return
         python = str(ensure(spec, inherited=True))
     except UpgradeError as error:

@@ -121,17 +121,16 @@ def _tell(spec: EnvSpec, name: str, version: str) -> None:
 
 
 def find_uv() -> str:
-    """The uv of this interpreter's environment. Raises :class:`Blocked` when it has none."""
+    """The uv of this interpreter's environment, else of ``tools``, made for it. Raises :class:`Blocked`."""
     try:
         from uv import find_uv_bin
 
         return find_uv_bin()
-    except (ImportError, FileNotFoundError) as error:
-        raise Blocked(
-            f"this Python has no uv: {error}",
-            expected="the package uv, as in the environment the commands start in",
-            try_="start it by scripts/upgrade.py, which sees to that, or install uv into this Python",
-        ) from error
+    except (ImportError, FileNotFoundError):
+        from npu_upgrade.environments.specs import read_spec
+        from npu_upgrade.environments.store import ensure
+
+        return str(ensure(read_spec("tools")).with_name("uv"))
 
 
 def uv_cache() -> Path:

@@ -124,6 +124,11 @@ def load(folder: Path) -> Ledger:
     return ledger
 
 
+def files(folder: Path) -> list[Path]:
+    """The files of a chain that are there."""
+    return [path for path in (ledger_path(folder), _head_path(folder)) if path.exists()]
+
+
 def ledger_path(folder: Path) -> Path:
     return folder / "evidence.jsonl"
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.command import upgrade
@@ -21,8 +22,21 @@ INDEX = "pack.json"
 SCHEMA = "npu-upgrade/pack/2"
 
 
-def pack(store: Store, ids: Sequence[str], target: Path) -> Path:
-    """Write runs to ``target`` (tar.gz); raises :class:`BadInput` when a run is not as it was recorded."""
+class Origin(Struct, frozen=True):
+    """The upgrade that runs are of: its job, the commit that it stands on, the hash of each of its files
+    (:class:`npu_upgrade.evidence.subject.Subject`), and the ids of the whole chain, oldest first."""
+
+    job: str
+    commit: str
+    files: dict[str, str]
+    chain: list[str]
+
+
+def pack(store: Store, ids: Sequence[str], target: Path, of: Origin | None = None) -> Path:
+    """Write runs to ``target`` (tar.gz); raises :class:`BadInput` when a run is not as it was recorded.
+
+    ``of``: the upgrade of this workspace, which the machine that takes them over has to have, too.
+    """
     runs = [store.find(id) for id in dict.fromkeys(ids)]
     for record, folder in runs:
         if wrong := store.problems(record):
@@ -31,7 +45,8 @@ def pack(store: Store, ids: Sequence[str], target: Path) -> Path:
                 expected="files as the gate wrote them",
                 try_=f"{upgrade('evidence', 'check').short} shows all; run the gate again",
             )
-    index = {"schema": SCHEMA, "records": [msgspec.to_builtins(record) for record, _ in runs]}
+    records = [msgspec.to_builtins(record) for record, _ in runs]
+    index = {"schema": SCHEMA, "records": records} | ({"of": msgspec.to_builtins(of)} if of else {})
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

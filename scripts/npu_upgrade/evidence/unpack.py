@@ -7,6 +7,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import msgspec
 
 from npu_upgrade.evidence import chain, manifest
 from npu_upgrade.evidence.chain import Record, canonical
-from npu_upgrade.evidence.pack import INDEX, SCHEMA
+from npu_upgrade.evidence.pack import INDEX, SCHEMA, Origin
 from npu_upgrade.evidence.run_folder import PARTIAL
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 
@@ -25,16 +27,24 @@ _MOST_FILES = 10_000
 _RETRY = "copy the pack again from the machine that made it, or pack the run again there"
 
 
-def take(store: Store, source: Path) -> tuple[list[str], list[str]]:
+def take(store: Store, source: Path, here: Origin | None = None) -> tuple[list[str], list[str]]:
     """Check a pack as a whole, then add its runs: (the new ones, those that were there already).
 
-    Raises :class:`BadInput` for anything that is not exactly as it was packed; nothing is added then.
+    ``here``: the upgrade of this workspace, which a pack of an upgrade has to be of. Raises
+    :class:`BadInput` for anything that is not exactly as it was packed; nothing is added then.
     """
     store.runs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=store.runs, prefix="import-", suffix=PARTIAL) as place:
         root = Path(place)
         _unfold(source, root)
-        records = _records(source, root)
+        records, of = _index(source, root)
+        if of and here and (wrong := _other(of, here, records)):
+            raise _refused(
+                source,
+                f"it is of something else: {'; '.join(wrong)}",
+                "runs of this upgrade, on the commit, files and evidence that are here",
+                f"{upgrade('validate', '--npu', '--pack', 'FILE').short} here, and run that FILE there",
+            )
         known = store.records()
         fresh = {id: record for id, record in records.items() if id not in known}
         for id, record in records.items():
@@ -82,12 +92,31 @@ def _check_member(source: Path, member: tarfile.TarInfo, root: Path, total: int,
         )
 
 
-def _records(source: Path, root: Path) -> dict[str, Record]:
+def _other(of: Origin, here: Origin, records: Mapping[str, Record]) -> list[str]:
+    """In which ways a pack is of another upgrade, or of another state of it, than the one here."""
+    names = sorted(of.files.keys() | here.files.keys())
+    files = [name for name in names if of.files.get(name) != here.files.get(name)]
+    after = dict(zip(of.chain[1:], of.chain, strict=False))
+    return [
+        *([f"job {of.job}, not {here.job}"] if of.job != here.job else []),
+        *([f"commit {of.commit[:12]}, not {here.commit[:12]}"] if of.commit != here.commit else []),
+        *([f"files with other contents: {', '.join(files[:5])}"] if files else []),
+        *(["a chain of evidence that did not begin here"] if of.chain[:1] != here.chain[:1] else []),
+        *(
+            f"{id} is not in the chain that it names"
+            for id, one in records.items()
+            if one.id not in of.chain or after.get(one.id) != one.previous
+        ),
+    ]
+
+
+def _index(source: Path, root: Path) -> tuple[dict[str, Record], Origin | None]:
     try:
         index = json.loads((root / INDEX).read_text("utf-8"))
         if index["schema"] != SCHEMA:
             raise ValueError(f"schema {index['schema']!r}")
         records = {one["data"]["run"]: msgspec.convert(one, Record) for one in index["records"]}
+        of = msgspec.convert(index.get("of"), Origin | None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _refused(
             source, f"{INDEX} is not the index of a pack: {error}", f"an index of {SCHEMA}"
@@ -98,7 +127,7 @@ def _records(source: Path, root: Path) -> dict[str, Record]:
         raise _refused(
             source, f"its index and its folders do not agree: {odd}", "a folder for each ledger line"
         )
-    return records
+    return records, of
 
 
 def _check(source: Path, id: str, record: Record, folder: Path) -> None:
@@ -120,5 +149,5 @@ def _body(record: Record) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if key not in ("id", "previous")}
 
 
-def _refused(source: Path, what: str, expected: str) -> BadInput:
-    return BadInput(f"{source} is refused: {what}", expected=expected, try_=_RETRY)
+def _refused(source: Path, what: str, expected: str, try_: str = _RETRY) -> BadInput:
+    return BadInput(f"{source} is refused: {what}", expected=expected, try_=try_)

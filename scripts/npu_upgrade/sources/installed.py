@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -156,10 +156,13 @@ def installed(
         ) from error
 
 
-def serving(python: Path, variables: Mapping[str, str], cwd: Path) -> Installed:
-    """What an interpreter has that serves; raises :class:`Blocked` when it does not run or has no vLLM."""
+def serving(python: Path, variables: Mapping[str, str], cwd: Path, also: Iterable[str] = ()) -> Installed:
+    """What an interpreter has that serves, and of ``also``.
+
+    Raises :class:`Blocked` when it does not run or has no vLLM.
+    """
     try:
-        found = installed(python, variables=variables, cwd=cwd)
+        found = installed(python, tuple(dict.fromkeys((*PACKAGES, *also))), variables, cwd)
         why = "" if "vllm" in found.imports else f"{python} has no vllm"
     except BadInput as error:
         why = error.what

@@ -14,6 +14,7 @@ from typing import Any
 from npu_upgrade.ground.errors import BadInput
 
 DUMMY, REAL = "dummy", "real"
+OMNI = "vllm_omni"  # the package that adds --omni to vllm serve
 _OURS = ("--host", "--port", "--served-model-name", "--load-format", "--uds", "--api-key")
 
 

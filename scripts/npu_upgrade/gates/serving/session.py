@@ -53,12 +53,13 @@ def prepare(
     ``expected``: package -> the folder it has to be imported from below.
     """
     launching.check(launch)
-    installed = serving(launch.python, launch.variables(), launch.cwd)
+    also = [name.replace("_", "-") for name in expected]
+    installed = serving(launch.python, launch.variables(), launch.cwd, also)
     if wrong := misplaced(installed, expected):
         raise BadInput(
             "; ".join(wrong),
-            expected="imports from the workspace, so that the code you changed is the code that serves",
-            try_=f"{launch.python} -m pip install -e the workspace's checkout, or another --python",
+            expected="imports from the checkout, so that the code you changed is the code that serves",
+            try_=f"{launch.python} -m pip install --no-deps -e the checkout, or another --python",
         )
     device = detect(installed, emulated)
     check_room(store.folder)

@@ -8,7 +8,7 @@
         gates: [dummy, real, features]    # default: all
         gate_file: gates/qwen3.yaml       # beside this file
         accuracy: configs/Qwen3-8B.yaml
-        omni: false
+        omni: true                        # default: as serve does
         env: {HCCL_BUFFSIZE: "1024"}
         arguments: [--max-model-len, "32768"]
 """
@@ -37,7 +37,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gates: Annotated[tuple[_Gate, ...], msgspec.Meta(min_length=1)] = GATES
     gate_file: str | None = None
     accuracy: str | None = None
-    omni: bool = False
+    omni: bool | None = None
     env: dict[str, _Plain] = {}
     arguments: list[_Plain] = []
 
@@ -48,16 +48,20 @@ class _Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Cell:
-    """One gate of one model at one tensor-parallel size; ``files`` are named in it and have to be there."""
+    """One gate of one model at one tensor-parallel size.
+
+    ``omni``: None leaves it to serve. ``expected``: package -> the folder it has to be imported from below.
+    """
 
     model: str
     tp: int
     gate: str
     gate_file: Path | None = None
     accuracy: Path | None = None
-    omni: bool = False
+    omni: bool | None = None
     env: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    expected: dict[str, Path] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

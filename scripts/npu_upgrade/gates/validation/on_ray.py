@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ from pathlib import Path
 
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.evidence.unpack import take
-from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, judged
+from npu_upgrade.gates.validation.hardware import shipment
+from npu_upgrade.gates.validation.rungs import Outcome, Rung, judged
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 
 PROGRAM = Path(__file__).with_name("ray_program.py")
-SHIPPED = ("scripts", "pyproject.toml", "SKILL.md")
 
 
 def run(rungs: Sequence[Rung], npus: Sequence[int], address: str, python: str, store: Store) -> list[Outcome]:
@@ -31,7 +30,7 @@ def run(rungs: Sequence[Rung], npus: Sequence[int], address: str, python: str, s
     not as many NPUs as a rung needs.
     """
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-ray-") as scratch:
-        shipped = _shipment(Path(scratch) / "skill")
+        shipped = shipment(Path(scratch) / "skill")
         packs = Path(scratch) / "packs"
         packs.mkdir()
         tasks = [
@@ -89,16 +88,3 @@ def _outcome(rung: Rung, said: dict | None, store: Store) -> Outcome:
         added, _ = take(store, Path(said["pack"]))
         outcome.data["imported"] = added
     return outcome
-
-
-def _shipment(folder: Path) -> Path:
-    """What a node needs of this bundle."""
-    root = SCRIPT.parents[1]
-    folder.mkdir()
-    for name in SHIPPED:
-        source = root / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy(source, folder / name)
-    return folder

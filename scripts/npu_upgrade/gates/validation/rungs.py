@@ -95,7 +95,8 @@ def rungs(subject: Subject, names: Sequence[str]) -> list[Rung]:
     audit, emulate = upgrade("audit", *sources), upgrade("emulate", *sources)
     if subject.itself:
         audit, emulate = audit.adding("--baseline", *old), emulate.adding("--baseline", "none")
-    serve = upgrade("serve", subject.model, "--python", subject.python, *place)
+    # vllm-omni has no stages for a CPU
+    serve = upgrade("serve", subject.model, "--no-omni", "--python", subject.python, *place)
     if subject.gate_file:
         serve = serve.adding("--gate", str(subject.gate_file))
     serve = replace(serve, passed_on=subject.arguments)
@@ -115,14 +116,16 @@ def cell_rung(cell: Cell, python: str, workspace: str, npus: int | None = None) 
     command = upgrade(name, cell.model, "--python", python, "--workspace", workspace)
     if serves:
         command = command.adding("--load-format", cell.gate)
-    if cell.omni:
-        command = command.adding("--omni")
+    if cell.omni is not None:
+        command = command.adding("--omni" if cell.omni else "--no-omni")
     if cell.gate_file and serves:
         command = command.adding("--gate", str(cell.gate_file))
     if cell.gate == "accuracy":
         command = command.adding("--config", str(cell.accuracy))
     for variable, value in cell.env.items():
         command = command.adding("--env", f"{variable}={value}")
+    for package, place in cell.expected.items():
+        command = command.adding("--expect-import", f"{package}={place}")
     passed_on = ("--tensor-parallel-size", str(cell.tp), *cell.arguments)
     if npus is not None and cell.tp > npus and "--distributed-executor-backend" not in passed_on:
         passed_on += ("--distributed-executor-backend", "ray")
@@ -181,7 +184,7 @@ def judged(rung: Rung, code: int, text: str, seconds: float) -> Outcome:
 
 
 def together(outcomes: Sequence[Outcome]) -> Verdict:
-    """FAIL before INCONCLUSIVE; PASS when what could run passed; BLOCKED when nothing could."""
+    """FAIL before BLOCKED before INCONCLUSIVE; PASS only when every rung passed."""
     found = {one.verdict for one in outcomes}
-    order = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS)
+    order = (Verdict.FAIL, Verdict.BLOCKED, Verdict.INCONCLUSIVE, Verdict.PASS)
     return next((verdict for verdict in order if verdict in found), Verdict.BLOCKED)

@@ -1,0 +1,68 @@
+"""What a server is started with: its environment, its folder, and the code it imports."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+import serving_kit as kit
+
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
+from npu_upgrade.gates.serving import session
+from npu_upgrade.gates.serving.launch import Launch
+from npu_upgrade.ground.errors import BadInput
+
+
+def launched(tmp_path: Path, *words: str) -> Launch:
+    parser = argparse.ArgumentParser()
+    add_serving_arguments(parser)
+    python = kit.machine(tmp_path / "machine")
+    place = ["--python", str(python), "--workspace", str(tmp_path)]
+    return asked(parser.parse_args([str(kit.model(tmp_path)), *place, *words])).launch
+
+
+def test_an_overlay_is_taken_away_unless_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    assert "PYTHONPATH" not in launched(tmp_path).variables()
+    assert launched(tmp_path, "--keep-pythonpath").variables()["PYTHONPATH"] == "/somewhere"
+
+
+def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, models, other = (tmp_path / name for name in ("usual", "models", "other"))
+    for folder in (usual, models / "Tiny", other):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr("npu_upgrade.commands.serving_arguments.WORK_DIR", usual)
+    monkeypatch.setattr(session, "MODEL_ROOT", models)
+    assert launched(tmp_path).cwd == usual
+    assert launched(tmp_path, "--work-dir", str(other)).cwd == other
+    monkeypatch.chdir(other)
+    assert session.model_place("Tiny") == str(models / "Tiny")
+
+
+def test_an_npu_gets_its_defaults_and_what_somebody_set_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HCCL_OP_EXPANSION_MODE", raising=False)
+    assert "HCCL_OP_EXPANSION_MODE" not in launched(tmp_path).environment
+    (site,) = (tmp_path / "machine").glob("lib/python3*/site-packages")
+    (site / "vllm_ascend").mkdir()
+    (site / "vllm_ascend/__init__.py").write_text("")
+    assert launched(tmp_path).environment["HCCL_OP_EXPANSION_MODE"] == "AIV"
+    given = launched(tmp_path, "--env", "HCCL_OP_EXPANSION_MODE=HOST")
+    assert given.environment["HCCL_OP_EXPANSION_MODE"] == "HOST"
+    monkeypatch.setenv("HCCL_OP_EXPANSION_MODE", "RING")
+    assert launched(tmp_path).variables()["HCCL_OP_EXPANSION_MODE"] == os.environ["HCCL_OP_EXPANSION_MODE"]
+
+
+def test_a_package_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    assert launched(tmp_path, "--expect-import", f"vllm={tmp_path / 'machine'}")
+    with pytest.raises(BadInput, match="vllm is imported from"):
+        launched(tmp_path, "--expect-import", f"vllm={tmp_path / 'checkout'}")
+    with pytest.raises(BadInput, match="my_models is not installed"):
+        launched(tmp_path, "--expect-import", f"my_models={tmp_path}")
+    (site,) = (tmp_path / "machine").glob("lib/python3*/site-packages")
+    (site / "my_models").mkdir()
+    (site / "my_models/__init__.py").write_text("")
+    assert launched(tmp_path, "--expect-import", f"my_models={site}")  # whatever it is called
