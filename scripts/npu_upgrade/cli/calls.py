@@ -59,7 +59,7 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
     """The exit code of ``run``, whose call is noted in the workspace that it was made in, if there is one."""
     begun, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     out, err = _Counted(sys.stdout), _Counted(sys.stderr)
-    sys.stdout, sys.stderr = out, err  # ty: ignore[invalid-assignment]
+    sys.stdout, sys.stderr = out, err
     code = 0
     try:
         code = run()
