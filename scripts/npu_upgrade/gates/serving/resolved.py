@@ -25,6 +25,7 @@ _PLACES = {
     "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
     "gpu_memory_utilization": ("cache_config", "gpu_memory_utilization"),
     "block_size": ("cache_config", "block_size"),
+    "kv_cache_dtype": ("cache_config", "cache_dtype"),
     "load_format": ("load_config", "load_format"),
     "compilation_mode": ("compilation_config", "mode"),
     "cudagraph_mode": ("compilation_config", "cudagraph_mode"),
