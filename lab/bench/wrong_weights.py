@@ -2,7 +2,9 @@
 
 The defects are those of an adapter's code, so the checkpoint is sound and the fault is in the server: a
 plugin changes what vLLM reads or builds, or ``--hf-overrides`` what it makes of the configuration. Every
-wrong one has to differ from Transformers, every right one to equal it. ``python -m bench.wrong_weights [WORDS]``.
+wrong one has to differ from Transformers, every right one to equal it.
+
+``python -m bench.wrong_weights [WORDS]``.
 """
 
 from __future__ import annotations
