@@ -19,6 +19,7 @@ from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.vllm_cpu import cpu_python
 
 _QUICK = ("--generations", "1", "--quiet", "1")
+_FINE = ("--dtype", "float32")  # for what bfloat16 would hide
 _BIASED = """
 import sys
 from pathlib import Path
@@ -49,10 +50,10 @@ def _right(model: str, *arguments: str) -> Case:
     )
 
 
-def _wrong(model: str, fault: str) -> Case:
+def _wrong(model: str, fault: str, *arguments: str) -> Case:
     return Case(
-        f"{fault}: {model}", ("FAIL",), why="differs from Transformers", model=model, fault=fault,
-        options=_QUICK, fit=OPEN,
+        " ".join([f"{fault}: {model}", *arguments]), ("FAIL",), why="differs from Transformers", model=model,
+        fault=fault, options=_QUICK, arguments=arguments, fit=OPEN,
     )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def _read(model: str, what: str, **config: object) -> Case:
 CASES = (
     _right("biased"),
     _right("dense"),
-    _right("dense", "--dtype", "float32"),
+    _right("dense", *_FINE),
     _right("mixture"),
     _right("looker"),
     _wrong("dense", "swapped-gate-up"),
@@ -76,10 +77,10 @@ CASES = (
     _wrong("biased", "dropped-bias"),
     _wrong("dense", "norm-plus-one"),
     _wrong("dense", "norm-missing"),
-    _wrong("dense", "norm-eps"),
+    _wrong("dense", "norm-eps", *_FINE),
     _wrong("biased", "rope-interleaved"),
     _read("dense", "rope-theta", rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
-    _wrong("dense", "embedding-scale"),
+    _wrong("dense", "embedding-scale", *_FINE),
     _wrong("biased", "attention-scale"),
     _wrong("dense", "logit-scale"),
     _read("mixture", "router-scale", norm_topk_prob=False),

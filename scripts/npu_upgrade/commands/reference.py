@@ -18,15 +18,15 @@ from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
 
-EXAMPLES = """  upgrade.py reference /models/Qwen3-235B-A22B --output reference.json
-  upgrade.py reference ./new-model --python /venv/bin/python --trust-remote-code --output reference.json"""
+EXAMPLES = """  upgrade.py reference /models/Qwen3-235B-A22B --out reference.json
+  upgrade.py reference ./new-model --python /venv/bin/python --trust-remote-code --out reference.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="the folder of the checkpoint, or a cached Hugging Face id"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where the reference goes")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the reference goes")
     parser.add_argument(
         "--python",
         default="cpu",
@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> Result:
             expected="a checkpoint in safetensors that Transformers knows and this machine's memory holds",
             try_="a machine with more memory, or --python with a newer Transformers",
         ) from none
-    write_atomic(args.output, kept.read_bytes())
+    write_atomic(args.out, kept.read_bytes())
     count = len(reference.prompts)
-    said = f"Transformers {reference.transformers}: {count} prompts of {args.model}, written to {args.output}"
-    data = {"reference": str(args.output), "digest": reference.digest, "transformers": reference.transformers}
-    after = Command(program(), "serve", (args.model, "--reference", str(args.output)))
+    said = f"Transformers {reference.transformers}: {count} prompts of {args.model}, written to {args.out}"
+    data = {"reference": str(args.out), "digest": reference.digest, "transformers": reference.transformers}
+    after = Command(program(), "serve", (args.model, "--reference", str(args.out)))
     return Result(Verdict.PASS, said, data | {"without": reference.without}, next=after)

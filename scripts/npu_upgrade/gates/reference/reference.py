@@ -157,7 +157,7 @@ def read(path: Path, content: str) -> Reference:
         raise BadInput(
             f"{path} is no reference: {why}",
             expected="a file that the command reference wrote",
-            try_="upgrade.py reference MODEL --output FILE, where Transformers can hold the model",
+            try_="upgrade.py reference MODEL --out FILE, where Transformers can hold the model",
         )
     if found.digest != content:
         raise BadInput(
