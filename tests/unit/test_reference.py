@@ -59,9 +59,7 @@ def prompt(seed: int, kind: str = "text") -> Prompt:
 
 def reference(*prompts: Prompt) -> Reference:
     chosen = list(prompts or (prompt(1), prompt(2), prompt(3)))
-    return Reference(
-        "d" * 64, "5.0", "2.9", "TinyForCausalLM", "Transformers", "bfloat16", VOCABULARY, chosen
-    )
+    return Reference("d" * 64, "5.0", "TinyForCausalLM", "Transformers", VOCABULARY, chosen)
 
 
 @dataclass
@@ -128,7 +126,8 @@ def named(token: int, value: float) -> dict[str, Any]:
 
 
 def compared(server: Server, *prompts: Prompt, settings: dict[str, Any] = BF16) -> Outcome:
-    held = Held(Outcome(NONE, "", label="Transformers, made here"), reference(*prompts))
+    unasked = Outcome(NONE, "", "5.0", label="Transformers, made here")
+    held = Held(unasked, reference(*prompts))
     (check,) = held.compare(server, "tiny", settings)  # type: ignore[arg-type]
     assert check.state == {EQUAL: "PASS", DIFFERS: "FAIL", NONE: "SKIPPED"}[held.outcome.state]
     return held.outcome
@@ -144,8 +143,6 @@ def test_what_rounds_as_the_half_dtype_does_is_equal() -> None:
     )
     assert found.why.startswith("equals Transformers 5.0: 3 prompts, ")
     assert found.tokens == 3 * (47 + COUNT)
-    assert found.largest is not None
-    assert found.tolerance is not None
     assert 0 < found.largest < found.tolerance
 
 
@@ -196,7 +193,6 @@ def test_a_token_that_the_server_does_not_name_is_at_most_as_likely_as_its_last(
     server = Server(lambda value, at, generated: value - 30.0 * (value == best[at]))
     found = compared(server, prompt(1))
     assert found.state == DIFFERS
-    assert found.largest is not None
     assert found.largest < 30
 
 
@@ -280,7 +276,7 @@ def transformers(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str
 
 def answer() -> dict[str, Any]:
     found = msgspec.to_builtins(reference())
-    return {name: value for name, value in found.items() if name not in ("digest", "schema")}
+    return {name: value for name, value in found.items() if name != "digest"}
 
 
 def test_it_is_made_once_and_again_for_other_weights(

@@ -30,34 +30,28 @@ from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.installed import installed
 
-SCHEMA = "npu-upgrade/reference/1"
 TEXT, IMAGE = "text", "image"
-HALF = "bfloat16"
-TOKENS, TOP = 12, 8  # greedy tokens of each prompt, and the likeliest tokens kept of each position
+LOOK = "Describe this picture in one sentence, its colours and where they are."
+_TEXTS = (
+    "The capital of France is Paris, the capital of Italy is Rome, and the capital of Japan is",
+    "One, two, three, four, five, six, seven,",
+    "def add(first, second):\n    return first + second\n\n\nprint(add(17, 25))  # prints",
+    "水在一百度沸腾并在零度",
+    "A river begins in the hills as a thin line of water between stones. It runs down through woods and"
+    " fields, takes in brooks from the left and from the right, turns mills, carries boats, and divides towns"
+    " into two halves that never quite agree. In the end it slows down, widens, tastes of salt, and nobody"
+    " can say at which point it has become the sea. Yet children who live there know, because",
+)
+_SEEDS = (1, 2)
+_ASKED = {"tokens": 12, "top": 8, "half": "bfloat16"}  # greedy tokens, and likeliest tokens of each place
 _PROGRAM = Path(__file__).with_name("program.py")
 _CONTENT = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".jinja", ".txt"}
 _SECONDS = 3600.0
 _SLACK = 1.15  # activations, and what a library needs for itself, over the weights
-_LONG = (
-    "A river begins in the hills as a thin line of water between stones. It runs down through woods and"
-    " fields, takes in brooks from the left and from the right, turns mills, carries boats, and divides towns"
-    " into two halves that never quite agree. In spring it rises and floods the meadows; in late summer"
-    " children walk through it without wetting their knees. In the end it slows down, widens, tastes of salt,"
-    " and nobody can say at which point it has become the sea. What is the name of the place it ends in? It"
-)
-_TEXTS = {
-    "fact": "The capital of France is Paris, the capital of Italy is Rome, and the capital of Japan is",
-    "count": "One, two, three, four, five, six, seven,",
-    "code": "def add(first, second):\n    return first + second\n\n\nprint(add(17, 25))  # prints",
-    "chinese": "水在一百度沸腾并在零度",
-    "long": _LONG,
-}
-_LOOK = "Describe this picture in one sentence, its colours and where they are."
-_SEEDS = (1, 2)
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt of ``kind`` text or image, as ``ids``, and the greedy ``tokens`` that follow in float32.
+    """A prompt as ``ids``, and the greedy ``tokens`` that follow in float32.
 
     ``rows``: for each of these ids after the first, the token itself and then the likeliest ones at its
     place, each with its log-probability; a row is empty at a picture. ``noise``: the row's largest difference
@@ -81,14 +75,11 @@ class Reference(msgspec.Struct, frozen=True):
 
     digest: str
     transformers: str
-    torch: str
     architecture: str
     code: str
-    half: str
     vocabulary: int
     prompts: list[Prompt]
     without: dict[str, str] = {}
-    schema: str = SCHEMA
 
 
 class NoReference(Exception):
@@ -124,21 +115,23 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
         raise NoReference(f"{python} has no Transformers")
     if method := checkpoint.quantization().value:
         raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
-    needed = _needed(folder)
+    needed = sum(math.prod(one.shape) for one in read_weights(folder).tensors.values()) * 4 * _SLACK + GIB
     _check_memory(needed, psutil.virtual_memory().total)  # before hours of reading what never fits
     content = digest(folder)
-    prompts = _prompts("image" in checkpoint.modalities().value)
-    asked = {"prompts": prompts, "tokens": TOKENS, "top": TOP, "half": HALF, "trust": trust}
+    prompts: list[dict[str, Any]] = [{"name": text[:24], "kind": TEXT, "text": text} for text in _TEXTS]
+    for seed in _SEEDS if IMAGE in checkpoint.modalities().value else ():
+        image = {"image": picture(seed).partition(",")[2], "seed": seed}
+        prompts.append({"name": f"picture {seed}", "kind": IMAGE, "text": LOOK, **image})
+    asked = _ASKED | {"prompts": prompts, "trust": trust}
     said = json.dumps([content, version, asked, file_sha256(_PROGRAM)])
     kept = cache_root() / "references" / f"{sha256(said)[:32]}.json"
-    if kept.is_file():
-        return read(kept, content), kept
-    _check_memory(needed, _free())
-    say(f"reference: Transformers {version} on this CPU, once for these weights")
-    made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}))
-    if not made["prompts"]:
-        raise NoReference("; ".join(made["without"].values()))
-    write_atomic(kept, msgspec.json.encode(msgspec.convert(made | {"digest": content}, Reference)))
+    if not kept.is_file():
+        _check_memory(needed, _free())
+        say(f"reference: Transformers {version} on this CPU, once for these weights")
+        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}))
+        if not made["prompts"]:
+            raise NoReference("; ".join(made["without"].values()))
+        write_atomic(kept, msgspec.json.encode(made | {"digest": content}))
     return read(kept, content), kept
 
 
@@ -149,16 +142,15 @@ def read(path: Path, content: str) -> Reference:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Reference)
-        rows = all(len(one.rows) == len(one.noise) == len(one.ids + one.tokens) - 1 for one in found.prompts)
-        why = "" if found.schema == SCHEMA and rows and found.prompts else "it has another form"
+        places = [(len(one.ids + one.tokens) - 1, len(one.rows), len(one.noise)) for one in found.prompts]
+        if not places or any(len(set(one)) != 1 for one in places):
+            raise msgspec.ValidationError("it holds no prompts, or half of one")
     except (OSError, msgspec.MsgspecError) as error:
-        found, why = None, str(error)
-    if found is None or why:
         raise BadInput(
-            f"{path} is no reference: {why}",
+            f"{path} is no reference: {error}",
             expected="a file that the command reference wrote",
             try_="upgrade.py reference MODEL --out FILE, where Transformers can hold the model",
-        )
+        ) from error
     if found.digest != content:
         raise BadInput(
             f"{path} is of other weights: {found.digest[:16]}, the model's are {content[:16]}",
@@ -168,29 +160,6 @@ def read(path: Path, content: str) -> Reference:
     return found
 
 
-def _prompts(images: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {"name": name, "kind": TEXT, "text": text} for name, text in _TEXTS.items()
-    ]
-    for seed in _SEEDS if images else ():
-        data = picture(seed).partition(",")[2]
-        found.append({"name": f"picture {seed}", "kind": IMAGE, "text": _LOOK, "seed": seed, "image": data})
-    return found
-
-
-def question(prompt: Prompt) -> tuple[str, str]:
-    """The text and the picture, as a data URL, that an image prompt was made of."""
-    return _LOOK, picture(prompt.seed)
-
-
-def _needed(folder: Path) -> float:
-    """Bytes of the weights in float32, and of what computes with them."""
-    tensors = read_weights(folder).tensors.values()
-    if not tensors:
-        raise NoReference(f"{folder.name} has no weights in safetensors")
-    return sum(math.prod(one.shape) for one in tensors) * 4 * _SLACK + GIB
-
-
 def _check_memory(needed: float, free: float) -> None:
     if needed > free:
         raise NoReference(f"{needed / GIB:.1f} GiB of memory needed, {free / GIB:.1f} free")
@@ -198,26 +167,20 @@ def _check_memory(needed: float, free: float) -> None:
 
 def _free() -> float:
     """Bytes that this process may still take, the limit of its control group included."""
-    free = float(psutil.virtual_memory().available)
-    group = Path("/sys/fs/cgroup")
+    free, group = float(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / f"memory.{name}").read_text("utf-8").strip() for name in ("max", "current"))
-        return min(free, float(limit) - float(used)) if limit != "max" else free
-    except (OSError, ValueError):
+        return min(free, float(limit) - float(used))
+    except (OSError, ValueError):  # no group, or one without a limit
         return free
 
 
-def _run(python: Path, asked: dict) -> bytes:
+def _run(python: Path, asked: dict[str, Any]) -> bytes:
     """What the program prints; raises :class:`NoReference` with its last line."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
     try:
-        done = subprocess.run(
-            [str(python), "-P", str(_PROGRAM)],
-            input=json.dumps(asked).encode(),
-            capture_output=True,
-            env=environment,
-            timeout=_SECONDS,
-        )
+        done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoReference(str(error)) from error
     if done.returncode or not done.stdout.strip():
