@@ -103,7 +103,7 @@ def _interleaved() -> None:
     """Halves of a head are turned as if they were neighbours."""
     module = importlib.import_module("vllm.model_executor.layers.rotary_embedding")
     get = module.get_rope
-    module.get_rope = lambda *given, **options: get(*given, **{**options, "is_neox_style": False})
+    vars(module)["get_rope"] = lambda *given, **options: get(*given, **{**options, "is_neox_style": False})
 
 
 _WRONG = {

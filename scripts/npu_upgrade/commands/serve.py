@@ -85,7 +85,8 @@ def _summary(served: Served, numbers: Outcome) -> str:
     """Wrong numbers say more than what a check makes of the words; a pass says what it is worth."""
     if numbers.state == DIFFERS:
         return f"reference: {numbers.why}"
-    return f"{served.summary}; {numbers.why}" if served.verdict is Verdict.PASS else served.summary
+    said = served.verdict is Verdict.PASS and served.launch.load_format == REAL
+    return f"{served.summary}; {numbers.why}" if said else served.summary
 
 
 def as_text(served: Served, ladder: Ladder) -> str:

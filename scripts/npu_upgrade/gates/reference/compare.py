@@ -132,7 +132,7 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Asked:
-    """``finer``: rounding of the served dtype over that of the half dtype; ``longest``: context, in tokens."""
+    """``finer``: rounding of the served dtype over that of the half dtype; ``longest``: of tokens."""
 
     reference: Reference
     finer: float

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,6 +47,7 @@ _SEEDS = (1, 2)
 _ASKED = {"tokens": 12, "top": 8, "half": "bfloat16"}  # greedy tokens, and likeliest tokens of each place
 _PROGRAM = Path(__file__).with_name("program.py")
 _CONTENT = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".jinja", ".txt"}
+_RAISED = re.compile(r"[\w.]*Error\b")
 _SECONDS = 3600.0
 _SLACK = 1.15  # activations, and what a library needs for itself, over the weights
 
@@ -176,7 +178,7 @@ def _free() -> float:
 
 
 def _run(python: Path, asked: dict[str, Any]) -> bytes:
-    """What the program prints; raises :class:`NoReference` with its last line."""
+    """What the program prints; raises :class:`NoReference` with its last error."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
     try:
@@ -185,5 +187,6 @@ def _run(python: Path, asked: dict[str, Any]) -> bytes:
         raise NoReference(str(error)) from error
     if done.returncode or not done.stdout.strip():
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
-        raise NoReference(f"Transformers: {lines[-1][:300]}")
+        why = next((one for one in reversed(lines) if _RAISED.match(one)), lines[-1])
+        raise NoReference(f"Transformers: {why[:300]}")
     return done.stdout
