@@ -14,13 +14,16 @@ from typing import Any
 import model_kit
 import msgspec
 import pytest
+import serving_kit
 
 from npu_upgrade.gates.reference import reference as made
 from npu_upgrade.gates.reference.compare import DIFFERS, EQUAL, NONE, Held, Outcome, find
 from npu_upgrade.gates.reference.reference import NoReference, Prompt, Reference
+from npu_upgrade.gates.serving.checks import Check, failed
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.requests import Exchange
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.sources.installed import Installed
 
 VOCABULARY, TOP, COUNT = 40, 8, 8
@@ -338,3 +341,18 @@ def test_without_a_reference_it_is_said_why(launch: Launch, why: str) -> None:
     held = find(launch, None)
     assert (held.reference, held.outcome.state) == (None, NONE)
     assert held.outcome.why.startswith(why)
+
+
+@pytest.mark.parametrize(("weights", "times"), [("real", 1), ("dummy", 0)])
+def test_the_gate_compares_real_weights_and_tells_what_was_resolved(
+    tmp_path: Path, weights: str, times: int
+) -> None:
+    asked: list[Any] = []
+
+    def compare(client: Any, name: str, resolved: Any) -> list[Check]:
+        asked.append((client.models(), [name], resolved["max_model_len"]))
+        return [failed("reference", "differs")]
+
+    served = serving_kit.serve(tmp_path, "none", weights, compare=compare)
+    assert [names == one and length == 64 for names, one, length in asked] == [True] * times
+    assert served.verdict is (Verdict.FAIL if times else Verdict.PASS)

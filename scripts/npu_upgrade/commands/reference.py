@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run the checkpoint's own code where Transformers has none; a person has to agree",
+        help="let the checkpoint's own code run; a person has to agree",
     )
 
 
