@@ -84,7 +84,7 @@ CASES = (
     _wrong("biased", "attention-scale"),
     _wrong("dense", "logit-scale"),
     _read("mixture", "router-scale", norm_topk_prob=False),
-    _wrong("looker", "picture-scale"),
+    _wrong("looker", "picture-scale", *_FINE),
 )
 
 
