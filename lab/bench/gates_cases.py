@@ -47,9 +47,9 @@ class Case:
 FAIL, PASS = ("FAIL",), ("PASS",)
 CASES = (
     Case("sound, dummy weights", PASS, load_format="dummy", fit=FIT, again=True),
-    Case("sound, real weights", PASS, gate_file=True, fit=FIT),
+    Case("sound, real weights", PASS, gate_file=True, fit=FIT, passed=("reference",)),
     Case("sound, with images", PASS, model="looker", fit=FIT,
-         passed=("generation", "chat", "repeat", "image")),
+         passed=("generation", "chat", "repeat", "image", "reference")),
     Case("sound, stages of vllm-omni", PASS, gate_file=True, omni=True, fit=OPEN,
          passed=("generation", "chat", "repeat", "semantic:speaks", "metrics")),
     Case("library missing", FAIL, "torchvision-missing", model="vision"),

@@ -9,14 +9,18 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.wrong_weights import make_biased
 from npu_upgrade.gates.vllm_cpu import tiny
 
 WEIGHTS = "model.safetensors"
 
 
 def damaged(name: str, folder: Path) -> Path:
-    """A copy of ``looker`` or ``successor`` in ``folder`` with the damage ``name``."""
+    """A copy of ``looker`` or ``successor`` in ``folder`` with the damage ``name``; or a sound ``biased``."""
     target = folder / name
+    if name == "biased":
+        make_biased(target)
+        return target
     shutil.copytree(tiny("looker" if name in _OF_LOOKER else "successor"), target)
     _DAMAGES[name](target)
     return target

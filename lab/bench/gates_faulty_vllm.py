@@ -7,7 +7,9 @@ Nothing of the bench may be imported here: this file is copied.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import re
 import shutil
 import sys
 import threading
@@ -31,7 +33,8 @@ def folder(place: Path) -> Path:
 
 def register() -> None:
     """What vLLM calls in each of its processes."""
-    {"second-request": _second_request, "flood": _flood}.get(os.environ.get("BENCH_FAULT", ""), int)()
+    fault = os.environ.get("BENCH_FAULT", "")
+    {"second-request": _second_request, "flood": _flood, **_WRONG}.get(fault, int)()
 
 
 def _second_request() -> None:
@@ -57,3 +60,64 @@ def _flood() -> None:
 
     if not any(thread.name == "flood" for thread in threading.enumerate()):
         threading.Thread(target=write, name="flood", daemon=True).start()
+
+
+def _loading(change) -> None:
+    """The loader reads tensors as ``change(name, tensor)`` gives them: what a wrong adapter would load."""
+    loader = importlib.import_module("vllm.model_executor.model_loader.default_loader").DefaultModelLoader
+    read = loader.get_all_weights
+
+    def get_all_weights(self, *given, **options):
+        for name, tensor in read(self, *given, **options):
+            yield change(name, tensor)
+
+    loader.get_all_weights = get_all_weights
+
+
+def _swapped(name, tensor):
+    other = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
+    return re.sub("gate_proj|up_proj", lambda found: other[found[0]], name), tensor
+
+
+def _only(part, change):
+    """A change of the tensors whose names end in ``part``."""
+    return lambda name, tensor: (name, change(tensor) if name.endswith(part) else tensor)
+
+
+def _building(module: str, kind: str, **wrong) -> None:
+    """Every layer of a class is built with these arguments, functions of what the model asks for."""
+    layer = getattr(importlib.import_module(f"vllm.model_executor.layers.{module}"), kind)
+    build = layer.__init__
+    signature = inspect.signature(build)
+
+    def __init__(self, *given, **options):
+        bound = signature.bind(self, *given, **options)
+        bound.apply_defaults()
+        bound.arguments |= {name: change(bound.arguments[name]) for name, change in wrong.items()}
+        build(*bound.args, **bound.kwargs)
+
+    layer.__init__ = __init__
+
+
+def _interleaved() -> None:
+    """Halves of a head are turned as if they were neighbours."""
+    module = importlib.import_module("vllm.model_executor.layers.rotary_embedding")
+    get = module.get_rope
+    vars(module)["get_rope"] = lambda *given, **options: get(*given, **{**options, "is_neox_style": False})
+
+
+_WRONG = {
+    "swapped-gate-up": lambda: _loading(_swapped),
+    "transposed-projection": lambda: _loading(
+        _only("1.self_attn.o_proj.weight", lambda one: one.T.contiguous())
+    ),
+    "dropped-bias": lambda: _loading(_only("q_proj.bias", lambda one: one * 0)),
+    "norm-plus-one": lambda: _loading(_only("post_attention_layernorm.weight", lambda one: one + 1)),
+    "norm-missing": lambda: _loading(_only("q_norm.weight", lambda one: one * 0 + 1)),
+    "norm-eps": lambda: _building("layernorm", "RMSNorm", eps=lambda eps: eps * 1000),
+    "rope-interleaved": _interleaved,
+    "embedding-scale": lambda: _loading(_only("embed_tokens.weight", lambda one: one * 1.1)),
+    "attention-scale": lambda: _building("attention", "Attention", scale=lambda scale: scale * 1.2),
+    "logit-scale": lambda: _building("logits_processor", "LogitsProcessor", scale=lambda scale: scale * 1.1),
+    "picture-scale": lambda: _loading(_only("language_projection.weight", lambda one: one * 1.2)),
+}

@@ -33,7 +33,7 @@ from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
-_TINY = ("successor", "looker", "vision", "silent", "stutter", "dense")
+_TINY = ("successor", "looker", "vision", "silent", "stutter", "dense", "mixture")
 _CODES = {0: "PASS", 1: "FAIL", 2: "BAD INPUT", 3: "BLOCKED", 4: "INCONCLUSIVE", 130: "INTERRUPTED"}
 _OTHERS = 120.0  # seconds that what another gate left may take to go
 _GRACE = 3.0  # seconds that the kernel gets to end what was killed

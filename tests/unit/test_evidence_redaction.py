@@ -147,3 +147,10 @@ def test_a_planted_secret_is_nowhere(secret: str) -> None:
 def test_the_shells_folders_are_no_passwords() -> None:
     redactor = Redactor({"PWD": "/home/me/work", "OLDPWD": "/home/me", "DB_PWD": "hunter22"})
     assert redactor.text("in /home/me/work with hunter22") == "in /home/me/work with [redacted]"
+
+
+def test_token_ids_of_log_probabilities_stay() -> None:
+    """They are what a reference is compared with; a token that is a secret has another form."""
+    told = {"content": [{"token": "token_id:194", "logprob": -1.5}], "top": {"token_id:7": -2.0}}
+    assert Redactor().value(told) == told
+    assert Redactor().value({"token": "token_id:x", "hf_token": "abc"}) == {"token": MARK, "hf_token": MARK}

@@ -2,8 +2,9 @@
 
 The gate believes nothing that a server says of itself. A random name tells it from others; it is ready after
 real generations that its metrics count; any end before the gate stops it is a failure, whatever the exit
-code. With dummy weights answers have to come; with real weights they also have to make sense. Options of
-vllm serve follow --.
+code. With dummy weights answers have to come; with real weights they also have to make sense, and to be what
+Transformers answers with the same weights on the CPU (float32, made once, where it fits into memory; else
+--reference). Without a reference a pass says "loads and answers". Options of vllm serve follow --.
 
 The run is kept as evidence (`evidence show RUN`), labelled with the device and the weights: a pass
 with dummy weights or on a CPU signs nothing off.
@@ -12,10 +13,13 @@ with dummy weights or on a CPU signs nothing off.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
 from npu_upgrade.gates.serving import root_cause
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.launch import DUMMY, REAL
@@ -28,6 +32,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 EXAMPLES = """/models/Qwen3-8B --load-format dummy
 /models/Qwen3-8B --load-format real -- --max-model-len 4096 --tensor-parallel-size 2
 /models/Qwen3-Omni --omni --gate gate.yaml
+/models/Qwen3-235B-A22B --reference reference.json -- --tensor-parallel-size 16
 ./tiny --python cpu --load-format real -- --enforce-eager"""
 
 
@@ -38,14 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="when it fails, start again with less (same, eager, Dynamo off, text only): a diagnosis",
     )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE",
+        help="what Transformers answers, recorded elsewhere of these weights (the command reference)",
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
     session = asked(args)
     with scratch(session.store) as folder:
-        served = judge(session.launch, session.device, session.options, folder / "server.log")
-        servers = Servers(session.launch, session.device, session.options, folder, called="ladder")
+        held = find(session.launch, args.reference)
+        options = replace(session.options, compare=held.compare)
+        served = judge(session.launch, session.device, options, folder / "server.log")
+        numbers = held.outcome  # what a ladder says of its own servers is another thing
+        servers = Servers(session.launch, session.device, options, folder, called="ladder")
         ladder = Ladder()
         if args.ladder:
             diagnose(servers, served, ladder)
@@ -56,14 +70,23 @@ def run(args: argparse.Namespace) -> Result:
             "serve",
             [served],
             served.verdict,
-            served.summary,
+            _summary(served, numbers),
             as_text(served, ladder),
-            {"ladder": msgspec.to_builtins(ladder.rungs)} if ladder.rungs else {},
+            msgspec.to_builtins({"reference": numbers} | ({"ladder": ladder.rungs} if ladder.rungs else {})),
             KeyboardInterrupt() if interrupted else None,
             further=servers.served,
+            logs={"reference.json": held.file} if held.file else {},
         )
     result.next = _with_real_weights(served, session) or result.next
     return result
+
+
+def _summary(served: Served, numbers: Outcome) -> str:
+    """Wrong numbers say more than what a check makes of the words; a pass says what it is worth."""
+    if numbers.state == DIFFERS:
+        return f"reference: {numbers.why}"
+    said = served.verdict is Verdict.PASS and served.launch.load_format == REAL
+    return f"{served.summary}; {numbers.why}" if said else served.summary
 
 
 def as_text(served: Served, ladder: Ladder) -> str:

@@ -24,7 +24,7 @@ _SECRET_NAME = re.compile(
 )
 _NO_SECRET = re.compile(
     r"tokenizers?|(?:max|min|num|total|prompt|completion|generation|cached|batched|reasoning)[-_\w]*tokens?\w*"
-    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*|(?:stop|eos|bos|pad|image)_token\w*"
+    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*(?::\d+)?|(?:stop|eos|bos|pad|image)_token\w*"
     r"|[\w./+-]+\.(?:py|so|c|cc|cpp|cu|h|hpp|sh|jinja|ya?ml|json)",  # a file of code
     re.IGNORECASE,
 )
@@ -61,6 +61,11 @@ def is_secret_name(name: str) -> bool:
     if plain in _FOLDERS:
         return False
     return bool(_SECRET_NAME.search(plain)) and not _NO_SECRET.fullmatch(plain)
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """The same of an entry; the token of a chat's log-probabilities is ``token_id:5``."""
+    return value is not None and is_secret_name(name) and not re.fullmatch(r"token_id:\d+", str(value))
 
 
 class Redactor:
@@ -107,7 +112,7 @@ class Redactor:
         """JSON-able data; under a secret key nothing stays."""
         if isinstance(value, Mapping):
             return {
-                self.text(str(key)): MARK if is_secret_name(str(key)) and one is not None else self.value(one)
+                self.text(str(key)): MARK if _is_secret(str(key), one) else self.value(one)
                 for key, one in value.items()
             }
         if isinstance(value, list | tuple):

@@ -36,6 +36,7 @@ from npu_upgrade.ground.verdict import Verdict
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end
 Extra = Callable[[Client, str], list[Check]]
+Compare = Callable[[Client, str, Mapping[str, Any]], list[Check]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Options:
     ``longest_log``, which is in bytes.
 
     ``images``: whether the model takes pictures; None: when the server says it is multimodal.
-    ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once.
+    ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once;
+    ``compare`` holds real weights against a reference, and is told what the server resolved.
     """
 
     generations: int = 3
@@ -58,6 +60,7 @@ class Options:
     images: bool | None = None
     requests: Sequence[Request] = ()
     extra: Extra | None = None
+    compare: Compare | None = None
 
 
 @dataclass
@@ -233,6 +236,9 @@ def _steps(
         lambda: smoke.pictures(asking, _takes_images(options, served)),
         lambda: gate_file.ask(client, asking.name, options.requests, asking.real),
     ]
+    if options.compare and asking.real:
+        compare = options.compare
+        steps.append(lambda: compare(client, asking.name, served.resolved))
     if options.extra:
         extra = options.extra
         steps.append(lambda: extra(client, asking.name))

@@ -35,7 +35,7 @@ _CONFIG = {
     "parallel_config": "tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel"
     " distributed_executor_backend",
     "scheduler_config": "max_num_seqs max_num_batched_tokens",
-    "cache_config": "gpu_memory_utilization block_size",
+    "cache_config": "gpu_memory_utilization block_size cache_dtype",
     "load_config": "load_format",
     "compilation_config": "mode cudagraph_mode cudagraph_capture_sizes",
     "device_config": "device_type",

@@ -1,0 +1,1 @@
+"""What a checkpoint answers by Transformers, and whether a server answers the same."""

@@ -1,0 +1,127 @@
+"""Run by an interpreter that has Transformers: what a checkpoint answers, and how much its dtype blurs that.
+
+Reads one JSON object on stdin (``folder``, ``prompts``, ``tokens``, ``top``, ``half``, ``trust``) and prints
+one on the stream that stdout was. Nothing of this project is imported here, and nothing needs a device.
+"""
+
+import base64
+import contextlib
+import importlib
+import io
+import json
+import os
+import sys
+
+OUT = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what the libraries print is not for the reader of the answers
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")  # torch_npu would start a driver
+_PICTURES = ("image_token_id", "image_token_index", "video_token_id")
+
+
+def main():
+    """Greedy tokens and log-probabilities in float32, then what the half dtype makes of the same tokens."""
+    asked = json.load(sys.stdin)
+    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
+    options = {"local_files_only": True, "trust_remote_code": asked["trust"]}
+    config = transformers.AutoConfig.from_pretrained(asked["folder"], **options)
+    architecture = (config.architectures or [""])[0]
+    kind, code = getattr(transformers, architecture, None), "Transformers"
+    if kind is None and asked["trust"]:
+        kind, code = transformers.AutoModelForCausalLM, "the checkpoint's own code"
+    if kind is None:
+        raise SystemExit(f"version {transformers.__version__} has no {architecture or 'architecture'}")
+
+    def load(dtype):
+        given = options | {"dtype": getattr(torch, dtype), "output_loading_info": True}
+        model, told = kind.from_pretrained(asked["folder"], **given)
+        if told["missing_keys"]:
+            raise SystemExit(f"the checkpoint lacks weights, for instance {sorted(told['missing_keys'])[0]}")
+        return model.eval()
+
+    silent = {getattr(config, name, None) for name in _PICTURES}  # nobody predicts them
+    found = {"transformers": transformers.__version__, "architecture": architecture, "code": code}
+    answered, prompts, without = [], [], {}
+    with torch.inference_mode():
+        model = load("float32")
+        for prompt in asked["prompts"]:
+            try:
+                given = encode(transformers, asked["folder"], options, prompt)
+                length = given["input_ids"].shape[1]
+                for _ in range(asked["tokens"]):
+                    given = longer(torch, given, int(likelihoods(model, given)[-1].argmax()))
+                scores, ids = likelihoods(model, given)[:-1], given["input_ids"][0].tolist()
+            except Exception as error:  # no processor, a prompt too long, a class that takes no text alone
+                said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                without.setdefault(prompt["kind"], said)
+                continue
+            rows = [
+                [] if target in silent else row(score, target, asked["top"])
+                for score, target in zip(scores, ids[1:], strict=True)
+            ]
+            kept = {name: value for name, value in prompt.items() if name not in ("text", "image")}
+            prompts.append(kept | {"ids": ids[:length], "tokens": ids[length:], "rows": rows})
+            found["vocabulary"] = scores.shape[-1]
+            answered.append(given)
+        del model
+        model = load(asked["half"])
+        for given, prompt in zip(answered, prompts, strict=True):
+            prompt["noise"] = noise(likelihoods(model, given)[:-1], prompt["rows"])
+    print(json.dumps({**found, "prompts": prompts, "without": without}), file=OUT, flush=True)
+
+
+def encode(transformers, folder, options, prompt):
+    """What the model takes of a prompt; a picture and a question as a chat, by the model's own processor."""
+    if prompt["kind"] == "text":
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        return {"input_ids": tokenizer(prompt["text"], return_tensors="pt")["input_ids"]}
+    processor, text = transformers.AutoProcessor.from_pretrained(folder, **options), prompt["text"]
+    image = importlib.import_module("PIL.Image").open(io.BytesIO(base64.b64decode(prompt["image"])))
+    parts = [{"type": "image"}, {"type": "text", "text": text}]
+    ways = ((processor, parts), (processor.tokenizer, parts), (processor.tokenizer, text))
+    chats = filter(None, (rendered(templates, content, text) for templates, content in ways))
+    options = {"return_tensors": "pt", "add_special_tokens": False}
+    return dict(processor(images=[image.convert("RGB")], text=[next(chats, text)], **options))
+
+
+def rendered(templates, content, question):
+    """A chat by a template that takes such content; empty when there is none, or it does not take it."""
+    with contextlib.suppress(Exception):
+        said = [{"role": "user", "content": content}]
+        text = templates.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+        return text if question in text and "'type'" not in text else ""
+    return ""
+
+
+def longer(torch, given, token):
+    """The same inputs with one token more: what belongs to each token grows with them."""
+    found, more = dict(given), {"input_ids": token, "attention_mask": 1}
+    for name, value in given.items():
+        if value.shape == given["input_ids"].shape:
+            found[name] = torch.nn.functional.pad(value, (0, 1), value=more.get(name, 0))
+    return found
+
+
+def likelihoods(model, given):
+    """The log-probability of every token after each of the inputs: (tokens, vocabulary)."""
+    fit = {name: one.to(model.dtype) if one.is_floating_point() else one for name, one in given.items()}
+    return model(**fit, use_cache=False).logits[0].float().log_softmax(-1)
+
+
+def row(scores, target, top):
+    """The token that follows and the likeliest ones, each with its log-probability."""
+    values, ids = scores.topk(top)
+    found = {target: scores[target]} | dict(zip(ids.tolist(), values, strict=True))
+    return [[one, round(float(value), 5)] for one, value in found.items()]
+
+
+def noise(scores, rows):
+    """The largest difference of each row from the same row of ``scores``; 0 for an empty one."""
+    return [
+        round(max((abs(float(score[one]) - value) for one, value in row), default=0.0), 5)
+        for score, row in zip(scores, rows, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    main()

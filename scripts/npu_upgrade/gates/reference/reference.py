@@ -1,0 +1,192 @@
+"""A reference: what Transformers answers with the weights of a checkpoint, made once and kept by content.
+
+It is computed on the CPU in float32, by the interpreter that serves or by one of our own, and again in
+bfloat16: the difference is what the dtype of a server may change. Other weights are another reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import psutil
+
+from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.memory import GIB
+from npu_upgrade.checkpoint.reading import regular
+from npu_upgrade.checkpoint.weights import read_weights
+from npu_upgrade.evidence.manifest import file_sha256
+from npu_upgrade.gates.features.model import read as read_checkpoint
+from npu_upgrade.gates.serving.smoke import picture
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.installed import installed
+
+TEXT, IMAGE = "text", "image"
+LOOK = "Describe this picture in one sentence, its colours and where they are."
+_TEXTS = (
+    "The capital of France is Paris, the capital of Italy is Rome, and the capital of Japan is",
+    "One, two, three, four, five, six, seven,",
+    "def add(first, second):\n    return first + second\n\n\nprint(add(17, 25))  # prints",
+    "水在一百度沸腾并在零度",
+    "A river begins in the hills as a thin line of water between stones. It runs down through woods and"
+    " fields, takes in brooks from the left and from the right, turns mills, carries boats, and divides towns"
+    " into two halves that never quite agree. In the end it slows down, widens, tastes of salt, and nobody"
+    " can say at which point it has become the sea. Yet children who live there know, because",
+)
+_SEEDS = (1, 2)
+_ASKED = {"tokens": 12, "top": 8, "half": "bfloat16"}  # greedy tokens, and likeliest tokens of each place
+_PROGRAM = Path(__file__).with_name("program.py")
+_CONTENT = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".jinja", ".txt"}
+_RAISED = re.compile(r"[\w.]*Error\b")
+_SECONDS = 3600.0
+_SLACK = 1.15  # activations, and what a library needs for itself, over the weights
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt as ``ids``, and the greedy ``tokens`` that follow in float32.
+
+    ``rows``: for each of these ids after the first, the token itself and then the likeliest ones at its
+    place, each with its log-probability; a row is empty at a picture. ``noise``: the row's largest difference
+    in the half dtype. ``seed``: of the picture.
+    """
+
+    name: str
+    kind: Literal["text", "image"]
+    ids: list[int]
+    tokens: list[int]
+    rows: list[list[tuple[int, float]]]
+    noise: list[float]
+    seed: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """``digest``: of the checkpoint. ``code``: whose classes ran. ``without``: kind -> why it is missing.
+
+    ``vocabulary``: of how many tokens there are log-probabilities.
+    """
+
+    digest: str
+    transformers: str
+    architecture: str
+    code: str
+    vocabulary: int
+    prompts: list[Prompt]
+    without: dict[str, str] = {}
+
+
+class NoReference(Exception):
+    """There is none, and why."""
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the whole content of weights, configuration, tokenizer and code of a checkpoint.
+
+    Raises :class:`NoReference` for what is no regular file, which might never end.
+    """
+    found = hashlib.sha256()
+    for path in sorted(one for one in folder.iterdir() if one.suffix in _CONTENT):
+        if why := regular(path):
+            raise NoReference(f"{path.name} {why}")
+        found.update(f"{path.name} {file_sha256(path)}\n".encode())
+    return found.hexdigest()
+
+
+def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
+    """The reference of a checkpoint and the file it is kept in; a kept one costs the reading of the weights.
+
+    ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
+    Raises :class:`NoReference`.
+    """
+    try:
+        folder = model_folder(model)
+        version = installed(python).versions.get("transformers")
+        checkpoint = read_checkpoint(folder)
+    except UpgradeError as error:
+        raise NoReference(error.what) from error
+    if version is None:
+        raise NoReference(f"{python} has no Transformers")
+    if method := checkpoint.quantization().value:
+        raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
+    needed = sum(math.prod(one.shape) for one in read_weights(folder).tensors.values()) * 4 * _SLACK + GIB
+    _check_memory(needed, psutil.virtual_memory().total)  # before hours of reading what never fits
+    content = digest(folder)
+    prompts: list[dict[str, Any]] = [{"name": text[:24], "kind": TEXT, "text": text} for text in _TEXTS]
+    for seed in _SEEDS if IMAGE in checkpoint.modalities().value else ():
+        image = {"image": picture(seed).partition(",")[2], "seed": seed}
+        prompts.append({"name": f"picture {seed}", "kind": IMAGE, "text": LOOK, **image})
+    asked = _ASKED | {"prompts": prompts, "trust": trust}
+    said = json.dumps([content, version, asked, file_sha256(_PROGRAM)])
+    kept = cache_root() / "references" / f"{sha256(said)[:32]}.json"
+    if not kept.is_file():
+        _check_memory(needed, _free())
+        say(f"reference: Transformers {version} on this CPU, once for these weights")
+        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}))
+        if not made["prompts"]:
+            raise NoReference("; ".join(made["without"].values()))
+        write_atomic(kept, msgspec.json.encode(made | {"digest": content}))
+    return read(kept, content), kept
+
+
+def read(path: Path, content: str) -> Reference:
+    """A reference that was recorded of the checkpoint with the digest ``content``.
+
+    Raises :class:`BadInput` when it is none, or one of other weights.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Reference)
+        places = [(len(one.ids + one.tokens) - 1, len(one.rows), len(one.noise)) for one in found.prompts]
+        if not places or any(len(set(one)) != 1 for one in places):
+            raise msgspec.ValidationError("it holds no prompts, or half of one")
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadInput(
+            f"{path} is no reference: {error}",
+            expected="a file that the command reference wrote",
+            try_="upgrade.py reference MODEL --out FILE, where Transformers can hold the model",
+        ) from error
+    if found.digest != content:
+        raise BadInput(
+            f"{path} is of other weights: {found.digest[:16]}, the model's are {content[:16]}",
+            expected="a reference of exactly these weights, configuration and tokenizer",
+            try_="record it again with the checkpoint that is served",
+        )
+    return found
+
+
+def _check_memory(needed: float, free: float) -> None:
+    if needed > free:
+        raise NoReference(f"{needed / GIB:.1f} GiB of memory needed, {free / GIB:.1f} free")
+
+
+def _free() -> float:
+    """Bytes that this process may still take, the limit of its control group included."""
+    free, group = float(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / f"memory.{name}").read_text("utf-8").strip() for name in ("max", "current"))
+        return min(free, float(limit) - float(used))
+    except (OSError, ValueError):  # no group, or one without a limit
+        return free
+
+
+def _run(python: Path, asked: dict[str, Any]) -> bytes:
+    """What the program prints; raises :class:`NoReference` with its last error."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoReference(str(error)) from error
+    if done.returncode or not done.stdout.strip():
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
+        why = next((one for one in reversed(lines) if _RAISED.match(one)), lines[-1])
+        raise NoReference(f"Transformers: {why[:300]}")
+    return done.stdout
