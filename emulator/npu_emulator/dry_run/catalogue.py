@@ -51,7 +51,8 @@ class Scenario:
     engine arguments, ``omni`` tells whether it needs vllm-omni, ``core`` whether it runs when nothing is
     chosen, ``vllm_reference`` whether its tokens are compared with vLLM's own on a CPU instead of the
     stage's reference in torch, ``seconds`` is the longest it may take, ``tolerance`` how far a
-    log-probability may lie from the reference (in float32 it is another order of summation).
+    log-probability may lie from the reference (in float32 it is another order of summation). ``words`` are
+    found in the names of functions that it is about, for functions that nobody knows yet.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Scenario:
     vllm_reference: bool = False
     seconds: int = 420
     tolerance: float = 2e-3
+    words: tuple[str, ...] = ()
 
 
 _LATENT = {"engine_output_type": "latent"}  # hidden states go to the next stage
@@ -106,6 +108,7 @@ SCENARIOS = (
         "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("asynchronous", (_SHORT,), check="asynchronous")),
         options={"async_scheduling": True, **_LATENT},
+        words=("async",),
     ),
     Scenario(
         "ar-embeddings",
@@ -114,6 +117,7 @@ SCENARIOS = (
         "omni_embeds",
         PAYLOADS,
         options=_LATENT,
+        words=("embed",),
     ),
     Scenario(
         "prefer-model-sampler",
@@ -121,6 +125,7 @@ SCENARIOS = (
         "sampler",
         "omni_sampler",
         tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
+        words=("sampl",),
     ),
     Scenario(
         "talker",
@@ -129,6 +134,7 @@ SCENARIOS = (
         "omni_talker",
         (*PAYLOADS, JOINING),
         options=_LATENT,
+        words=("talker", "mtp", "codec"),
     ),
     Scenario(
         "ar-batches",
@@ -137,6 +143,7 @@ SCENARIOS = (
         "omni_ar",
         (JOINING, PREEMPTED),
         options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
+        words=("preempt", "resum"),
     ),
     Scenario(
         "async-chunk-in",
@@ -144,6 +151,7 @@ SCENARIOS = (
         "chunks_in",
         "omni_generation",
         PAYLOADS,
+        words=("chunk", "connector", "receiv"),
     ),
     Scenario(
         "async-chunk-out",
@@ -152,6 +160,7 @@ SCENARIOS = (
         "omni_talker",
         PAYLOADS,
         options=_LATENT,
+        words=("chunk", "connector", "send"),
     ),
     Scenario(
         "pooling",
@@ -160,6 +169,7 @@ SCENARIOS = (
         "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")),
         options={"enable_prefix_caching": True},
+        words=("pool",),
     ),
     Scenario(
         "plain-idle-dp",
@@ -169,6 +179,7 @@ SCENARIOS = (
         (IDLE,),
         options={"enable_prefix_caching": True},
         omni=False,
+        words=("dummy",),
     ),
     Scenario(
         "idle-dp",
@@ -177,6 +188,7 @@ SCENARIOS = (
         "omni_ar",
         (IDLE,),
         options={"enable_prefix_caching": True},
+        words=("dummy",),
     ),
 )
 
@@ -184,7 +196,13 @@ _PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _B
 
 SCENARIOS += (
     Scenario(
-        "moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False
+        "moe",
+        "a mixture of experts on vllm-ascend alone",
+        "published",
+        "mixture",
+        _AR_PROBES,
+        omni=False,
+        words=("moe", "expert", "eplb"),
     ),
     Scenario(
         "mla",
@@ -194,6 +212,7 @@ SCENARIOS += (
         (BATCH_1, BATCH_4, PENALTY, SEEDED),
         omni=False,
         tolerance=0.05,  # vllm-ascend rounds a prompt's queries, keys and values to bfloat16
+        words=("mla", "latent"),
     ),
     Scenario(
         "mla-bfloat16",
@@ -207,7 +226,13 @@ SCENARIOS += (
         tolerance=0.2,
     ),
     Scenario(
-        "image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False
+        "image",
+        "a vision-language model on vllm-ascend alone",
+        "image",
+        "vision",
+        _PICTURES,
+        omni=False,
+        words=("mm_", "multimodal", "encoder", "image"),
     ),
 )
 
@@ -223,7 +248,14 @@ _ASKED = (
 )
 SCENARIOS += (
     Scenario(
-        "plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT, options=_TP2, omni=False
+        "plain-tp2",
+        "tensor parallel over two processes",
+        "plain",
+        "dense",
+        _SPLIT,
+        options=_TP2,
+        omni=False,
+        words=("tensor_parallel", "_tp"),
     ),
     Scenario(
         "plain-pp2",
@@ -233,6 +265,7 @@ SCENARIOS += (
         _SPLIT,
         options=_PP2,
         omni=False,
+        words=("intermediate", "pipeline", "_pp"),
     ),
     Scenario(
         "ar-tp2",
@@ -241,6 +274,7 @@ SCENARIOS += (
         "omni_ar",
         _SPLIT,
         options=_TP2 | _LATENT,
+        words=("tensor_parallel", "_tp"),
     ),
     Scenario(
         "ar-pp2",
@@ -249,6 +283,7 @@ SCENARIOS += (
         "omni_ar",
         _SPLIT,
         options=_PP2 | _LATENT,
+        words=("intermediate", "pipeline", "_pp"),
     ),
     Scenario(
         "serve-plain",

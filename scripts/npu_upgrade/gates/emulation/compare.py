@@ -49,12 +49,6 @@ def _plain(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+", "#", text)
 
 
-def compared(new: Sequence[Outcome], old: Sequence[Outcome]) -> list[Compared]:
-    """Each outcome of the new pair with its counterpart."""
-    before = {(outcome.tier, outcome.scenario): outcome for outcome in old}
-    return [Compared(outcome, before.get((outcome.tier, outcome.scenario))) for outcome in new]
-
-
 def verdict(all_compared: Sequence[Compared], *, has_old: bool) -> Verdict:
     """FAIL for a new failure; INCONCLUSIVE when something could not be judged; else PASS.
 
