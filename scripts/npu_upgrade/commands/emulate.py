@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["auto"],
         metavar="SPEC",
-        help="the old pair to compare failures with: auto (default), none, or its vllm-omni, vllm-ascend and vllm",
+        help="the old pair failures are compared with: auto (default), none, or its specs, in any order",
     )
     parser.add_argument(
         "--tiers",
@@ -262,7 +262,11 @@ def _play(asked: _Asked) -> Result:
         reuse=(PASS, ABSENT),
         go_on=lambda outcome: not fails_newly(outcome),
     )
-    together = [Compared(one, olds.get((one.tier, one.scenario))) for one in played.outcomes]
+    together = [
+        Compared(one, olds.get(key), reused=key in played.reused)
+        for one in played.outcomes
+        for key in [(one.tier, one.scenario)]
+    ]
     compares = played.reached and asked.old is not None  # else everything would count as changed
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
     return _result(asked, played, together, covered, problems)

@@ -21,10 +21,14 @@ LAG = "LAG"
 
 @dataclass(frozen=True)
 class Compared:
-    """One (tier, scenario) of the new pair, with that of the old pair when there is one."""
+    """One (tier, scenario) of the new pair, with that of the old pair where it was asked for.
+
+    ``reused`` tells that it ran before, with the same content.
+    """
 
     new: Outcome
     old: Outcome | None
+    reused: bool = False
 
     @property
     def state(self) -> str:
@@ -93,6 +97,8 @@ def _old(one: Compared) -> str:
 
 
 def _seconds(one: Compared) -> str:
+    if one.reused:
+        return "before"
     return f"{one.new.seconds:.0f}" if one.new.seconds else "-"
 
 

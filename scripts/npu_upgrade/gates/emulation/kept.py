@@ -258,7 +258,7 @@ class Released(Struct, frozen=True):
 
     pairs: dict[str, ReleasedPair] = {}
     runs: list[str] = []
-    executed: dict[str, list[int]] = {}
+    executed: dict[str, str] = {}
 
 
 @functools.cache
@@ -268,7 +268,7 @@ def released() -> Released:
 
 
 def tree_key(tree: SourceTree, top: str) -> tuple[str, str]:
-    """The archive's hash, and a hash of the package's Python files, which a checkout shares with a release."""
+    """The archive's hash, and one of the package's Python files, which a checkout shares with a release."""
     paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(_GENERATED)]
     contents = tree.contents(paths)
     return tree.archive_sha256 or "", sha256("\n".join(f"{path} {sha256(contents[path])}" for path in paths))
@@ -300,25 +300,18 @@ def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Out
 def stale() -> list[str]:
     """The outcomes that come with us and hold no longer."""
     known = {one.name: one for one in scenarios()}
-    found = []
-    for name, pair in released().pairs.items():
-        for run, one in pair.runs.items():
-            scenario = known.get(run.partition(" ")[2])
-            if one.version != version(scenario, one.operators):
-                found.append(f"{name}: {run}")
-    return found
-
-
-def write_released(found: Released) -> None:
-    """Replace what comes with us."""
-    write_atomic(RELEASED, msgspec.json.format(msgspec.json.encode(found, order="sorted"), indent=1) + b"\n")
-    released.cache_clear()
+    return [
+        f"{name}: {run}"
+        for name, pair in released().pairs.items()
+        for run, one in pair.runs.items()
+        if one.version != version(known.get(run.partition(" ")[2]), one.operators)
+    ]
 
 
 def executed_by() -> tuple[dict[str, set[str]], dict[str, float]]:
     """Function -> the runs ("TIER SCENARIO") known to execute it; run -> seconds it took last."""
     data = released()
-    found = {name: {data.runs[number] for number in numbers} for name, numbers in data.executed.items()}
+    found = {name: {data.runs[int(one)] for one in runs.split()} for name, runs in data.executed.items()}
     seconds = {run: known.seconds for pair in data.pairs.values() for run, known in pair.runs.items()}
     for folder in sorted((cache_root() / "emulation" / "outcomes").glob("*-*")):
         tier, _, name = folder.name.partition("-")

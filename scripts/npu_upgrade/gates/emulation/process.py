@@ -128,7 +128,8 @@ def _terminated_as_interrupted() -> Generator[None]:
 def _end(process: subprocess.Popen[str]) -> None:
     """End the driver, which ends each scenario's own process group; it does so too when we are gone."""
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
+        if process.stdin:
+            process.stdin.close()
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
