@@ -1,7 +1,7 @@
 """The emulated dry run over releases: versions x tiers x scenarios, seeded defects, natural upgrades.
 
 Each pair runs on unmodified released packages; what fails is held against the known defects of
-released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal. The outcomes of pairs are written
+released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal. The outcomes are written
 beside the product, which takes them in place of running a user's old pair; those that the emulator or a
 scenario has outgrown are named as stale.
 
