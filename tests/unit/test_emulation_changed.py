@@ -64,7 +64,7 @@ def test_ranges_name_exactly_the_lines(lines):
     assert named == lines
 
 
-RUNNER = '''\
+RUNNER = """\
 LIMIT = 4
 
 
@@ -80,7 +80,7 @@ class Runner:
         def inner():
             return 1
         return inner()
-'''
+"""
 
 
 def test_what_ran_is_known_by_function_and_survives_a_move():

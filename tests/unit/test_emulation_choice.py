@@ -11,7 +11,12 @@ def scenario(name: str, *words: str) -> SimpleNamespace:
     return SimpleNamespace(name=name, words=words)
 
 
-AR, SERVER, POOL, TALK = scenario("ar"), scenario("server"), scenario("pool", "embed"), scenario("talk", "codec")
+AR, SERVER, POOL, TALK = (
+    scenario("ar"),
+    scenario("server"),
+    scenario("pool", "embed"),
+    scenario("talk", "codec"),
+)
 CORE = [("eager", AR), ("graph", AR), ("serve", SERVER)]
 ALL = [*CORE, ("eager", POOL), ("graph", POOL), ("eager", TALK), ("graph", TALK)]
 EXECUTED = {

@@ -99,7 +99,11 @@ def test_a_server_that_ended_without_a_word_is_not_judged(tmp_path):
     ("kind", "text", "lacks"),
     [
         ("OSError", "libcudart.so.12: cannot open shared object file: No such file", "libcudart.so.12"),
-        ("RuntimeError", "Could not load libtorchcodec. Likely causes: FFmpeg is not installed", "libtorchcodec"),
+        (
+            "RuntimeError",
+            "Could not load libtorchcodec. Likely causes: FFmpeg is not installed",
+            "libtorchcodec",
+        ),
         ("ImportError", "/env/torchvision/_C.so: undefined symbol: _ZN3c10", "_C.so"),
         ("ModuleNotFoundError", "No module named 'soundfile'", "soundfile"),
     ],

@@ -40,7 +40,7 @@ from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
-from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -190,7 +190,7 @@ def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    old = baseline(args.baseline, triple, job)
+    old = _old(args.baseline, triple, job)
     if by_name is None:
         choice = choose(triple, old, job.plan.files if job else (), tier_names)
         _say_choice(choice)
@@ -199,6 +199,17 @@ def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
     if args.rest:
         choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
     return _Asked(triple, old, choice, job, _folder(args.out), whole)
+
+
+def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
+    """The old pair; one that nobody named and that cannot be had is no reason not to run the new one."""
+    try:
+        return baseline(specs, triple, job)
+    except UpgradeError as error:
+        if specs != ["auto"]:
+            raise
+        say(f"no old pair to compare failures with: {error.what}")
+    return None
 
 
 def _job(args: argparse.Namespace) -> Job | None:

@@ -55,7 +55,7 @@ def chosen_for(
     failed = set(failed)
 
     def cost(run: tuple[str, Any]) -> tuple[bool, float, int]:
-        return _name(run) not in failed, seconds.get(_name(run), _SECONDS[run[0]]), TIERS.index(run[0])
+        return _name(run) not in failed, seconds.get(_name(run)) or _SECONDS[run[0]], TIERS.index(run[0])
 
     needed, touched = list(core), set()
     unknown = set()
