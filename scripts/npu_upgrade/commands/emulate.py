@@ -326,6 +326,8 @@ def _result(
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
     against = named(asked.old) if asked.old else "nothing"
     text = f"{head}{LABEL} of {named(asked.triple)}\ncompared with: {against}\n\n{as_text(together, covered)}"
+    if left:
+        text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:
         text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
     return Result(decided, summary, data, text)
