@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-
 from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, write
+
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import emulate
