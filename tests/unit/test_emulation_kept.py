@@ -168,8 +168,7 @@ def checkout(tmp_path: Path, text: str) -> Triple:
 def test_a_checkout_with_the_python_of_a_release_has_its_outcomes(tmp_path, monkeypatch):
     released = checkout(tmp_path / "a", "A = 1\n")
     known = kept.Known("FAIL", 9.0, kept.version(One(), ("rope",)), ("rope",), "KeyError: 1")
-    trees = {top: ("0" * 64, kept.tree_key(tree, top)[1]) for top, tree in released.trees().items()}
-    data = kept.Released({"a pair": kept.ReleasedPair(trees, {"eager ar": known})})
+    data = kept.Released({"a pair": kept.ReleasedPair(kept.trees_key(released), {"eager ar": known})})
     monkeypatch.setattr(kept, "released", lambda: data)
     pair = kept.of_release(checkout(tmp_path / "b", "A = 1\n"))
     found = kept.released_outcome(pair, "eager", One())

@@ -11,7 +11,6 @@ schemas hold together on the paths taken, and says nothing about kernels or spee
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import subprocess
 import sys
@@ -118,39 +117,41 @@ def run(args: argparse.Namespace) -> Result:
 
 def _in_background() -> Result:
     """The same command without the option, in a session of its own."""
-    log = _folder(None).with_suffix(".log")
+    log = _folder(None) / "progress.log"
     command = [sys.executable, *(word for word in sys.argv if word != "--background")]
-    with open(log, "wb") as stream:
+    with open(log, "wb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
     data = {"process": process.pid, "log": str(log)}
     return Result(Verdict.PASS, f"runs in process {process.pid}; progress and result in {log}", data)
 
 
 def _run(args: argparse.Namespace) -> Result:
-    with contextlib.ExitStack() as stack:
-        asked = _asked(args, args.tiers)
-        if asked.job is None:
-            return _play(asked)
-        place = asked.job.job.folder / "emulate"
-        if not stack.enter_context(locks.alone_now(place)):
+    job = _job(args)
+    if job is None:
+        return _play(_asked(args, None))
+    with locks.alone_now(job.folder / "emulate") as alone:
+        if not alone:
             raise BadInput(
-                f"another emulated run of job {asked.job.job.id} is at work",
+                f"another emulated run of job {job.id} is at work",
                 expected="one at a time",
                 try_="wait for it, or end it",
             )
+        asked = _asked(args, job)
         try:
             result = _play(asked)
         except Blocked as error:
             data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
             result = Result(Verdict.BLOCKED, error.what, data)
-        return _recorded(asked, asked.job, result)
+        return _recorded(asked, result)
 
 
-def _recorded(asked: _Asked, job: GateJob, result: Result) -> Result:
+def _recorded(asked: _Asked, result: Result) -> Result:
     """The result as evidence, when all was run that the change needs."""
-    names = ("tiers", "baseline", "error", "pending", "ran", "triple")
+    job = asked.job
+    assert job is not None
+    names = ("tiers", "baseline", "error", "pending", "ran")
     evidence = {name: result.data[name] for name in names if name in result.data}
     evidence["failing"] = failing(result.data.get("runs", []))
     if job.gate == NEIGHBOUR:
@@ -169,17 +170,16 @@ def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
-def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
+def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     """The triples and scenarios, from the arguments or from the job."""
-    in_job = _job(args)
     if not args.ascend and args.omni:
         raise BadInput(
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="--ascend SPEC"
         )
     # before anything is read or begun, so that wrong names are said first
     with_omni = bool(in_job or args.omni not in (None, "none"))
-    by_name = None if args.scenarios == _AUTO else chosen(args.scenarios, tier_names, omni=with_omni)
-    whole = args.scenarios in (_AUTO, ["core"], ["all"]) and set(tier_names) == set(TIERS)
+    by_name = None if args.scenarios == _AUTO else chosen(args.scenarios, args.tiers, omni=with_omni)
+    whole = args.scenarios in (_AUTO, ["core"], ["all"]) and set(args.tiers) == set(TIERS)
     job = None
     if in_job:
         neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
@@ -192,7 +192,7 @@ def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
         triple = open_triple(omni, args.ascend, args.vllm)
     old = _old(args.baseline, triple, job)
     if by_name is None:
-        choice = choose(triple, old, job.plan.files if job else (), tier_names)
+        choice = choose(triple, old, job.plan.files if job else (), args.tiers)
         _say_choice(choice)
     else:
         choice = Choice(by_name, ())

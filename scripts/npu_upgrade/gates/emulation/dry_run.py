@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.changed import executed_lines, watched
 from npu_upgrade.gates.emulation.environment import Environment, packages_of, prepare
-from npu_upgrade.gates.emulation.kept import Ran
+from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
     FAIL,
@@ -183,24 +184,19 @@ class Before:
 
     def __init__(self, triple: Triple, out: Path) -> None:
         self.triple, self._out = triple, out
-        self._released = kept.of_release(triple)
 
-    def known(self, tier: str, scenario: Any) -> Outcome | None:
-        """The outcome of a run that comes with us or is kept, without running anything."""
-        found = kept.released_outcome(self._released, tier, scenario)
-        if found is None:
-            held = _reused(self.triple, [(tier, scenario)], (PASS, FAIL, ABSENT))
-            found = held[_key(tier, scenario)].outcome if held else None
-        return found
+    @cached_property
+    def _released(self) -> ReleasedPair | None:
+        return kept.of_release(self.triple)
 
     def outcome(self, tier: str, scenario: Any) -> Outcome:
         """The outcome of a run, which runs now where nothing knows it; INCONCLUSIVE where it cannot."""
         name = _key(tier, scenario)[1]
         try:
-            if found := self.known(tier, scenario):
+            if found := kept.released_outcome(self._released, tier, scenario):
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
-            out = self._out / f"{tier}-{name}"
-            return run(self.triple, [(tier, scenario)] if scenario else [], out).outcomes[-1]
+            out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
+            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT)).outcomes[-1]
         except UpgradeError as error:
             return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")

@@ -26,7 +26,6 @@ from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.gates.emulation.packages import STAMP
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
-from npu_upgrade.sources.tree import SourceTree
 
 RELEASED = Path(__file__).with_name("released.json")
 _KEPT = 16  # outcomes of one run, of different contents
@@ -247,9 +246,9 @@ class Known(Struct, frozen=True):
 
 
 class ReleasedPair(Struct, frozen=True):
-    """``trees``: package -> its archive's hash and one of its Python files; ``runs``: "TIER SCENARIO"."""
+    """``trees``: package -> hash of its Python files; ``runs``: "TIER SCENARIO" -> what it said."""
 
-    trees: dict[str, tuple[str, str]]
+    trees: dict[str, str]
     runs: dict[str, Known]
 
 
@@ -267,25 +266,20 @@ def released() -> Released:
     return msgspec.json.decode(RELEASED.read_bytes(), type=Released) if RELEASED.exists() else Released()
 
 
-def tree_key(tree: SourceTree, top: str) -> tuple[str, str]:
-    """The archive's hash, and one of the package's Python files, which a checkout shares with a release."""
-    paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(_GENERATED)]
-    contents = tree.contents(paths)
-    return tree.archive_sha256 or "", sha256("\n".join(f"{path} {sha256(contents[path])}" for path in paths))
+def trees_key(triple: Triple) -> dict[str, str]:
+    """A hash of each package's Python files, which a checkout of a release shares with it."""
+    found = {}
+    for top, tree in triple.trees().items():
+        paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(_GENERATED)]
+        contents = tree.contents(paths)
+        found[top] = sha256("\n".join(f"{path} {sha256(contents[path])}" for path in paths))
+    return found
 
 
 def of_release(triple: Triple) -> ReleasedPair | None:
     """The released pair whose Python these trees are."""
-    trees = triple.trees()
-    pairs = [pair for pair in released().pairs.values() if pair.trees.keys() == trees.keys()]
-    for top, tree in trees.items():
-        archive = tree.archive_sha256
-        if archive and any(pair.trees[top][0] == archive for pair in pairs):
-            pairs = [pair for pair in pairs if pair.trees[top][0] == archive]
-        elif pairs:
-            key = tree_key(tree, top)[1]
-            pairs = [pair for pair in pairs if pair.trees[top][1] == key]
-    return pairs[0] if pairs else None
+    key = trees_key(triple)
+    return next((pair for pair in released().pairs.values() if pair.trees == key), None)
 
 
 def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Outcome | None:
