@@ -18,9 +18,8 @@ import msgspec
 from bench.edits import Edit
 from bench.incidents import FOLDER, Trees, read_recipe
 from bench.shared import Run
-from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
+from npu_upgrade.gates.emulation.catalogue import TIERS, devices, scenarios
 from npu_upgrade.gates.emulation.changed import changed_statements
-from npu_upgrade.gates.emulation.dry_run import devices
 from npu_upgrade.gates.emulation.environment import Environment, prepare
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play, runner_module

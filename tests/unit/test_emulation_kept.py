@@ -1,6 +1,6 @@
 """Outcomes of single runs: what makes one hold, and what makes it stale."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ class One:
     words: tuple[str, ...] = ()
     core: bool = False
     seconds: int = 9
+    options: dict[str, int] = field(default_factory=dict)
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +141,16 @@ def test_statements_are_kept_by_function_and_classes_are_named(before):
     one = kept.found("eager", One(), before)
     assert one.functions == {"Runner.step"}
     assert kept.exercised(one).classes == {"vllm_omni/runner.py": ["Runner"]}
+
+
+def test_of_a_run_in_several_processes_any_operator_may_count(emulator, tmp_path):
+    split = One(options={"tensor_parallel_size": 2})
+    environment = packages(tmp_path, "omni-1")
+    kept.keep(kept.record(Outcome("eager", "ar", "PASS"), split, environment, [], set()))
+    assert holds(environment, split)
+    (emulator / "operators/lora.py").write_text("@reference('npu::lora')\ndef lora(other): ...\n")
+    forget()
+    assert not holds(environment, split)
 
 
 def test_only_so_many_are_kept(tmp_path):

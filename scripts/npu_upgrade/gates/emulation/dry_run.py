@@ -10,6 +10,7 @@ from typing import Any
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
+from npu_upgrade.gates.emulation.catalogue import devices
 from npu_upgrade.gates.emulation.changed import executed_lines, watched
 from npu_upgrade.gates.emulation.environment import Environment, packages_of, prepare
 from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
@@ -29,7 +30,6 @@ from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
 
 Wanted = Sequence[tuple[str, Any]]  # (tier, scenario of the catalogue)
-_DEVICES = ("tensor_parallel_size", "pipeline_parallel_size")
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,6 @@ def _plan(
         "watched": [str(environment.path(path)) for path in files],
         "devices": devices(one for _, one in runs),
     }
-
-
-def devices(scenarios: Any) -> int:
-    """As many emulated devices as the widest of the scenarios is split over."""
-    tensor, pipeline = _DEVICES
-    return max((one.options.get(tensor, 1) * one.options.get(pipeline, 1) for one in scenarios), default=1)
 
 
 def _modules(triple: Triple, files: Sequence[str]) -> list[str]:

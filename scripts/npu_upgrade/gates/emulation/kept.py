@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, scenarios
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, devices, scenarios
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
@@ -120,8 +120,9 @@ def record(
     outcome: Outcome, scenario: Any, environment: Environment, loaded: Iterable[str], calls: Iterable[str]
 ) -> Ran:
     """What is to be kept of a run that just ended; ``loaded`` are the imported files, on disk."""
-    # a server's processes may end without a word of their calls
-    operators = tuple(sorted(set(_homes().values()))) if outcome.tier == "serve" else operators_of(calls)
+    # processes that another one started may end without a word of their calls
+    scattered = outcome.tier == "serve" or (scenario and devices([scenario]) > 1)
+    operators = tuple(sorted(set(_homes().values()))) if scattered else operators_of(calls)
     executed = {
         environment.tree_path(path): executed_statements(Path(path).read_text("utf-8"), lines)
         for path, lines in outcome.lines.items()
