@@ -11,6 +11,7 @@ from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
 from npu_upgrade.gates.emulation.changed import changed_functions, watched
 from npu_upgrade.gates.emulation.dry_run import Wanted
+from npu_upgrade.gates.emulation.environment import packages_of
 from npu_upgrade.gates.emulation.outcome import FAIL
 
 _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0}  # of a run that was never seen
@@ -36,7 +37,7 @@ def choose(new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequenc
     core = chosen(["core"], tiers, omni=omni)
     executed, seconds = kept.executed_by()
     changed = _changed(new, old, paths) if old else None
-    return chosen_for(core, everything, changed, executed, seconds, _failed_last(everything))
+    return chosen_for(core, everything, changed, executed, seconds, _failed_last(everything, new))
 
 
 def chosen_for(
@@ -104,6 +105,13 @@ def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _failed_last(runs: Wanted) -> list[str]:
-    newest = ((run, next(kept.all_kept(run[0], run[1].name), None)) for run in runs)
-    return [_name(run) for run, one in newest if one and one.outcome.state == FAIL]
+def _failed_last(runs: Wanted, new: Triple) -> list[str]:
+    """The runs that failed when they ran last on this vllm-ascend."""
+    _, here = packages_of(new.omni, new.ascend, new.vllm)
+    ascend = here.packages["vllm_ascend"].name
+    found = []
+    for tier, one in runs:
+        known = (ran for ran in kept.all_kept(tier, one.name) if ran.packages["vllm_ascend"] == ascend)
+        newest = next(known, None)
+        found += [_name((tier, one))] if newest and newest.outcome.state == FAIL else []
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import devices
 from npu_upgrade.gates.emulation.changed import executed_lines, watched
-from npu_upgrade.gates.emulation.environment import Environment, packages_of, prepare
+from npu_upgrade.gates.emulation.environment import packages_of, prepare
 from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
@@ -114,10 +114,13 @@ def _play(
     """Run what is to do; the import tier always runs first."""
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
     by_name = {_key(tier, one): one for tier, one in todo if one}
+    files = watched(triple)
+    silent: dict[str, list[int]] = {str(environment.path(path)): [] for path in files}
     ran: dict[tuple[str, str], Ran] = {}
 
     def take(tier: str, name: str) -> Outcome:
         outcome = read_outcome(out, tier, name)
+        outcome = replace(outcome, lines=silent | dict(outcome.lines))
         scenario = by_name.get((tier, name))
         ran[tier, name] = kept.record(outcome, scenario, environment, *dependencies(out, tier, name))
         if outcome.state != INCONCLUSIVE:  # the machine may be at fault
@@ -127,33 +130,20 @@ def _play(
     runs = [
         {"tier": tier, "scenario": one.name, "seconds": one.seconds} for (tier, _), one in by_name.items()
     ]
-    plan = _plan(triple, environment, list(by_name.items()), out)
-    play(
-        environment.python,
-        environment.variables,
-        plan,
-        out,
-        runs,
-        lambda one: go_on(take(one["tier"], one["scenario"])),
-    )
+    plan = {
+        "out": str(out),
+        "models": str(models_folder()),
+        "references": references([(tier, one) for (tier, _), one in by_name.items()]),
+        "modules": _modules(triple, files),
+        "watched": list(silent),
+        "devices": devices(by_name.values()),
+    }
+    python, variables = environment.python, environment.variables
+    play(python, variables, plan, out, runs, lambda one: go_on(take(one["tier"], one["scenario"])))
     imported = take("import", "import")
     if imported.state != PASS:
         go_on(imported)
     return ran
-
-
-def _plan(
-    triple: Triple, environment: Environment, runs: Sequence[tuple[tuple[str, str], Any]], out: Path
-) -> dict[str, Any]:
-    files = watched(triple)
-    return {
-        "out": str(out),
-        "models": str(models_folder()),
-        "references": references([(tier, one) for (tier, _), one in runs]),
-        "modules": _modules(triple, files),
-        "watched": [str(environment.path(path)) for path in files],
-        "devices": devices(one for _, one in runs),
-    }
 
 
 def _modules(triple: Triple, files: Sequence[str]) -> list[str]:
