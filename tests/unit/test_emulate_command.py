@@ -114,7 +114,7 @@ def newest(upgrade: Upgrade) -> Record:
     return upgrade.job.ledger().records[-1]
 
 
-def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run):
+def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys):
     code, result = run()
     assert (code, result["verdict"]) == (0, "PASS")
     assert machine.played == ["import", "eager ar", "eager generation", "graph ar"]
@@ -127,6 +127,8 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run):
         "tier": "eager", "scenario": "ar", "state": "PASS", "worker": "", "runner": "omni.Runner",
         "classes": {RUNNER: ["Runner"]},
     }  # fmt: skip
+    message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
+    assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
 
 
 def test_the_rest_is_added_to_the_evidence_and_nothing_runs_twice(machine, upgrade, run):

@@ -147,11 +147,15 @@ def _sections(job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[R
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     audit = next((record for record in standing if record.gate == "audit"), None)
     waived = audit.data.get("waived", []) if audit else []
+    pending = [
+        run for record in standing if record.gate == "emulate" for run in record.data.get("pending", [])
+    ]
     return [
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
         *(counted(f"{state.capitalize()} items", _items(plan, state)) for state in ("open", "waived")),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
+        counted("Emulated runs pending", pending),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(job.skipped.items())]),
         evidence(standing),
     ]
