@@ -108,7 +108,6 @@ SCENARIOS = (
         "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, PENALTY, SEEDED, Probe("asynchronous", (_SHORT,), check="asynchronous")),
         options={"async_scheduling": True, **_LATENT},
-        words=("async",),
     ),
     Scenario(
         "ar-embeddings",
@@ -117,7 +116,6 @@ SCENARIOS = (
         "omni_embeds",
         PAYLOADS,
         options=_LATENT,
-        words=("embed",),
     ),
     Scenario(
         "prefer-model-sampler",
@@ -125,7 +123,6 @@ SCENARIOS = (
         "sampler",
         "omni_sampler",
         tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
-        words=("sampl",),
     ),
     Scenario(
         "talker",
@@ -134,7 +131,6 @@ SCENARIOS = (
         "omni_talker",
         (*PAYLOADS, JOINING),
         options=_LATENT,
-        words=("talker", "mtp", "codec"),
     ),
     Scenario(
         "ar-batches",
@@ -143,7 +139,6 @@ SCENARIOS = (
         "omni_ar",
         (JOINING, PREEMPTED),
         options={"max_num_batched_tokens": 64, "num_gpu_blocks_override": 5, **_LATENT},
-        words=("preempt", "resum"),
     ),
     Scenario(
         "async-chunk-in",
@@ -151,7 +146,6 @@ SCENARIOS = (
         "chunks_in",
         "omni_generation",
         PAYLOADS,
-        words=("chunk", "connector", "receiv"),
     ),
     Scenario(
         "async-chunk-out",
@@ -160,7 +154,6 @@ SCENARIOS = (
         "omni_talker",
         PAYLOADS,
         options=_LATENT,
-        words=("chunk", "connector", "send"),
     ),
     Scenario(
         "pooling",
@@ -169,7 +162,6 @@ SCENARIOS = (
         "omni_ar",
         (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")),
         options={"enable_prefix_caching": True},
-        words=("pool",),
     ),
     Scenario(
         "plain-idle-dp",
@@ -179,7 +171,6 @@ SCENARIOS = (
         (IDLE,),
         options={"enable_prefix_caching": True},
         omni=False,
-        words=("dummy",),
     ),
     Scenario(
         "idle-dp",
@@ -188,7 +179,6 @@ SCENARIOS = (
         "omni_ar",
         (IDLE,),
         options={"enable_prefix_caching": True},
-        words=("dummy",),
     ),
 )
 
@@ -196,13 +186,7 @@ _PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _B
 
 SCENARIOS += (
     Scenario(
-        "moe",
-        "a mixture of experts on vllm-ascend alone",
-        "published",
-        "mixture",
-        _AR_PROBES,
-        omni=False,
-        words=("moe", "expert", "eplb"),
+        "moe", "a mixture of experts on vllm-ascend alone", "published", "mixture", _AR_PROBES, omni=False
     ),
     Scenario(
         "mla",
@@ -212,7 +196,6 @@ SCENARIOS += (
         (BATCH_1, BATCH_4, PENALTY, SEEDED),
         omni=False,
         tolerance=0.05,  # vllm-ascend rounds a prompt's queries, keys and values to bfloat16
-        words=("mla", "latent"),
     ),
     Scenario(
         "mla-bfloat16",
@@ -226,13 +209,7 @@ SCENARIOS += (
         tolerance=0.2,
     ),
     Scenario(
-        "image",
-        "a vision-language model on vllm-ascend alone",
-        "image",
-        "vision",
-        _PICTURES,
-        omni=False,
-        words=("mm_", "multimodal", "encoder", "image"),
+        "image", "a vision-language model on vllm-ascend alone", "image", "vision", _PICTURES, omni=False
     ),
 )
 
@@ -248,14 +225,7 @@ _ASKED = (
 )
 SCENARIOS += (
     Scenario(
-        "plain-tp2",
-        "tensor parallel over two processes",
-        "plain",
-        "dense",
-        _SPLIT,
-        options=_TP2,
-        omni=False,
-        words=("tensor_parallel", "_tp"),
+        "plain-tp2", "tensor parallel over two processes", "plain", "dense", _SPLIT, options=_TP2, omni=False
     ),
     Scenario(
         "plain-pp2",
@@ -265,7 +235,6 @@ SCENARIOS += (
         _SPLIT,
         options=_PP2,
         omni=False,
-        words=("intermediate", "pipeline", "_pp"),
     ),
     Scenario(
         "ar-tp2",
@@ -274,7 +243,6 @@ SCENARIOS += (
         "omni_ar",
         _SPLIT,
         options=_TP2 | _LATENT,
-        words=("tensor_parallel", "_tp"),
     ),
     Scenario(
         "ar-pp2",
@@ -283,7 +251,6 @@ SCENARIOS += (
         "omni_ar",
         _SPLIT,
         options=_PP2 | _LATENT,
-        words=("intermediate", "pipeline", "_pp"),
     ),
     Scenario(
         "serve-plain",
@@ -308,6 +275,24 @@ SCENARIOS += (
         seconds=600,
     ),
 )
+
+
+_WORDS = {
+    "ar-async": ("async",),
+    "ar-embeddings": ("embed",),
+    "prefer-model-sampler": ("sampl",),
+    "talker": ("talker", "mtp", "codec"),
+    "ar-batches": ("preempt", "resum"),
+    "async-chunk-in": ("chunk", "connector", "receiv"),
+    "async-chunk-out": ("chunk", "connector", "send"),
+    "pooling": ("pool",),
+    "moe": ("moe", "expert", "eplb"),
+    "mla": ("mla", "latent"),
+    "image": ("mm_", "multimodal", "encoder", "image"),
+} | dict.fromkeys(("plain-idle-dp", "idle-dp"), ("dummy",))
+_WORDS |= dict.fromkeys(("plain-tp2", "ar-tp2"), ("tensor_parallel", "_tp"))
+_WORDS |= dict.fromkeys(("plain-pp2", "ar-pp2"), ("intermediate", "pipeline", "_pp"))
+SCENARIOS = tuple(replace(one, words=_WORDS.get(one.name, ())) for one in SCENARIOS)
 
 
 def scenario(name: str) -> Scenario:
