@@ -123,10 +123,11 @@ def record(
     # processes that another one started may end without a word of their calls
     scattered = outcome.tier == "serve" or (scenario and devices([scenario]) > 1)
     operators = tuple(sorted(set(_homes().values()))) if scattered else operators_of(calls)
-    executed = {
-        environment.tree_path(path): executed_statements(Path(path).read_text("utf-8"), lines)
-        for path, lines in outcome.lines.items()
-    }
+    executed = {}
+    for path, lines in outcome.lines.items():
+        with contextlib.suppress(OSError, SyntaxError):  # the import tier says that it is not Python
+            text = Path(path).read_text("utf-8")
+            executed[environment.tree_path(path)] = executed_statements(text, lines)
     paths = {environment.tree_path(path) for path in loaded} | executed.keys()
     digests = {path: _content(environment, path, executed) for path in sorted(paths)}
     digests |= {top: _beside(folder) for top, folder in environment.packages.items()}
