@@ -58,7 +58,7 @@ def test_the_matched_pair_runs_eager_and_with_graphs(tmp_path):
     assert result["label"] == "emulated dry-run"
     assert result["verified_on_npu"] is False
     assert result["tiers"] == {"import": "PASS", "eager": "PASS", "graph": "PASS"}
-    assert result["reused"] == ["import", "eager ar", "graph ar"]
+    assert result["reused"] == ["eager ar", "graph ar", "import"]
     assert "no old pair to compare with" in result["summary"]
 
 

@@ -309,7 +309,7 @@ def _result(
         ],
         "pending": pending,
         "ran": [msgspec.to_builtins(exercised(one)) for one in played.ran.values()],
-        "reused": [" ".join(dict.fromkeys(key)) for key in played.reused],
+        "reused": sorted(" ".join(dict.fromkeys(key)) for key in played.reused),
         "changed_and_never_seen": sorted(asked.choice.unknown),
         "hardware_or_review_only": [one.as_json() for one in covered if one.unexecuted],
         "logs": str(asked.out),

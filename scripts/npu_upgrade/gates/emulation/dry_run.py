@@ -77,7 +77,8 @@ def run(
             stopped.append(outcome)
         return not stopped
 
-    ran = reused | (_play(triple, todo, out, judged) if todo else {})
+    fresh = _play(triple, todo, out, judged) if todo else {}
+    ran = reused | fresh
     order = [_key(tier, one) for tier, one in all_wanted]
     missing = [key for key in order if key not in ran]
     if ran[order[0]].outcome.state != PASS:
@@ -89,7 +90,7 @@ def run(
         {key: ran[key] for key in order if key in ran},
         tuple(Outcome(*key, state, why) for key in missing),
         _executed(triple, ran.values()),
-        list(reused),
+        reused.keys() - fresh.keys(),
     )
 
 
