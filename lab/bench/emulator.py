@@ -1,7 +1,9 @@
 """The emulated dry run over releases: versions x tiers x scenarios, seeded defects, natural upgrades.
 
 Each pair runs on unmodified released packages; what fails is held against the known defects of
-released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal.
+released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal. The outcomes are written
+beside the product, which takes them in place of running a user's old pair; those that the emulator or a
+scenario has outgrown are named as stale.
 
 A default run has the main scenarios, in all tiers, of three pairs (an older and the newest vllm-omni, the
 newest vllm-ascend alone), upgrades with each kind of fix and in each tier, and one defect of each kind. A
@@ -19,9 +21,10 @@ from typing import TypeVar
 
 from bench import emulator_defects, emulator_upgrades
 from bench.emulator_defects import Defect
-from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair
+from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, write_down
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, each_kind, options, some
+from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -60,10 +63,12 @@ def _matrix(
     rows: list[Row] = []
     default = [*(pair for pair in MATCHED if pair.omni in WHOLE), ALONE[-1]]
     names = args.scenarios or (["core"] if run.kind == "default" else ["all"])
-    for pair in default if run.kind == "default" else [*MATCHED, *ALONE]:
-        if not args.pair or pair.name in args.pair:
-            say(f"== {pair}")
-            rows += play_pair(pair, names, out / pair.name, run)
+    pairs = default if run.kind == "default" else [*MATCHED, *ALONE]
+    for pair in (pairs := [one for one in pairs if not args.pair or one.name in args.pair]):
+        say(f"== {pair}")
+        rows += play_pair(pair, names, out / pair.name, run)
+    write_down(pairs)
+    figures["released_stale"] = str(len(kept.stale()))
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )
@@ -76,6 +81,7 @@ def _matrix(
         figures[f"{tier}_s"] = f"{_longest(rows, tier, STAGES):.0f}"
     figures["memory_mib"] = str(max((row.outcome.peak_mib for row in rows), default=0))
     missed += _short(rows, known, figures)
+    missed += [f"{one} comes with the product and is stale: run it again" for one in kept.stale()]
 
 
 def _upgrades(

@@ -18,7 +18,7 @@ import msgspec
 from bench.edits import Edit
 from bench.incidents import FOLDER, Trees, read_recipe
 from bench.shared import Run
-from npu_upgrade.gates.emulation.catalogue import TIERS, scenarios
+from npu_upgrade.gates.emulation.catalogue import TIERS, devices, scenarios
 from npu_upgrade.gates.emulation.changed import changed_statements
 from npu_upgrade.gates.emulation.environment import Environment, prepare
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
@@ -151,7 +151,8 @@ def _group(defects: Sequence[Defect], out: Path) -> list[Row]:
     triple = trees.triple(defects[0].specs)
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
     module = runner_module(triple.ascend, triple.vllm)
-    play(environment.python, environment.variables, plan(defects, shadows, environment, module, out), out)
+    asked = plan(defects, shadows, environment, module, out)
+    play(environment.python, environment.variables, asked, out, asked["runs"])
     return [_row(defect, edited[defect.id], environment, out) for defect in defects]
 
 
@@ -172,6 +173,7 @@ def plan(
         "modules": [runner] if defects[0].late else [],
         "watched": [str(environment.path(path)) for path in originals]
         + [str(out / defect.id / _SHADOW / path) for defect in defects for path in defect.paths],
+        "devices": devices(one for defect in defects for _, one in defect.runs),
         "runs": runs,
     }
 

@@ -15,9 +15,12 @@ import msgspec
 from bench.incidents import FOLDER, read_recipe
 from bench.shared import Run
 from npu_upgrade.audit.triples import open_project, open_triple
-from npu_upgrade.gates.emulation import dry_run
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.gates.emulation import dry_run, kept
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
+from npu_upgrade.gates.emulation.environment import packages_of
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, Outcome
+from npu_upgrade.ground.files import write_atomic
 
 KNOWN = FOLDER / "known_defects.yaml"
 
@@ -32,6 +35,11 @@ class Pair:
     @property
     def name(self) -> str:
         return self.omni or self.ascend
+
+    def triple(self) -> Triple:
+        """Its trees."""
+        omni = open_project(f"pypi:vllm-omni=={self.omni}", "vllm-omni") if self.omni else None
+        return open_triple(omni, f"pypi:vllm-ascend=={self.ascend}", None)
 
     def __str__(self) -> str:
         ascend = f"vllm-ascend {self.ascend}"
@@ -106,10 +114,45 @@ def play_pair(pair: Pair, names: Sequence[str], out: Path, run: Run) -> list[Row
 
 
 def _play(pair: Pair, names: Sequence[str], out: Path) -> list[Outcome]:
-    omni = open_project(f"pypi:vllm-omni=={pair.omni}", "vllm-omni") if pair.omni else None
-    triple = open_triple(omni, f"pypi:vllm-ascend=={pair.ascend}", None)
-    played = dry_run.run(triple, chosen(names, TIERS, omni=omni is not None), out)
+    played = dry_run.run(pair.triple(), chosen(names, TIERS, omni=pair.omni is not None), out)
     return [replace(outcome, lines={}) for outcome in played.outcomes]
+
+
+def write_down(pairs: Sequence[Pair]) -> None:
+    """Put the kept outcomes of these pairs, and which functions each run executes, beside the product."""
+    data = kept.released()
+    executed = {name: {data.runs[int(one)] for one in runs.split()} for name, runs in data.executed.items()}
+    known = dict(data.pairs)
+    for pair in pairs:
+        triple = pair.triple()
+        _, environment = packages_of(triple.omni, triple.ascend, triple.vllm)
+        runs = dict(known[str(pair)].runs) if str(pair) in known else {}
+        for tier, one in [("import", None), *chosen(["all"], TIERS, omni=pair.omni is not None)]:
+            name = f"{tier} {one.name if one else tier}"
+            if (ran := kept.found(tier, one, environment)) is None:
+                continue
+            runs[name] = kept.Known(
+                ran.outcome.state, ran.outcome.seconds, ran.version, ran.operators, ran.outcome.why
+            )
+            for part in ran.executed.values() if one else ():
+                for function in part.keys() - {""}:
+                    executed.setdefault(function, set()).update([name] if part[function] else [])
+        known[str(pair)] = kept.ReleasedPair(kept.trees_key(triple), runs)
+    numbers = {
+        name: number for number, name in enumerate(sorted({*data.runs, *set().union(*executed.values())}))
+    }
+    lines = {
+        name: " ".join(map(str, sorted(numbers[run] for run in runs))) for name, runs in executed.items()
+    }
+    text = [f"{_json(name)}:{_json(pair)}" for name, pair in sorted(known.items())]
+    body = ",\n".join(text)
+    tail = f'"runs":{_json(list(numbers))},\n"executed":{_json(lines)}'
+    write_atomic(kept.RELEASED, f'{{"pairs":{{\n{body}\n}},\n{tail}}}\n'.encode())
+    kept.released.cache_clear()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _clear(outcomes: list[Outcome]) -> bool:

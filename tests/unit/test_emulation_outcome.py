@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from npu_upgrade.gates.emulation.compare import Compared, compared, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, tiers, verdict
 from npu_upgrade.gates.emulation.outcome import Outcome, judged, read_outcome
 from npu_upgrade.ground.verdict import Verdict
 
@@ -95,6 +95,31 @@ def test_a_server_that_ended_without_a_word_is_not_judged(tmp_path):
     assert read_outcome(tmp_path, "serve", "x").state == "INCONCLUSIVE"
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "lacks"),
+    [
+        ("OSError", "libcudart.so.12: cannot open shared object file: No such file", "libcudart.so.12"),
+        (
+            "RuntimeError",
+            "Could not load libtorchcodec. Likely causes: FFmpeg is not installed",
+            "libtorchcodec",
+        ),
+        ("ImportError", "/env/torchvision/_C.so: undefined symbol: _ZN3c10", "_C.so"),
+        ("ModuleNotFoundError", "No module named 'soundfile'", "soundfile"),
+    ],
+)
+def test_what_the_environment_lacks_is_no_failure_of_the_pair(kind, text, lacks):
+    state, why = judged({"error": ERROR | {"type": kind, "text": text}}, [])
+    assert state == "INCONCLUSIVE"
+    assert why.startswith(f"this environment lacks {lacks}: ")
+
+
+@pytest.mark.parametrize("name", ["vllm_omni.gone", "transformers.models.gone", "vllm_ascend"])
+def test_a_module_that_moved_is_a_failure(name):
+    error = ERROR | {"type": "ModuleNotFoundError", "text": f"No module named '{name}'"}
+    assert judged({"error": error}, [])[0] == "FAIL"
+
+
 def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it():
     limit = {"event": "limit", "name": "npu::x", "text": "x: gamma must have 4 columns"}
     state, why = judged({"error": ERROR | {"type": "OperatorLimit", "inside": True}}, [limit])
@@ -145,14 +170,14 @@ def _outcome(state, why="", tier="eager", scenario="ar"):
 
 
 def test_a_failure_the_old_pair_does_not_have_is_new():
-    both = compared([_outcome("FAIL", "x")], [_outcome("PASS")])
+    both = [Compared(_outcome("FAIL", "x"), _outcome("PASS"))]
     assert both[0].state == "FAIL"
     assert verdict(both, has_old=True) is Verdict.FAIL
 
 
 def test_a_failure_both_pairs_have_is_lag_and_fails_nothing():
     both = [
-        *compared([_outcome("FAIL", "KeyError: 12")], [_outcome("FAIL", "KeyError: 7")]),
+        Compared(_outcome("FAIL", "KeyError: 12"), _outcome("FAIL", "KeyError: 7")),
         Compared(_outcome("PASS", tier="import"), None),
     ]
     assert both[0].state == "LAG"
@@ -161,23 +186,23 @@ def test_a_failure_both_pairs_have_is_lag_and_fails_nothing():
 
 @pytest.mark.parametrize("before", ["INCONCLUSIVE", "NOT REACHED", "FAIL"])
 def test_where_the_old_pair_does_not_pass_either_nothing_is_blamed_on_the_upgrade(before):
-    both = compared([_outcome("FAIL", "x")], [_outcome(before, "y")])
+    both = [Compared(_outcome("FAIL", "x"), _outcome(before, "y"))]
     assert both[0].state == "INCONCLUSIVE"
     assert "the matched old pair does not pass either: y" in both[0].why
     assert verdict(both, has_old=True) is Verdict.INCONCLUSIVE
 
 
 def test_without_an_old_pair_a_failure_is_inconclusive():
-    both = compared([_outcome("FAIL", "x")], [])
+    both = [Compared(_outcome("FAIL", "x"), None)]
     assert verdict(both, has_old=False) is Verdict.INCONCLUSIVE
 
 
 def test_what_was_not_reached_or_never_ran_is_not_a_pass():
-    assert verdict(compared([_outcome("NOT REACHED")], []), has_old=True) is Verdict.INCONCLUSIVE
-    assert verdict(compared([_outcome("ABSENT")], []), has_old=True) is Verdict.INCONCLUSIVE
+    for state in ("NOT REACHED", "ABSENT"):
+        assert verdict([Compared(_outcome(state), None)], has_old=True) is Verdict.INCONCLUSIVE
     assert verdict([], has_old=True) is Verdict.INCONCLUSIVE
 
 
 def test_a_tier_is_as_good_as_its_worst_scenario():
     outcomes = [_outcome("PASS"), _outcome("FAIL", "x", scenario="b"), _outcome("PASS", tier="graph")]
-    assert tiers(compared(outcomes, [])) == {"eager": "FAIL", "graph": "PASS"}
+    assert tiers([Compared(one, None) for one in outcomes]) == {"eager": "FAIL", "graph": "PASS"}

@@ -37,14 +37,22 @@ def gone(group: int) -> bool:
 )
 def test_late(code: str, idle: bool):
     pid = started(code)
-    status, late, found = waiting.wait(pid, time.monotonic() + 1.5)
-    assert (late, found) == (True, idle)
-    assert status == -9
+    one = waiting.Waited(pid, time.monotonic() + 1.5)
+    assert waited_for(one) == -9
+    assert (one.late, one.idle) == (True, idle)
     assert gone(pid)
 
 
 def test_in_time():
-    assert waiting.wait(started("raise SystemExit(3)"), time.monotonic() + 60) == (0, False, False)
+    one = waiting.Waited(started("raise SystemExit(3)"), time.monotonic() + 60)
+    assert (waited_for(one), one.late, one.idle) == (0, False, False)
+
+
+def waited_for(one: waiting.Waited) -> int:
+    """Its exit status, once it has ended."""
+    while (status := one.ended()) is None:
+        time.sleep(0.05)
+    return status
 
 
 def test_used_time_is_that_of_the_whole_session():

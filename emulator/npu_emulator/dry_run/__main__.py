@@ -1,10 +1,11 @@
 """``python -m npu_emulator.dry_run PLAN.json``: the import tier, then one forked process for each scenario.
 
 PLAN.json holds ``out`` (a folder for results), ``models`` (a folder for tiny checkpoints), ``modules`` (what
-the import tier imports), ``watched`` (files whose executed lines are recorded), and ``runs`` (scenario and
-tier). Each finished step is one JSON line on stdout, and its result one JSON file in ``out``. A run may name
-an ``out`` of its own, the only ``probes`` to run, and with ``shadow`` (package -> folder) files to import
-instead of the installed ones.
+the import tier imports), ``watched`` (files whose executed lines are recorded), and ``devices`` (how many
+are emulated). Runs (scenario, tier, seconds) come as JSON lines on stdin and start at once, each in a fork of
+this warm process; the end of stdin ends all. Each finished step is one JSON line on
+stdout, and its result one JSON file in ``out``. A run may name an ``out`` of its own, the only ``probes`` to
+run, and with ``shadow`` (package -> folder) files to import instead of the installed ones.
 """
 
 from __future__ import annotations
@@ -13,45 +14,59 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from npu_emulator import record
 from npu_emulator.dry_run import observe
-from npu_emulator.dry_run.executed import Executed, watch
+from npu_emulator.dry_run.executed import Executed, loaded_files, watch
 from npu_emulator.dry_run.failure import describe
-from npu_emulator.dry_run.waiting import wait
+from npu_emulator.dry_run.waiting import Waited
 
 
 def main(arguments: list[str]) -> int:
-    """Run a plan; the exit code is 0 when all results were written, whatever they say."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a running scenario is ended as well
+    """Run what is asked; the exit code is 0 when all results were written, whatever they say."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running scenarios are ended as well
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     out = Path(plan["out"])
-    os.environ.setdefault("NPU_EMULATOR_DEVICES", str(_devices(plan["runs"])))
+    os.environ.setdefault("NPU_EMULATOR_DEVICES", str(plan["devices"]))
     executed = watch(plan["watched"])
     result = _import(plan["modules"])
     result["lines"] = executed.lines()
+    result["loaded"] = loaded_files()
     _write(out, "import", result)
     if "error" in result:
         return 0
     gc.freeze()  # vLLM collects garbage a dozen times at each start: not over all that was imported
-    for run in plan["runs"]:
-        _in_child(plan, run, Path(run.get("out", out)), executed)
+    running: list[_Running] = []
+    try:
+        for run in _asked(running):
+            running.append(_Running(plan, run, Path(run.get("out", out)), executed))
+    finally:
+        for one in running:
+            one.end()
     return 0
 
 
-def _devices(runs: list[dict]) -> int:
-    """As many emulated devices as the widest of the scenarios is split over."""
-    from npu_emulator.dry_run.catalogue import scenario
+def _asked(running: list[_Running]) -> Iterator[dict]:
+    """The runs that stdin asks for; between them the finished ones are taken out of ``running``.
 
-    options = [scenario(run["scenario"]).options for run in runs]
-    return max(
-        (one.get("tensor_parallel_size", 1) * one.get("pipeline_parallel_size", 1) for one in options),
-        default=1,
-    )
+    Ends with stdin: who asks has all results then, or is gone.
+    """
+    text = b""
+    while True:
+        if select.select([0], [], [], 0.05)[0]:
+            read = os.read(0, 65536)
+            if not read:
+                return
+            *lines, text = (text + read).split(b"\n")
+            yield from map(json.loads, lines)
+        for one in [one for one in running if one.finished()]:
+            running.remove(one)
 
 
 def _import(modules: list[str]) -> dict:
@@ -66,31 +81,44 @@ def _import(modules: list[str]) -> dict:
     return {"seconds": time.monotonic() - started}
 
 
-def _in_child(plan: dict, run: dict, out: Path, executed: Executed) -> None:
-    """Fork, run one scenario there, and see to it that the process and all it started are gone."""
-    name = f"{run['tier']}-{run['scenario']}"
-    out.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        _child(plan, run, out, name, executed)
-    try:
-        status, late, idle = wait(pid, started + run["seconds"])
-    finally:
-        _end_group(pid)
-        for event in observe.events("group", out / f"{name}.record"):  # a server has a session of its own
-            _end_group(event["group"])
-    path = out / f"{name}.json"
-    if not path.exists():
-        why = f"the process ended with status {status}"
+class _Running:
+    """One scenario in a fork of this process."""
+
+    def __init__(self, plan: dict, run: dict, out: Path, executed: Executed) -> None:
+        self._run, self._out, self._name = run, out, f"{run['tier']}-{run['scenario']}"
+        out.mkdir(parents=True, exist_ok=True)
+        self._started = time.monotonic()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            _child(plan, run, out, self._name, executed)
+        self._waited = Waited(pid, self._started + run["seconds"])
+
+    def finished(self) -> bool:
+        """Whether it ended; its result is then written, and nothing it started is left."""
+        status = self._waited.ended()
+        if status is None:
+            return False
+        self.end()
+        seconds = time.monotonic() - self._started
+        if (self._out / f"{self._name}.json").exists():
+            print(json.dumps({"done": self._name, "seconds": round(seconds, 1)}), flush=True)
+        else:
+            _write(self._out, self._name, {"error": self._ended(status), "seconds": seconds})
+        return True
+
+    def _ended(self, status: int) -> dict:
+        why, late, idle = f"the process ended with status {status}", self._waited.late, self._waited.idle
         if late:
             state = "its processes wait and do nothing" if idle else "its processes are still busy"
-            why = f"no result after {run['seconds']} s: {state}"
-        error = {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late, "idle": idle}
-        _write(out, name, {"error": error})
-        return
-    print(json.dumps({"done": name, "seconds": round(time.monotonic() - started, 1)}), flush=True)
+            why = f"no result after {self._run['seconds']} s: {state}"
+        return {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late, "idle": idle}
+
+    def end(self) -> None:
+        """End what is left of the scenario's own session, and of the servers' it started."""
+        _end_group(self._waited.pid)
+        for event in observe.events("group", self._out / f"{self._name}.record"):
+            _end_group(event["group"])
 
 
 def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> None:
@@ -98,6 +126,7 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     _own_record(out / f"{name}.record")
@@ -113,6 +142,7 @@ def _child(plan: dict, run: dict, out: Path, name: str, executed: Executed) -> N
         code = 1
     try:
         result["lines"] = observe.all_lines(executed.lines())
+        result["loaded"] = observe.all_loaded(loaded_files())
         result["peak_mib"] = _peak_mib()
         _write(out, name, result, announce=False)
         from npu_emulator.autoload import end

@@ -51,7 +51,8 @@ class Scenario:
     engine arguments, ``omni`` tells whether it needs vllm-omni, ``core`` whether it runs when nothing is
     chosen, ``vllm_reference`` whether its tokens are compared with vLLM's own on a CPU instead of the
     stage's reference in torch, ``seconds`` is the longest it may take, ``tolerance`` how far a
-    log-probability may lie from the reference (in float32 it is another order of summation).
+    log-probability may lie from the reference (in float32 it is another order of summation). ``words`` are
+    found in the names of functions that it is about, for functions that nobody knows yet.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Scenario:
     vllm_reference: bool = False
     seconds: int = 420
     tolerance: float = 2e-3
+    words: tuple[str, ...] = ()
 
 
 _LATENT = {"engine_output_type": "latent"}  # hidden states go to the next stage
@@ -273,6 +275,24 @@ SCENARIOS += (
         seconds=600,
     ),
 )
+
+
+_WORDS = {
+    "ar-async": ("async",),
+    "ar-embeddings": ("embed",),
+    "prefer-model-sampler": ("sampl",),
+    "talker": ("talker", "mtp", "codec"),
+    "ar-batches": ("preempt", "resum"),
+    "async-chunk-in": ("chunk", "connector", "receiv"),
+    "async-chunk-out": ("chunk", "connector", "send"),
+    "pooling": ("pool",),
+    "moe": ("moe", "expert", "eplb"),
+    "mla": ("mla", "latent"),
+    "image": ("mm_", "multimodal", "encoder", "image"),
+} | dict.fromkeys(("plain-idle-dp", "idle-dp"), ("dummy",))
+_WORDS |= dict.fromkeys(("plain-tp2", "ar-tp2"), ("tensor_parallel", "_tp"))
+_WORDS |= dict.fromkeys(("plain-pp2", "ar-pp2"), ("intermediate", "pipeline", "_pp"))
+SCENARIOS = tuple(replace(one, words=_WORDS.get(one.name, ())) for one in SCENARIOS)
 
 
 def scenario(name: str) -> Scenario:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+PACKAGES = "NPU_EMULATOR_PACKAGES"  # the folders of vLLM, vllm-ascend and vllm-omni
 _current: Executed | None = None
 
 
@@ -44,3 +48,10 @@ def watched() -> list[str]:
 def lines() -> dict[str, list[int]]:
     """The executed lines of this process so far; none when nothing is watched."""
     return _current.lines() if _current else {}
+
+
+def loaded_files() -> list[str]:
+    """The files of the projects' packages that this process has imported modules from."""
+    folders = tuple(f"{folder}/" for folder in os.environ.get(PACKAGES, "").split(os.pathsep))
+    found = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    return sorted(path for path in found if path.startswith(folders))

@@ -40,10 +40,10 @@ def _name(one) -> str:
 
 
 def lines() -> None:
-    """Record the executed lines of this process, when somebody wants them."""
+    """Record the executed lines and the imported files of this process, when somebody wants them."""
     found = executed.lines()
     if found:
-        record.note("lines", files=found)
+        record.note("lines", files=found, loaded=executed.loaded_files())
 
 
 class _Failures(logging.Handler):
@@ -90,3 +90,8 @@ def all_lines(own: dict[str, list[int]]) -> dict[str, list[int]]:
         for path, numbers in event["files"].items():
             together.setdefault(path, set()).update(numbers)
     return {path: sorted(numbers) for path, numbers in together.items()}
+
+
+def all_loaded(own: list[str]) -> list[str]:
+    """``own`` imported files together with those that other processes of this run recorded."""
+    return sorted({*own, *(path for event in events("lines") for path in event["loaded"])})

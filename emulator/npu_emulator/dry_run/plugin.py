@@ -14,7 +14,7 @@ import os
 from multiprocessing import util
 
 from npu_emulator import autoload, record
-from npu_emulator.dry_run import executed, observe
+from npu_emulator.dry_run import executed, observe, warm
 
 MODELS = "NPU_EMULATOR_MODELS"  # the module whose ``register`` makes tiny models known
 WATCHED = "NPU_EMULATOR_WATCHED"  # a JSON list of the files whose executed lines are wanted
@@ -32,9 +32,15 @@ def register() -> None:
         executed.watch(json.loads(os.environ[WATCHED]))
         atexit.register(observe.lines)
     util.register_after_fork(observe, _at_exit_of_a_fork)
+    make_models_known()
+    warm.use()
+    _name_workers()
+
+
+def make_models_known() -> None:
+    """Register the tiny models that the scenario named."""
     if os.environ.get(MODELS):
         importlib.import_module(os.environ[MODELS]).register()
-    _name_workers()
 
 
 def _at_exit_of_a_fork(_) -> None:

@@ -1,4 +1,4 @@
-"""One real server process in a session of its own: start it, wait until it serves, ask it, see it gone.
+"""One real server process in a group of its own: start it, wait until it serves, ask it, see it gone.
 
 Nothing is ever ended but the server's own process group.
 """
@@ -59,7 +59,7 @@ def flags(options: dict) -> list[str]:
 
 def start(command: list[str], environment: dict[str, str], port: int, name: str) -> Server:
     """Start ``command`` and wait until it is healthy and serves ``name``; raises :class:`NotServing`."""
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
     record.note("group", group=process.pid)  # whoever ends this scenario ends the server too
     server = Server(process, f"http://127.0.0.1:{port}", name)
     deadline = time.monotonic() + READY_SECONDS

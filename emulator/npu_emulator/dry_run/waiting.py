@@ -10,19 +10,31 @@ from pathlib import Path
 LOOKED_AT = 10  # seconds of looking whether anything still moves
 
 
-def wait(pid: int, deadline: float) -> tuple[int, bool, bool]:
-    """The exit status of a session leader, whether it had to be ended, and whether nothing moved then."""
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
+class Waited:
+    """A forked session leader and its time limit; :meth:`ended` is asked again and again."""
+
+    def __init__(self, pid: int, deadline: float) -> None:
+        self.pid = pid
+        self.late = self.idle = False
+        self._deadline = deadline
+        self._before: float | None = None
+
+    def ended(self) -> int | None:
+        """The exit status, or None while it runs; one that is late is looked at for a while, then ended.
+
+        ``late`` then tells that it had to be ended, ``idle`` that nothing of its session moved.
+        """
+        done, status = os.waitpid(self.pid, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status), False, False
-        time.sleep(0.05)
-    before = cpu_seconds(pid)
-    time.sleep(LOOKED_AT)
-    idle = cpu_seconds(pid) - before < LOOKED_AT / 20
-    os.killpg(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), True, idle
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() < self._deadline:
+            return None
+        if self._before is None:
+            self._before, self._deadline = cpu_seconds(self.pid), time.monotonic() + LOOKED_AT
+            return None
+        self.late, self.idle = True, cpu_seconds(self.pid) - self._before < LOOKED_AT / 20
+        os.killpg(self.pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def cpu_seconds(session: int) -> float:

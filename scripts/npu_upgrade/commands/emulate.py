@@ -1,46 +1,60 @@
 """Run the real NPU runners on this machine's CPU: unmodified torch_npu on emulated CANN.
 
-The matched old pair runs first, then the new one: import, then scenarios in eager mode, with
-captured graphs, and behind `vllm serve`. Tokens are compared in float32 with a reference, the
-classes that ran are asserted, and changed lines that nothing executed are listed. FAIL means
-what the matched old pair does not have. The label is "emulated dry-run": it shows that Python
-and operator schemas hold together on the paths taken, and says nothing about kernels or speed.
+Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
+graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
+the next call repeats only what failed or did not run. Tokens are compared in float32 with a reference, the
+classes that ran are asserted, and changed lines that nothing executed are listed. What else the change can
+touch is named as pending: --rest runs it. The label is "emulated dry-run": it shows that Python and operator
+schemas hold together on the paths taken, and says nothing about kernels or speed.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.arguments import some_of
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
-from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
-from npu_upgrade.gates.emulation.compare import Compared, as_text, compared, tiers, verdict
+from npu_upgrade.gates.emulation.choice import Choice, choose
+from npu_upgrade.gates.emulation.compare import Compared, as_text, tiers, verdict
+from npu_upgrade.gates.emulation.dry_run import Before, Played
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
-from npu_upgrade.gates.emulation.dry_run import run_kept
 from npu_upgrade.gates.emulation.environment import check_machine
-from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.gates.emulation.kept import exercised
+from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS, Outcome
+from npu_upgrade.ground import locks
+from npu_upgrade.ground.command import Command, current
+from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import NEIGHBOUR, Job
 
 LABEL = "emulated dry-run"
 EXAMPLES = """
+--rest --background
+--ascend pypi:vllm-ascend==0.28.0rc1
 --omni pypi:vllm-omni==0.24.0 --ascend pypi:vllm-ascend==0.24.0rc1
 --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
---ascend dir:../vllm-ascend --tiers import,eager --scenarios plain
+--omni none --ascend dir:../vllm-ascend --tiers import,eager --scenarios plain
 --list"""
 _KEPT_RUNS = 10
+_AUTO = ["needed"]
 
 
 @dataclass
@@ -49,7 +63,7 @@ class _Asked:
 
     triple: Triple
     old: Triple | None
-    wanted: list[tuple[str, Any]]
+    choice: Choice
     job: GateJob | None
     out: Path
     whole: bool
@@ -60,13 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
     )
-    parser.add_argument("--omni", metavar="SPEC", help="the vllm-omni; without it vllm-ascend runs alone")
+    parser.add_argument(
+        "--omni", metavar="SPEC", help="the vllm-omni (default: the job's); none: vllm-ascend runs alone"
+    )
     parser.add_argument(
         "--baseline",
         nargs="+",
         default=["auto"],
         metavar="SPEC",
-        help="the old pair to run first: auto (default), none, or its vllm-omni, vllm-ascend and vllm",
+        help="the old pair failures are compared with: auto (default), none, or its specs, in any order",
     )
     parser.add_argument(
         "--tiers",
@@ -78,10 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenarios",
         nargs="+",
-        default=["core"],
+        default=_AUTO,
         metavar="NAME",
-        help="core (default), all, or names: --list",
+        help="needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
     )
+    parser.add_argument("--rest", action="store_true", help="also run what the last result named as pending")
+    parser.add_argument("--background", action="store_true", help="return at once; a file has the progress")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep logs and results in DIR")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     add_job_arguments(parser)
@@ -91,26 +109,60 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new fails; INCONCLUSIVE names what could not be judged; BLOCKED what is missing."""
     if args.list:
         return _listed()
+    if args.background:
+        return _in_background()
     with told(args, "emulate"):
         return _run(args)
 
 
+def _in_background() -> Result:
+    """The same command without the option, in a session of its own."""
+    log = _folder(None) / "progress.log"
+    command = [sys.executable, *(word for word in sys.argv if word != "--background")]
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    data = {"process": process.pid, "log": str(log)}
+    return Result(Verdict.PASS, f"runs in process {process.pid}; progress and result in {log}", data)
+
+
 def _run(args: argparse.Namespace) -> Result:
-    asked = _asked(args, args.tiers)
-    if asked.job is None:
-        return _play(asked)
-    try:
-        result = _play(asked)
-    except Blocked as error:
-        data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
-        result = Result(Verdict.BLOCKED, error.what, data)
-    evidence = {name: result.data[name] for name in ("tiers", "baseline", "error") if name in result.data}
+    job = _job(args)
+    if job is None:
+        return _play(_asked(args, None))
+    with locks.alone_now(job.folder / "emulate") as alone:
+        if not alone:
+            raise BadInput(
+                f"another emulated run of job {job.id} is at work",
+                expected="one at a time",
+                try_="wait for it, or end it",
+            )
+        asked = _asked(args, job)
+        try:
+            result = _play(asked)
+        except Blocked as error:
+            data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
+            result = Result(Verdict.BLOCKED, error.what, data)
+        return _recorded(asked, result)
+
+
+def _recorded(asked: _Asked, result: Result) -> Result:
+    """The result as evidence, when all was run that the change needs."""
+    job = asked.job
+    assert job is not None
+    names = ("tiers", "baseline", "error", "pending", "ran")
+    evidence = {name: result.data[name] for name in names if name in result.data}
     evidence["failing"] = failing(result.data.get("runs", []))
-    if not asked.whole:
-        result.data |= {"job": asked.job.job.id}
-        result.next = asked.job.again
+    if job.gate == NEIGHBOUR:
+        result.summary = (
+            f"on {named(replace(asked.triple, omni=None))}, a neighbour of the target: {result.summary}"
+        )
+    elif not asked.whole:
+        result.data |= {"job": job.job.id}
+        result.next = job.again
         return result
-    return asked.job.finish(result, pins(asked.triple), {}, evidence)
+    return job.finish(result, pins(asked.triple), {}, evidence)
 
 
 def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
@@ -118,24 +170,66 @@ def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
-def _asked(args: argparse.Namespace, tier_names: Sequence[str]) -> _Asked:
+def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     """The triples and scenarios, from the arguments or from the job."""
     if not args.ascend and args.omni:
         raise BadInput(
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="--ascend SPEC"
         )
-    # before anything is read or begun, so that wrong names are said first; a job always has a vllm-omni
-    wanted = chosen(args.scenarios, tier_names, omni=bool(args.omni or not args.ascend))
-    whole = args.scenarios in (["core"], ["all"]) and set(tier_names) == set(TIERS)
-    job = None if args.ascend else begin(args, "emulate", LABEL, whole=whole)
-    if job:
+    # before anything is read or begun, so that wrong names are said first
+    with_omni = bool(in_job or args.omni not in (None, "none"))
+    by_name = None if args.scenarios == _AUTO else chosen(args.scenarios, args.tiers, omni=with_omni)
+    whole = args.scenarios in (_AUTO, ["core"], ["all"]) and set(args.tiers) == set(TIERS)
+    job = None
+    if in_job:
+        neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
+        gate = NEIGHBOUR if neighbour else "emulate"
+        job = begin(args, gate, LABEL, whole=whole and not neighbour and not args.rest)
         check_parses(job.omni)
-        triple = open_triple(job.omni, job.ascend_spec, args.vllm)
+        triple = open_triple(job.omni, args.ascend or job.ascend_spec, args.vllm)
     else:
-        omni = open_project(args.omni, "vllm-omni") if args.omni else None
+        omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    old = baseline(args.baseline, triple, job)
-    return _Asked(triple, old, wanted, job, _folder(args.out), whole)
+    old = _old(args.baseline, triple, job)
+    if by_name is None:
+        choice = choose(triple, old, job.plan.files if job else (), args.tiers)
+        _say_choice(choice)
+    else:
+        choice = Choice(by_name, ())
+    if args.rest:
+        choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
+    return _Asked(triple, old, choice, job, _folder(args.out), whole)
+
+
+def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
+    """The old pair; one that nobody named and that cannot be had is no reason not to run the new one."""
+    try:
+        return baseline(specs, triple, job)
+    except UpgradeError as error:
+        if specs != ["auto"]:
+            raise
+        say(f"no old pair to compare failures with: {error.what}")
+    return None
+
+
+def _job(args: argparse.Namespace) -> Job | None:
+    """The job at hand; None where another vllm-omni is asked for, or a vllm-ascend outside of any job."""
+    if args.omni:
+        return None
+    try:
+        return named_job(args)
+    except BadInput:
+        if not args.ascend:
+            raise
+    return None
+
+
+def _say_choice(choice: Choice) -> None:
+    text = f"{len(choice.needed)} runs for {len(choice.changed)} changed functions" if choice.changed else ""
+    if choice.unknown:
+        text += f", of which {len(choice.unknown)} were never seen running"
+    if text:
+        say(text)
 
 
 def _folder(out: Path | None) -> Path:
@@ -159,23 +253,48 @@ def _play(asked: _Asked) -> Result:
     problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
-    before = None
-    if asked.old:
-        say(f"the matched old pair first: {named(asked.old)}")
-        before = run_kept(asked.old, asked.wanted, asked.out / "old")
+    before = Before(asked.old, asked.out / "old") if asked.old else None
+    by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
+    olds: dict[tuple[str, str], Outcome | None] = {}
+
+    def fails_newly(outcome: Outcome) -> bool:
+        """Whether a failure is not the old pair's too; without one nothing tells."""
+        if outcome.state != FAIL or before is None:
+            return False
+        key = (outcome.tier, outcome.scenario)
+        olds[key] = before.outcome(outcome.tier, by_name.get(key))
+        return Compared(outcome, olds[key]).state == FAIL
+
     say(f"the new pair: {named(asked.triple)}")
-    played = run_triple(asked.triple, asked.wanted, asked.out / "new")
-    together = compared(played.outcomes, before.outcomes if before else ())
+    played = run_triple(
+        asked.triple,
+        asked.choice.needed,
+        asked.out / "new",
+        reuse=(PASS, ABSENT),
+        go_on=lambda outcome: not fails_newly(outcome),
+    )
+    together = [
+        Compared(one, olds.get(key), reused=key in played.reused)
+        for one in played.outcomes
+        for key in [(one.tier, one.scenario)]
+    ]
     compares = played.reached and asked.old is not None  # else everything would count as changed
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
-    return _result(asked, together, covered, problems)
+    return _result(asked, played, together, covered, problems)
 
 
 def _result(
-    asked: _Asked, together: Sequence[Compared], covered: Sequence[Coverage], problems: list[str]
+    asked: _Asked,
+    played: Played,
+    together: Sequence[Compared],
+    covered: Sequence[Coverage],
+    problems: list[str],
 ) -> Result:
     decided = verdict(together, has_old=asked.old is not None)
     by_tier = tiers(together)
+    known = {(one.tier, one.scenario) for one in played.outcomes}
+    left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
+    pending = left + [f"{tier} {one.name}" for tier, one in asked.choice.pending]
     data: dict[str, Any] = {
         "label": LABEL,
         "verified_on_npu": False,
@@ -188,6 +307,10 @@ def _result(
             | {"state": one.state, "why": one.why, "old": one.old.as_json() if one.old else None}
             for one in together
         ],
+        "pending": pending,
+        "ran": [msgspec.to_builtins(exercised(one)) for one in played.ran.values()],
+        "reused": sorted(" ".join(dict.fromkeys(key)) for key in played.reused),
+        "changed_and_never_seen": sorted(asked.choice.unknown),
         "hardware_or_review_only": [one.as_json() for one in covered if one.unexecuted],
         "logs": str(asked.out),
     }
@@ -196,12 +319,23 @@ def _result(
     summary = f"{LABEL}: {said}"
     if total:
         summary += f"; {total - missed} of {total} changed statements executed"
+    if pending:
+        summary += f"; {len(pending)} runs pending"
     if asked.old is None:
         summary += "; no old pair to compare with"
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
     against = named(asked.old) if asked.old else "nothing"
     text = f"{head}{LABEL} of {named(asked.triple)}\ncompared with: {against}\n\n{as_text(together, covered)}"
+    if left:
+        text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
+    if pending:
+        text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
     return Result(decided, summary, data, text)
+
+
+def _rest(asked: _Asked) -> Command:
+    """The command that runs what is pending."""
+    return (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
 
 
 def _listed() -> Result:

@@ -88,14 +88,19 @@ class GateJob:
             data=evidence,
         )
         record = self.job.store.record(outcome)
-        self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         result.data |= {"evidence": record.id, "report": str(log)}
+        if self.gate not in STAGES:
+            result.next = upgrade("next", *naming(self.job))
+            return result
+        self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         result.next = self.again if result.verdict is Verdict.FAIL else self._after()
         return result
 
     @property
     def again(self) -> Command:
         """The command that runs this gate again."""
+        if self.gate not in STAGES:
+            return Command.of(command.current())
         return upgrade(self.gate, *naming(self.job))
 
     def _after(self) -> Command:

@@ -32,6 +32,7 @@ from npu_upgrade.job.stages import named_from_here
 
 SCHEMA = "npu-upgrade/job/2"
 STAGES = ("lineage", "merge", "plan", "audit", "emulate", "deliver")
+NEIGHBOUR = "emulate-neighbour"  # the gate of an emulated run on another target than the job's
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
     "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"

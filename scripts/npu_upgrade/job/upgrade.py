@@ -17,7 +17,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
-from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.job import NEIGHBOUR, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk
 from npu_upgrade.job.stops import find_stop
@@ -260,7 +260,7 @@ def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) ->
 
 def _serve(one: Upgrade) -> Stage:
     """Whatever served these runners: a failure stands in the way, no run at all does not."""
-    served = [record for record in one.standing if record.gate not in _GATES]
+    served = [record for record in one.standing if record.gate not in (*_GATES, NEIGHBOUR)]
     failed = next((record for record in served if record.verdict == "FAIL"), None)
     if failed:
         said = f"gate {failed.gate} ({failed.label}) failed: {failed.summary}"

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from npu_emulator.dry_run import engine, executed, observe, plugin, server
+from npu_emulator.dry_run import engine, executed, observe, plugin, server, warm
 from npu_emulator.dry_run.models import reference
 from npu_emulator.dry_run.stages.plain import EXPECTED
 
@@ -26,6 +26,7 @@ def launch(command, options: list[str], variables: dict[str, str]) -> server.Ser
     """Start a server process that tells what it runs; the port and the model's name are drawn anew."""
     port, name = server.free_port(), f"dry-run-{secrets.token_hex(6)}"
     environment = os.environ | {plugin.WATCHED: json.dumps(executed.watched())} | variables
+    environment |= warm.offer()
     environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     where = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", name]
     return server.start([*command, *where, *options], environment, port, name)

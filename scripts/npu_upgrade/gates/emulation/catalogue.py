@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,12 @@ def _unknown(name: str, omni: bool, known: set[str]) -> BadInput:
     return BadInput(
         why, expected=f"core, all, or some of {', '.join(sorted(known))}", try_="--scenarios core"
     )
+
+
+def devices(some: Iterable[Any]) -> int:
+    """As many emulated devices as the widest of the scenarios is split over."""
+    tensor, pipeline = "tensor_parallel_size", "pipeline_parallel_size"
+    return max((one.options.get(tensor, 1) * one.options.get(pipeline, 1) for one in some), default=1)
 
 
 def digest(folder: Path) -> str:

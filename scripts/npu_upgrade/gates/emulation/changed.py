@@ -81,15 +81,16 @@ def _changed_lines(before: list[str], after: list[str]) -> set[int]:
     }
 
 
-def _statements(tree: ast.Module) -> list[tuple[int, int]]:
-    spans = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt) or _is_silent(node):
-            continue
-        body = getattr(node, "body", None)
-        end = body[0].lineno - 1 if body else (node.end_lineno or node.lineno)
-        spans.append((node.lineno, max(end, node.lineno)))
-    return sorted(spans)
+def _statements(tree: ast.AST) -> list[tuple[int, int]]:
+    return sorted(
+        _span(node) for node in ast.walk(tree) if isinstance(node, ast.stmt) and not _is_silent(node)
+    )
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    body = getattr(node, "body", None)
+    end = body[0].lineno - 1 if body else (node.end_lineno or node.lineno)
+    return node.lineno, max(end, node.lineno)
 
 
 def _is_silent(node: ast.stmt) -> bool:
@@ -107,6 +108,74 @@ def ranges(lines: Iterable[int]) -> list[str]:
         else:
             found.append([line, line])
     return [str(start) if start == end else f"{start}-{end}" for start, end in found]
+
+
+def functions(tree: ast.Module) -> dict[str, list[tuple[int, int]]]:
+    """Name ("Class.method") -> the lines of its statements in order; "" has those outside of any function.
+
+    What is inside a function belongs to it.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, node in _definitions(tree):
+        found.setdefault(name, []).extend(span for one in node.body for span in _statements(one))
+    inside = {span for spans in found.values() for span in spans}
+    return {"": [span for span in _statements(tree) if span not in inside]} | found
+
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, _Function]]:
+    """The outermost functions with their qualified names."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, _Function):
+            yield inside + node.name, node
+        else:
+            yield from _definitions(
+                node, f"{inside}{node.name}." if isinstance(node, ast.ClassDef) else inside
+            )
+
+
+def executed_statements(text: str, lines: Iterable[int]) -> dict[str, list[int]]:
+    """Function -> which of its statements ran, by number; with an empty list where none did."""
+    ran = set(lines)
+    return {
+        name: [number for number, (start, end) in enumerate(spans) if ran.intersection(range(start, end + 1))]
+        for name, spans in functions(ast.parse(text)).items()
+    }
+
+
+def executed_lines(text: str, statements: Mapping[str, Iterable[int]]) -> set[int]:
+    """The first lines of what :func:`executed_statements` named, in a text with the same functions."""
+    spans = functions(ast.parse(text))
+    return {
+        spans[name][number][0]
+        for name, numbers in statements.items()
+        for number in numbers
+        if number < len(spans.get(name, ()))
+    }
+
+
+def without(text: str, left_out: Iterable[str]) -> str:
+    """The code of a module without comments, places, and the bodies of the functions ``left_out``."""
+    tree, names = ast.parse(text), set(left_out)
+    for name, node in _definitions(tree):
+        if name in names:
+            node.body = [ast.Pass()]
+    return ast.dump(tree)
+
+
+def changed_functions(before: str, after: str) -> set[str]:
+    """The functions of ``after`` that ``before`` has not, or has otherwise."""
+    old, new = (_bodies(text) for text in (before, after))
+    return {name for name, body in new.items() if old.get(name) != body}
+
+
+def _bodies(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, node in _definitions(ast.parse(text)):
+        found[name] = found.get(name, "") + ast.dump(node)
+    return found
 
 
 def _text(triple: Triple, path: str) -> str:

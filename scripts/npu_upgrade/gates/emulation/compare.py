@@ -21,10 +21,14 @@ LAG = "LAG"
 
 @dataclass(frozen=True)
 class Compared:
-    """One (tier, scenario) of the new pair, with that of the old pair when there is one."""
+    """One (tier, scenario) of the new pair, with that of the old pair where it was asked for.
+
+    ``reused`` tells that it ran before, with the same content.
+    """
 
     new: Outcome
     old: Outcome | None
+    reused: bool = False
 
     @property
     def state(self) -> str:
@@ -47,12 +51,6 @@ def same(one: Outcome, other: Outcome) -> bool:
 
 def _plain(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+", "#", text)
-
-
-def compared(new: Sequence[Outcome], old: Sequence[Outcome]) -> list[Compared]:
-    """Each outcome of the new pair with its counterpart."""
-    before = {(outcome.tier, outcome.scenario): outcome for outcome in old}
-    return [Compared(outcome, before.get((outcome.tier, outcome.scenario))) for outcome in new]
 
 
 def verdict(all_compared: Sequence[Compared], *, has_old: bool) -> Verdict:
@@ -99,6 +97,8 @@ def _old(one: Compared) -> str:
 
 
 def _seconds(one: Compared) -> str:
+    if one.reused:
+        return "before"
     return f"{one.new.seconds:.0f}" if one.new.seconds else "-"
 
 

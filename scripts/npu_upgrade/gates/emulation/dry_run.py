@@ -1,79 +1,150 @@
-"""One triple through the dry run: its environment, its plan, its outcomes and executed lines."""
+"""One triple through the dry run: what is kept, else its environment, its plan, its outcomes."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, digest
-from npu_upgrade.gates.emulation.changed import watched
-from npu_upgrade.gates.emulation.environment import Environment, prepare
-from npu_upgrade.gates.emulation.outcome import NOT_REACHED, PASS, Outcome, read_outcome
+from npu_upgrade.gates.emulation import kept
+from npu_upgrade.gates.emulation.catalogue import devices
+from npu_upgrade.gates.emulation.changed import executed_lines, watched
+from npu_upgrade.gates.emulation.environment import packages_of, prepare
+from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
+from npu_upgrade.gates.emulation.outcome import (
+    ABSENT,
+    FAIL,
+    INCONCLUSIVE,
+    NOT_REACHED,
+    PASS,
+    Outcome,
+    dependencies,
+    read_outcome,
+)
 from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
-from npu_upgrade.ground.files import write_atomic
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
+
+Wanted = Sequence[tuple[str, Any]]  # (tier, scenario of the catalogue)
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a triple did: outcomes in the order they ran, and executed lines by path in the tree."""
+    """What a triple did, by (tier, scenario) in the order asked for; runs that did not start are left out.
 
-    outcomes: tuple[Outcome, ...]
-    executed: dict[str, set[int]] = field(default_factory=dict)
+    ``executed`` has the executed lines by path in the tree, ``reused`` the runs that were not run again.
+    """
+
+    ran: Mapping[tuple[str, str], Ran] = field(default_factory=dict)
+    unreached: tuple[Outcome, ...] = ()
+    executed: Mapping[str, set[int]] = field(default_factory=dict)
+    reused: Collection[tuple[str, str]] = ()
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return tuple(one.outcome for one in self.ran.values()) + self.unreached
 
     @property
     def reached(self) -> bool:
         """Whether the import tier passed, so that scenarios could start."""
-        return bool(self.outcomes) and self.outcomes[0].state == PASS
+        return bool(self.ran) and self.outcomes[0].state == PASS
 
 
-def run(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Played:
-    """Import everything, then run each (tier, scenario); results and logs are in ``out``."""
-    return _run(triple, prepare(triple.omni, triple.ascend, triple.vllm), wanted, out)
+def run(
+    triple: Triple,
+    wanted: Wanted,
+    out: Path,
+    *,
+    reuse: Collection[str] = (),
+    go_on: Callable[[Outcome], bool] = lambda outcome: True,
+) -> Played:
+    """Import everything, then run each (tier, scenario); results and logs are in ``out``.
+
+    Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
+    each outcome of a run and says whether others are to follow.
+    """
+    all_wanted = [("import", None), *wanted]
+    reused = _reused(triple, all_wanted, reuse)
+    todo = [(tier, one) for tier, one in all_wanted if _key(tier, one) not in reused]
+    stopped: list[Outcome] = []
+
+    def judged(outcome: Outcome) -> bool:
+        if not go_on(outcome):
+            stopped.append(outcome)
+        return not stopped
+
+    fresh = _play(triple, todo, out, judged) if todo else {}
+    ran = reused | fresh
+    order = [_key(tier, one) for tier, one in all_wanted]
+    missing = [key for key in order if key not in ran]
+    if ran[order[0]].outcome.state != PASS:
+        state, why = NOT_REACHED, "the import tier did not pass"
+    else:
+        state, why = INCONCLUSIVE, f"the dry run ended before it ({out / 'driver.log'})"
+        missing = [] if stopped else missing
+    return Played(
+        {key: ran[key] for key in order if key in ran},
+        tuple(Outcome(*key, state, why) for key in missing),
+        _executed(triple, ran.values()),
+        reused.keys() - fresh.keys(),
+    )
 
 
-def _run(triple: Triple, environment: Environment, wanted: Sequence[tuple[str, Any]], out: Path) -> Played:
-    play(environment.python, environment.variables, _plan(triple, environment, wanted, out), out)
-    outcomes = [read_outcome(out, "import", "import")]
-    outcomes += [read_outcome(out, tier, one.name) for tier, one in wanted]
-    return Played(tuple(outcomes), _executed(environment, outcomes))
+def _key(tier: str, scenario: Any) -> tuple[str, str]:
+    return tier, scenario.name if scenario else tier
 
 
-def run_kept(triple: Triple, wanted: Sequence[tuple[str, Any]], out: Path) -> Played:
-    """Like :func:`run`; outcomes of the same content, emulator and scenarios are read from the cache."""
+def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
+    if not states:
+        return {}
+    _, environment = packages_of(triple.omni, triple.ascend, triple.vllm)
+    found = {_key(tier, one): kept.found(tier, one, environment) for tier, one in wanted}
+    held = {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
+    if held:
+        say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")
+    return held
+
+
+def _play(
+    triple: Triple, todo: Wanted, out: Path, go_on: Callable[[Outcome], bool]
+) -> dict[tuple[str, str], Ran]:
+    """Run what is to do; the import tier always runs first."""
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
-    kept = cache_root() / "emulation" / "outcomes" / f"{_identity(environment, wanted)}.json"
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        outcomes = msgspec.json.decode(kept.read_bytes(), type=list[Outcome])
-        say(f"ran before: {len(outcomes)} outcomes read from the cache")
-        return Played(tuple(outcomes))
-    played = _run(triple, environment, wanted, out)
-    if not any(outcome.state == NOT_REACHED for outcome in played.outcomes):
-        write_atomic(kept, msgspec.json.encode([replace(one, lines={}) for one in played.outcomes]))
-    return played
-
-
-def _plan(
-    triple: Triple, environment: Environment, wanted: Sequence[tuple[str, Any]], out: Path
-) -> dict[str, Any]:
+    by_name = {_key(tier, one): one for tier, one in todo if one}
     files = watched(triple)
-    return {
+    silent: dict[str, list[int]] = {str(environment.path(path)): [] for path in files}
+    ran: dict[tuple[str, str], Ran] = {}
+
+    def take(tier: str, name: str) -> Outcome:
+        outcome = read_outcome(out, tier, name)
+        outcome = replace(outcome, lines=silent | dict(outcome.lines))
+        scenario = by_name.get((tier, name))
+        ran[tier, name] = kept.record(outcome, scenario, environment, *dependencies(out, tier, name))
+        if outcome.state != INCONCLUSIVE:  # the machine may be at fault
+            kept.keep(ran[tier, name])
+        return outcome
+
+    runs = [
+        {"tier": tier, "scenario": one.name, "seconds": one.seconds} for (tier, _), one in by_name.items()
+    ]
+    plan = {
         "out": str(out),
         "models": str(models_folder()),
-        "references": references(wanted),
+        "references": references([(tier, one) for (tier, _), one in by_name.items()]),
         "modules": _modules(triple, files),
-        "watched": [str(environment.path(path)) for path in files],
-        "runs": [{"tier": tier, "scenario": one.name, "seconds": one.seconds} for tier, one in wanted],
+        "watched": list(silent),
+        "devices": devices(by_name.values()),
     }
+    python, variables = environment.python, environment.variables
+    play(python, variables, plan, out, runs, lambda one: go_on(take(one["tier"], one["scenario"])))
+    imported = take("import", "import")
+    if imported.state != PASS:
+        go_on(imported)
+    return ran
 
 
 def _modules(triple: Triple, files: Sequence[str]) -> list[str]:
@@ -83,17 +154,34 @@ def _modules(triple: Triple, files: Sequence[str]) -> list[str]:
     return [runner_module(triple.ascend, triple.vllm), *own]
 
 
-def _executed(environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, set[int]]:
+def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:
+    """The executed lines by path, in the present texts of these trees."""
     found: dict[str, set[int]] = {}
-    for outcome in outcomes:
-        for path, lines in outcome.lines.items():
-            found.setdefault(environment.tree_path(path), set()).update(lines)
+    for one in ran:
+        for path, statements in one.executed.items():
+            text = triple.trees()[path.partition("/")[0]].read(path)
+            found.setdefault(path, set()).update(executed_lines(text, statements))
     return found
 
 
-def _identity(environment: Environment, wanted: Sequence[tuple[str, Any]]) -> str:
-    """A hash of all that decides the outcomes of a run."""
-    parts = [str(environment.python), *sorted(map(str, environment.packages.values()))]
-    parts += [f"{tier} {one!r}" for tier, one in wanted]
-    parts.append(digest(EMULATOR))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+class Before:
+    """The matched old pair, of which only what the new one fails has to run."""
+
+    def __init__(self, triple: Triple, out: Path) -> None:
+        self.triple, self._out = triple, out
+
+    @cached_property
+    def _released(self) -> ReleasedPair | None:
+        return kept.of_release(self.triple)
+
+    def outcome(self, tier: str, scenario: Any) -> Outcome:
+        """The outcome of a run, which runs now where nothing knows it; INCONCLUSIVE where it cannot."""
+        name = _key(tier, scenario)[1]
+        try:
+            if found := kept.released_outcome(self._released, tier, scenario):
+                return found
+            say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
+            out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
+            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT)).outcomes[-1]
+        except UpgradeError as error:
+            return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")

@@ -8,11 +8,11 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
 
-from npu_upgrade.environments.store import ensure
+from npu_upgrade.environments.store import EnvSpec, ensure
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.gates.emulation.packages import emulator_info, kept, materialise
 from npu_upgrade.gates.emulation.process import import_once, runner_module
@@ -114,6 +114,11 @@ class Environment:
     variables: dict[str, str]
     packages: dict[str, Path]
 
+    @property
+    def name(self) -> str:
+        """The Python environment's, which carries a hash of what was to be installed."""
+        return self.python.parents[1].name
+
     def path(self, tree_path: str) -> Path:
         """Where the file ``vllm_omni/...`` of a tree is in this environment."""
         return self.packages[tree_path.partition("/")[0]] / tree_path
@@ -126,6 +131,16 @@ class Environment:
         raise ValueError(f"{path} is in none of the packages")
 
 
+def packages_of(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> tuple[EnvSpec, Environment]:
+    """The packages as folders, and which Python they are to run with; it is not made, so nothing runs yet.
+
+    Raises :class:`BadInput` for trees that cannot be combined.
+    """
+    spec = environment_spec(omni, ascend, vllm)
+    trees = {"vllm": vllm, "vllm_ascend": ascend} | ({"vllm_omni": omni} if omni else {})
+    return spec, Environment(spec.python, {}, {top: materialise(tree, top) for top, tree in trees.items()})
+
+
 def prepare(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> Environment:
     """Make, or find in the cache, all that an emulated run of these trees needs.
 
@@ -133,14 +148,12 @@ def prepare(omni: SourceTree | None, ascend: SourceTree, vllm: SourceTree) -> En
     disk or the network lacks. What was made before is not made again.
     """
     check_machine()
-    spec = environment_spec(omni, ascend, vllm)
+    spec, found = packages_of(omni, ascend, vllm)
     check_python(spec)
-    trees = {"vllm": vllm, "vllm_ascend": ascend} | ({"vllm_omni": omni} if omni else {})
-    packages = {top: materialise(tree, top) for top, tree in trees.items()}
     python = ensure(spec)
-    variables = _variables(packages, native_parts(python))
-    import_once(python, variables, packages, lambda: runner_module(ascend, vllm))
-    return Environment(python, variables, packages)
+    variables = _variables(found.packages, native_parts(python))
+    import_once(python, variables, found.packages, lambda: runner_module(ascend, vllm))
+    return replace(found, variables=variables)
 
 
 def _variables(packages: dict[str, Path], native: Path) -> dict[str, str]:
@@ -153,6 +166,7 @@ def _variables(packages: dict[str, Path], native: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": str(native / "lib"),
         "NPU_EMULATOR_NATIVE": str(native),
         "NPU_EMULATOR_ASCEND_CSRC": str(packages["vllm_ascend"] / "csrc"),
+        "NPU_EMULATOR_PACKAGES": os.pathsep.join(map(str, packages.values())),
         "NPU_EMULATOR_MEMORY_MB": str(MEMORY_MB),
         "TRITON_INTERPRET": "1",
         "OMP_NUM_THREADS": "1",  # tiny tensors: more threads only wait for each other

@@ -22,6 +22,12 @@ _OUR_ERRORS = ("EmulatorFault", "MissingReference")
 _VIOLATION = "OperatorLimit"
 _LACKING = r"Failed to find function (acl\w+)"  # as torch_npu says it
 _GRAPH = "ACL graph: a replay waits"
+_LIBRARY = re.compile(
+    r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object|[Cc]ould not load (lib\w+)"
+    r"|([\w.+-]+\.so[\w.]*): undefined symbol|(libcuda\S*) not found"
+)
+_PACKAGE = re.compile(r"No module named '([^.']+)'$")  # of a package that is there, a module is drift
+_OWN = ("vllm", "vllm_ascend", "vllm_omni", "npu_emulator")
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class Outcome:
     """One (tier, scenario): its state, why in one line, and where to look.
 
     ``where`` is file:line in the code under test, ``log`` the scenario's own log, ``lines`` the executed
-    lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in MiB.
+    lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in MiB,
+    ``worker`` and ``runner`` the classes that were built.
     """
 
     tier: str
@@ -43,6 +50,8 @@ class Outcome:
     lines: Mapping[str, list[int]] = field(default_factory=dict)
     graphs: Mapping[str, int] = field(default_factory=dict)
     peak_mib: int = 0
+    worker: str = ""
+    runner: str = ""
 
     @property
     def name(self) -> str:
@@ -50,7 +59,18 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """What a result shows of it; executed lines are reported as a whole, elsewhere."""
-        names = ("tier", "scenario", "state", "why", "where", "log", "seconds", "traceback")
+        names = (
+            "tier",
+            "scenario",
+            "state",
+            "why",
+            "where",
+            "log",
+            "seconds",
+            "traceback",
+            "worker",
+            "runner",
+        )
         found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value not in ("", (), 0.0)}
 
@@ -78,7 +98,17 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
         lines=result.get("lines", {}),
         graphs=result.get("graphs", {}),
         peak_mib=result.get("peak_mib", 0),
+        worker=result.get("classes", {}).get("worker", ""),
+        runner=result.get("classes", {}).get("runner", ""),
     )
+
+
+def dependencies(out: Path, tier: str, scenario: str) -> tuple[list[str], set[str]]:
+    """The files of the projects that the processes of a run imported, and the operators they called."""
+    name = "import" if tier == "import" else f"{tier}-{scenario}"
+    result = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+    calls = (event["calls"] for event in _events(out / f"{name}.record") if event["event"] == "end")
+    return result.get("loaded", []), {one for called in calls for one in called}
 
 
 def judged(result: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -107,6 +137,8 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
         return INCONCLUSIVE, f"no reference for {', '.join(missing)}"
     if _GRAPH in error["text"]:  # which the emulator raises, wherever the graph's results are read
         return FAIL, said
+    if lacks := _lacking_here(error):
+        return INCONCLUSIVE, f"this environment lacks {lacks}: {said}"
     lacking = re.search(_LACKING, error["text"])
     if lacking:
         return INCONCLUSIVE, f"the emulated CANN has no {lacking[1]}"
@@ -118,6 +150,14 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
     if error["type"] == "Ended" and not error.get("idle"):
         return INCONCLUSIVE, f"{error['text']}; an endless loop, or a machine with too much to do"
     return FAIL, said
+
+
+def _lacking_here(error: Mapping[str, Any]) -> str:
+    """The library or package that the Python environment does not have, or cannot load; else nothing."""
+    if found := _LIBRARY.search(error["text"]):
+        return next(filter(None, found.groups()))
+    package = _PACKAGE.search(error["text"]) if error["type"] == "ModuleNotFoundError" else None
+    return package[1] if package and package[1] not in _OWN else ""
 
 
 def _names(events: Sequence[Mapping[str, Any]], kind: str) -> list[str]:

@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +24,46 @@ from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.sources.tree import SourceTree
 
 _MODULE = "npu_emulator.dry_run"
+AT_ONCE = min(2, os.cpu_count() or 1)
 _PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "XDG_CACHE_HOME", "SSL_CERT_FILE")
 
 
-def play(python: Path, variables: Mapping[str, str], plan: Mapping[str, Any], out: Path) -> None:
-    """Run ``plan`` with the environment's interpreter; results and logs are in ``out`` afterwards.
+def play(
+    python: Path,
+    variables: Mapping[str, str],
+    plan: Mapping[str, Any],
+    out: Path,
+    runs: Sequence[Mapping[str, Any]] = (),
+    go_on: Callable[[Mapping[str, Any]], bool] = lambda run: True,
+) -> None:
+    """Import, then play ``runs`` in forks of that one process; results and logs are in ``out`` afterwards.
 
-    Only what is needed of this process's own variables is passed on, so that a user's settings of vLLM
-    do not decide. Raises :class:`Blocked` when the process cannot be started or says nothing at all.
+    Two play at a time where there are two cores. ``go_on`` is told each run that ended and says whether more
+    are to start; those at work are then ended. Only what is needed of this process's own variables is passed
+    on, so that a user's settings of vLLM do not decide. Raises :class:`Blocked` when the process cannot be
+    started or says nothing at all.
     """
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "plan.json", dict(plan))
+    write_json(out / "plan.json", dict(plan) | {"runs": list(runs)})
     kept = {name: os.environ[name] for name in _PASSED if name in os.environ}
     record = out / "import.record"  # each scenario then has one of its own
     record.mkdir(exist_ok=True)
     kept["NPU_EMULATOR_RECORD"] = str(record)
     command = [str(python), "-P", "-m", _MODULE, str(out / "plan.json")]
-    with open(out / "driver.log", "wb") as log:
+    with open(out / "driver.log", "wb") as log, _terminated_as_interrupted():
         process = subprocess.Popen(
             command,
             env=kept | dict(variables),
             cwd=out,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
             start_new_session=True,
         )
         try:
-            _follow(process)
+            with contextlib.suppress(BrokenPipeError):  # it ended, and the files say how
+                _follow(process, runs, go_on)
         finally:
             _end(process)
     if not (out / "import.json").exists():
@@ -61,18 +74,62 @@ def play(python: Path, variables: Mapping[str, str], plan: Mapping[str, Any], ou
         )
 
 
-def _follow(process: subprocess.Popen[str]) -> None:
+def _follow(
+    process: subprocess.Popen[str],
+    runs: Sequence[Mapping[str, Any]],
+    go_on: Callable[[Mapping[str, Any]], bool],
+) -> None:
+    """Start runs as others end, until all have ended or no more are wanted."""
     assert process.stdout is not None
+    assert process.stdin is not None
+    waiting, at_work = deque(runs), []
     for line in process.stdout:
-        with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict) and "done" in said:
-                say(f"  {said['done']:<28} {said['seconds']:>6.1f} s")
-    process.wait()
+        said = _said(line)
+        if said is None:
+            continue
+        say(f"  {said['done']:<28} {said['seconds']:>6.1f} s")
+        ended = [run for run in at_work if f"{run['tier']}-{run['scenario']}" == said["done"]][:1]
+        at_work = [run for run in at_work if run not in ended]
+        if ended and not go_on(ended[0]):
+            return
+        while waiting and len(at_work) < AT_ONCE:
+            at_work.append(waiting.popleft())
+            process.stdin.write(json.dumps(at_work[-1]) + "\n")
+            process.stdin.flush()
+        if not at_work:
+            return
+
+
+def _said(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        said = json.loads(line)
+        return said if isinstance(said, dict) and "done" in said else None
+    return None
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Generator[None]:
+    """SIGTERM and SIGHUP end this process as Ctrl-C does, so that it can end what it started."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the driver; each scenario's own process group it ends itself, on SIGTERM too."""
+    """End the driver, which ends each scenario's own process group; it does so too when we are gone."""
+    with contextlib.suppress(BrokenPipeError):
+        if process.stdin:
+            process.stdin.close()
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -102,6 +159,6 @@ def import_once(
         return
     say("importing everything once, which writes its byte code (about 30 s)")
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as folder, contextlib.suppress(Blocked):
-        plan = {"out": folder, "models": folder, "modules": [module()], "watched": [], "runs": []}
+        plan = {"out": folder, "models": folder, "modules": [module()], "watched": [], "devices": 1}
         play(python, variables, plan, Path(folder))
     mark.touch()

@@ -39,7 +39,7 @@ _DEVICE_ONLY = {
     "apache-tvm-ffi", "arctic-inference", "bitsandbytes", "cosmos-guardrail", "cupy-cuda12x", "fa3-fwd",
     "fastokens", "fastsafetensors", "flash-attn", "flashinfer-cubin", "flashinfer-python", "kernels",
     "memcache-hybrid", "memfabric-hybrid", "nvidia-cutlass-dsl", "onnxruntime-gpu", "quack-kernels",
-    "sageattention", "tilelang", "tokenspeed-mla", "triton-ascend", "xformers",
+    "sageattention", "tilelang", "tokenspeed-mla", "torchcodec", "triton-ascend", "xformers",
 }  # fmt: skip
 _OURS = ("coverage>=7.6,<8", "pytest>=9,<10")
 _WITH_PKG_RESOURCES = "setuptools<81"  # torchair of torch-npu 2.9 imports it and declares nothing

@@ -1,0 +1,320 @@
+"""Outcomes of single runs, kept by the content of what ran, and those of released pairs that come with us.
+
+An outcome holds while all of these are as they were: the scenario, the emulator's files that it uses, the
+operators it called, the Python environment, and the files of the three projects that its processes imported.
+Of a file whose execution is recorded, the bodies of functions that did not run do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, devices, scenarios
+from npu_upgrade.gates.emulation.changed import executed_statements, without
+from npu_upgrade.gates.emulation.environment import Environment
+from npu_upgrade.gates.emulation.outcome import Outcome
+from npu_upgrade.gates.emulation.packages import STAMP
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
+
+RELEASED = Path(__file__).with_name("released.json")
+_KEPT = 16  # outcomes of one run, of different contents
+_CODE = EMULATOR / "npu_emulator"
+_PLAIN = ("dry_run/__main__.py", "autoload.py", "build.py")
+_APART = {_CODE / "dry_run" / "catalogue.py"}  # the scenario itself counts in its place
+_GENERATED = ("_version.py", "_build_info.py")  # written by a build, or by us
+
+
+class Ran(Struct, frozen=True):
+    """One outcome and what it depends on.
+
+    ``packages``: package -> folder name, which carries a hash of the content. ``loaded``: path in its tree ->
+    hash of an imported file. ``executed``: path -> function -> numbers of the statements that ran, of the
+    watched files. ``operators``: modules of references that were called.
+    """
+
+    outcome: Outcome
+    version: str
+    operators: tuple[str, ...]
+    environment: str
+    packages: dict[str, str]
+    loaded: dict[str, str]
+    executed: dict[str, dict[str, list[int]]]
+
+    @property
+    def functions(self) -> set[str]:
+        """The functions of the watched files that ran."""
+        found = (name for part in self.executed.values() for name, ran in part.items() if name and ran)
+        return set(found)
+
+
+def version(scenario: Any, operators: Iterable[str]) -> str:
+    """A hash of a scenario and of the emulator's code that it uses; None is the import tier."""
+    roots = [*_PLAIN, *(f"operators/{name}.py" for name in operators)]
+    if scenario:
+        roots += [f"dry_run/stages/{scenario.stage}.py", f"dry_run/models/{scenario.model}.py"]
+    files = _closure(tuple(sorted(roots)))
+    plain = scenario and replace(scenario, shows="", words=(), core=False)
+    return sha256("\n".join([repr(plain), *(f"{path.name} {_digest(path)}" for path in files)]))[:16]
+
+
+@functools.cache
+def _closure(roots: tuple[str, ...]) -> list[Path]:
+    """These files of the emulator, the native ones, and all that they import but references of operators."""
+    todo = [_CODE / name for name in roots if (_CODE / name).exists()]
+    found = {*todo, *_CODE.glob("native/*.cpp"), *_CODE.glob("triton_kernels/*.py")}
+    todo = [path for path in found if path.suffix == ".py"]
+    while todo:
+        new = {path for path in _imported(todo.pop()) if path not in found and path not in _APART}
+        found |= new
+        todo += new
+    return sorted(found)
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(_CODE.name):
+            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [one.name for one in node.names if one.name.startswith(_CODE.name)]
+        else:
+            continue
+        for name in names:
+            place = EMULATOR / f"{name.replace('.', '/')}.py"
+            if place.exists():
+                yield place
+
+
+@functools.cache
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes())
+
+
+@functools.cache
+def _homes() -> dict[str, str]:
+    """Operator -> the module that has its reference."""
+    found = {}
+    for path in sorted(_CODE.glob("operators/*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "::" in node.value:
+                found[node.value] = path.stem
+    return found
+
+
+def operators_of(calls: Iterable[str]) -> tuple[str, ...]:
+    """The modules whose references were called."""
+    return tuple(sorted({_homes()[name] for name in calls if name in _homes()}))
+
+
+def record(
+    outcome: Outcome, scenario: Any, environment: Environment, loaded: Iterable[str], calls: Iterable[str]
+) -> Ran:
+    """What is to be kept of a run that just ended; ``loaded`` are the imported files, on disk."""
+    # processes that another one started may end without a word of their calls
+    scattered = outcome.tier == "serve" or (scenario and devices([scenario]) > 1)
+    operators = tuple(sorted(set(_homes().values()))) if scattered else operators_of(calls)
+    executed = {}
+    for path, lines in outcome.lines.items():
+        with contextlib.suppress(OSError, SyntaxError):  # the import tier says that it is not Python
+            text = Path(path).read_text("utf-8")
+            executed[environment.tree_path(path)] = executed_statements(text, lines)
+    paths = {environment.tree_path(path) for path in loaded} | executed.keys()
+    digests = {path: _content(environment, path, executed) for path in sorted(paths)}
+    digests |= {top: _beside(folder) for top, folder in environment.packages.items()}
+    return Ran(
+        replace(outcome, lines={}, log=""),
+        version(scenario, operators),
+        operators,
+        environment.name,
+        {top: folder.name for top, folder in environment.packages.items()},
+        digests,
+        executed,
+    )
+
+
+def _content(environment: Environment, path: str, executed: Mapping[str, Mapping[str, list[int]]]) -> str:
+    place = environment.path(path)
+    with contextlib.suppress(OSError, SyntaxError):
+        if path not in executed:
+            return sha256(place.read_bytes())[:16]
+        text = place.read_text("utf-8")
+        return sha256(without(text, (name for name, ran in executed[path].items() if name and not ran)))[:16]
+    return ""
+
+
+@functools.cache
+def _beside(folder: Path) -> str:
+    """A hash of which files a package has, and of the content of those that are not Python."""
+    lines = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != STAMP:
+            content = "" if path.suffix == ".py" else sha256(path.read_bytes())
+            lines.append(f"{path.relative_to(folder)} {content}")
+    return sha256("\n".join(lines))[:16]
+
+
+class Exercised(Struct, frozen=True):
+    """One run as delivery asks for it: what was built, and which classes executed steps in which mode.
+
+    ``classes``: path in its tree -> the classes of the watched files of which functions ran after the import.
+    """
+
+    tier: str
+    scenario: str
+    state: str
+    worker: str
+    runner: str
+    classes: dict[str, list[str]]
+
+
+def exercised(ran: Ran) -> Exercised:
+    """What a run built and executed."""
+    one, classes = ran.outcome, {}
+    for path, functions in ran.executed.items():
+        names = {name.rpartition(".")[0] for name, statements in functions.items() if statements}
+        if names - {""} and one.tier != "import":
+            classes[path] = sorted(names - {""})
+    return Exercised(one.tier, one.scenario, one.state, one.worker, one.runner, classes)
+
+
+def _place(tier: str, name: str) -> Path:
+    return cache_root() / "emulation" / "outcomes" / f"{tier}-{name}"
+
+
+def keep(ran: Ran) -> None:
+    """Keep an outcome beside those of other contents; the oldest go."""
+    folder = _place(ran.outcome.tier, ran.outcome.scenario)
+    same = sha256(repr((ran.version, ran.environment, sorted(ran.packages.items()))))[:16]
+    write_atomic(folder / f"{same}.json", msgspec.json.encode(ran))
+    for path in _newest_first(folder)[_KEPT:]:
+        path.unlink(missing_ok=True)
+
+
+def all_kept(tier: str, name: str) -> Iterator[Ran]:
+    """The kept outcomes of a run, of whatever content, the newest first."""
+    for path in _newest_first(_place(tier, name)):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            yield msgspec.json.decode(path.read_bytes(), type=Ran)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    def age(path: Path) -> float:
+        with contextlib.suppress(OSError):
+            return -path.stat().st_mtime
+        return 0.0
+
+    return sorted(folder.glob("*.json"), key=age)
+
+
+def found(tier: str, scenario: Any, environment: Environment) -> Ran | None:
+    """The kept outcome of a run that holds for these packages."""
+    name = scenario.name if scenario else tier
+    return next((ran for ran in all_kept(tier, name) if _holds(ran, scenario, environment)), None)
+
+
+def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
+    if ran.environment != environment.name or ran.packages.keys() != environment.packages.keys():
+        return False
+    if ran.version != version(scenario, ran.operators):
+        return False
+    others = {top: at for top, at in environment.packages.items() if ran.packages[top] != at.name}
+    if any(ran.loaded[top] != _beside(at) for top, at in others.items()):
+        return False
+    return all(
+        digest == _content(environment, path, ran.executed)
+        for path, digest in ran.loaded.items()
+        if "/" in path and path.partition("/")[0] in others
+    )
+
+
+class Known(Struct, frozen=True):
+    """One outcome of a released pair, with the version that makes it stale and the references it called."""
+
+    state: str
+    seconds: float
+    version: str
+    operators: tuple[str, ...] = ()
+    why: str = ""
+
+
+class ReleasedPair(Struct, frozen=True):
+    """``trees``: package -> hash of its Python files; ``runs``: "TIER SCENARIO" -> what it said."""
+
+    trees: dict[str, str]
+    runs: dict[str, Known]
+
+
+class Released(Struct, frozen=True):
+    """``pairs`` by name; ``executed``: function -> the runs that executed it in some pair, as numbers."""
+
+    pairs: dict[str, ReleasedPair] = {}
+    runs: list[str] = []
+    executed: dict[str, str] = {}
+
+
+@functools.cache
+def released() -> Released:
+    """What ``make bench-emulator`` wrote down of released pairs."""
+    return msgspec.json.decode(RELEASED.read_bytes(), type=Released) if RELEASED.exists() else Released()
+
+
+def trees_key(triple: Triple) -> dict[str, str]:
+    """A hash of each package's Python files, which a checkout of a release shares with it."""
+    found = {}
+    for top, tree in triple.trees().items():
+        paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(_GENERATED)]
+        contents = tree.contents(paths)
+        found[top] = sha256("\n".join(f"{path} {sha256(contents[path])}" for path in paths))
+    return found
+
+
+def of_release(triple: Triple) -> ReleasedPair | None:
+    """The released pair whose Python these trees are."""
+    key = trees_key(triple)
+    return next((pair for pair in released().pairs.values() if pair.trees == key), None)
+
+
+def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Outcome | None:
+    """The outcome of a run of a released pair, unless the scenario or the emulator changed since."""
+    name = scenario.name if scenario else tier
+    known = pair.runs.get(f"{tier} {name}") if pair else None
+    if known is None or known.version != version(scenario, known.operators):
+        return None
+    return Outcome(tier, name, known.state, known.why, seconds=known.seconds)
+
+
+def stale() -> list[str]:
+    """The outcomes that come with us and hold no longer."""
+    known = {one.name: one for one in scenarios()}
+    return [
+        f"{name}: {run}"
+        for name, pair in released().pairs.items()
+        for run, one in pair.runs.items()
+        if one.version != version(known.get(run.partition(" ")[2]), one.operators)
+    ]
+
+
+def executed_by() -> tuple[dict[str, set[str]], dict[str, float]]:
+    """Function -> the runs ("TIER SCENARIO") known to execute it; run -> seconds it took last."""
+    data = released()
+    found = {name: {data.runs[int(one)] for one in runs.split()} for name, runs in data.executed.items()}
+    seconds = {run: known.seconds for pair in data.pairs.values() for run, known in pair.runs.items()}
+    for folder in sorted((cache_root() / "emulation" / "outcomes").glob("*-*")):
+        tier, _, name = folder.name.partition("-")
+        for ran in list(all_kept(tier, name))[:1] if folder.is_dir() else ():
+            seconds[f"{tier} {name}"] = ran.outcome.seconds
+            for part in ran.executed.values():
+                for function, statements in part.items():
+                    runs = found.setdefault(function, set())
+                    runs |= {f"{tier} {name}"} if statements else set()
+    return found, seconds

@@ -1,0 +1,223 @@
+"""`upgrade.py emulate`: whose files run, what runs, when it stops, and what is written down."""
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, write
+
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.cli import main as cli
+from npu_upgrade.commands import emulate
+from npu_upgrade.evidence.chain import Record
+from npu_upgrade.gates.emulation import dry_run
+from npu_upgrade.gates.emulation.choice import Choice
+from npu_upgrade.gates.emulation.kept import Ran
+from npu_upgrade.gates.emulation.outcome import Outcome
+from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.sources.tree import SourceTree
+
+AR, GENERATION, TALKER = (SimpleNamespace(name=name) for name in ("ar", "generation", "talker"))
+NEEDED = [("eager", AR), ("eager", GENERATION), ("graph", AR)]
+PENDING = [("eager", TALKER), ("graph", TALKER)]
+
+
+def named(key: tuple[str, str]) -> str:
+    return " ".join(dict.fromkeys(key))
+
+
+@dataclass
+class Machine:
+    """An emulated NPU: which runs fail on the new and on the old pair, and what was asked of it."""
+
+    fails: dict[str, str] = field(default_factory=dict)
+    old: dict[str, Outcome] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    played: list[str] = field(default_factory=list)
+    asked_old: list[str] = field(default_factory=list)
+    omni: SourceTree | None = None
+
+    def run(self, triple, wanted, out, *, reuse, go_on) -> dry_run.Played:
+        self.omni, ran, reused = triple.omni, {}, []
+        for key in [("import", "import"), *((tier, one.name) for tier, one in wanted)]:
+            state = "FAIL" if named(key) in self.fails else "PASS"
+            outcome = Outcome(*key, state, self.fails.get(named(key), ""), runner="omni.Runner")
+            ran[key] = Ran(outcome, "", (), "", {}, {}, {RUNNER: {"Runner.step": [0]}})
+            if state in reuse and named(key) in self.known:
+                reused.append(key)
+                continue
+            self.played.append(named(key))
+            self.known.add(named(key))
+            if not go_on(outcome):
+                break
+        return dry_run.Played(ran, (), {}, reused)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """In place of trees, environments and processes."""
+    found = Machine()
+
+    class Before:
+        def __init__(self, triple, out):
+            pass
+
+        def outcome(self, tier, scenario):
+            key = (tier, scenario.name if scenario else tier)
+            found.asked_old.append(named(key))
+            return found.old.get(named(key), Outcome(*key, "PASS"))
+
+    def tree(spec, project="vllm-ascend"):
+        return SourceTree(spec, spec, project, version=spec.rpartition("=")[2])
+
+    def open_triple(omni, ascend, vllm):
+        return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
+
+    for name, fake in {
+        "check_machine": lambda: None,
+        "check_parses": lambda omni: None,
+        "belonging": lambda triple: [],
+        "coverage": lambda new, old, executed: [],
+        "open_triple": open_triple,
+        "open_project": tree,
+        "baseline": lambda specs, triple, job: triple,
+        "choose": lambda new, old, paths, tiers: Choice(NEEDED, PENDING, frozenset({"Runner.step"})),
+        "run_triple": found.run,
+        "Before": Before,
+    }.items():
+        monkeypatch.setattr(emulate, name, fake)
+    return found
+
+
+@pytest.fixture
+def upgrade(tmp_path, monkeypatch):
+    """A job, whose workspace is the present folder."""
+    found = make_upgrade(tmp_path, monkeypatch)
+    monkeypatch.chdir(found.workspace)
+    return found
+
+
+@pytest.fixture
+def run(capsys):
+    """The exit code and the JSON of one ``upgrade.py emulate``."""
+
+    def called(*options: str) -> tuple[int, dict]:
+        capsys.readouterr()
+        code = cli.main("upgrade.py", "", ["emulate"], ["emulate", *options])
+        return code, json.loads(capsys.readouterr().out)
+
+    return called
+
+
+def newest(upgrade: Upgrade) -> Record:
+    return upgrade.job.ledger().records[-1]
+
+
+def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys):
+    code, result = run()
+    assert (code, result["verdict"]) == (0, "PASS")
+    assert machine.played == ["import", "eager ar", "eager generation", "graph ar"]
+    assert result["pending"] == ["eager talker", "graph talker"]
+    assert "2 runs pending" in result["summary"]
+    assert not machine.asked_old
+    data = newest(upgrade).data
+    assert data["pending"] == result["pending"]
+    assert data["ran"][1] == {
+        "tier": "eager", "scenario": "ar", "state": "PASS", "worker": "", "runner": "omni.Runner",
+        "classes": {RUNNER: ["Runner"]},
+    }  # fmt: skip
+    message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
+    assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
+
+
+def test_the_rest_is_added_to_the_evidence_and_nothing_runs_twice(machine, upgrade, run):
+    run()
+    machine.played.clear()
+    code, result = run("--rest")
+    assert (code, machine.played) == (0, ["eager talker", "graph talker"])
+    assert not result["pending"]
+    record = newest(upgrade)
+    assert (record.gate, record.verdict, record.data["pending"]) == ("emulate", "PASS", [])
+    assert len(record.data["ran"]) == 6
+
+
+def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run):
+    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+    code, result = run()
+    assert (code, result["verdict"]) == (1, "FAIL")
+    assert machine.asked_old == ["eager generation"]
+    assert result["pending"][0] == "graph ar"
+    assert newest(upgrade).data["failing"] == ["eager generation"]
+    assert "emulate" in result["next"]
+    machine.fails = {}
+    machine.played.clear()
+    assert run()[1]["verdict"] == "PASS"
+    assert "eager ar" not in machine.played
+
+
+def test_a_failure_of_the_old_pair_too_stops_nothing(machine, upgrade, run):
+    machine.fails = {"eager ar": "KeyError: 12"}
+    machine.old = {"eager ar": Outcome("eager", "ar", "FAIL", "KeyError: 7")}
+    code, result = run()
+    assert (code, result["tiers"]["eager"]) == (0, "LAG")
+    assert "graph ar" in machine.played
+
+
+def test_an_old_pair_that_cannot_run_leaves_a_failure_undecided(machine, upgrade, run):
+    machine.fails = {"eager ar": "KeyError: 12"}
+    machine.old = {"eager ar": Outcome("eager", "ar", "INCONCLUSIVE", "the old pair cannot run here: x")}
+    assert run()[1]["verdict"] == "INCONCLUSIVE"
+    assert "graph ar" in machine.played
+
+
+def test_an_old_pair_that_cannot_be_had_stops_nothing(machine, upgrade, run, monkeypatch):
+    def baseline(specs, triple, job):
+        raise Blocked("no index", expected="-", try_="-")
+
+    monkeypatch.setattr(emulate, "baseline", baseline)
+    assert run()[1]["verdict"] == "PASS"
+    assert run("--baseline", "pypi:vllm-ascend==1")[0] == 3
+
+
+def test_another_target_keeps_the_files_of_the_job_and_is_evidence_of_a_neighbour(
+    machine, upgrade, run, capsys
+):
+    machine.fails = {"eager ar": "KeyError: 12"}
+    code, _ = run("--ascend", "pypi:vllm-ascend==0.24.0rc1")
+    assert code == 1
+    assert machine.omni is not None
+    assert machine.omni.spec.endswith(str(upgrade.repo))
+    record = newest(upgrade)
+    assert record.gate == "emulate-neighbour"
+    assert record.summary.startswith("on vllm-ascend 0.24.0rc1 + vllm 0.23.0, a neighbour of the target: ")
+    assert record.pins["ascend"]["version"] == "0.24.0rc1"
+    code, result = run_deliver(upgrade, capsys, "--dry-run")
+    assert code == 0, result
+    assert "emulate-neighbour FAIL" in json.dumps(result)
+
+
+def test_the_jobs_own_target_by_name_is_the_jobs_own(machine, upgrade, run):
+    run("--ascend", ASCEND["spec"])
+    assert newest(upgrade).gate == "emulate"
+
+
+def test_vllm_ascend_alone_is_asked_for_by_name_or_outside_of_a_job(
+    machine, upgrade, run, tmp_path, monkeypatch
+):
+    run("--ascend", "pypi:vllm-ascend==0.24.0rc1", "--omni", "none")
+    assert machine.omni is None
+    monkeypatch.chdir(tmp_path)
+    run("--ascend", "pypi:vllm-ascend==0.24.0rc1")
+    assert machine.omni is None
+
+
+def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monkeypatch):
+    def changing(*given, **options):
+        write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+        return machine.run(*given, **options)
+
+    monkeypatch.setattr(emulate, "run_triple", changing)
+    code, result = run()
+    assert code == 2
+    assert "changed while gate emulate judged them" in json.dumps(result)

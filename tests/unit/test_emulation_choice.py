@@ -1,0 +1,78 @@
+"""Which runs a change needs, in which order, and what is left for later."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from npu_upgrade.gates.emulation.choice import Choice, chosen_for
+
+
+def scenario(name: str, *words: str) -> SimpleNamespace:
+    return SimpleNamespace(name=name, words=words)
+
+
+AR, SERVER, POOL, TALK = (
+    scenario("ar"),
+    scenario("server"),
+    scenario("pool", "embed"),
+    scenario("talk", "codec"),
+)
+CORE = [("eager", AR), ("graph", AR), ("serve", SERVER)]
+ALL = [*CORE, ("eager", POOL), ("graph", POOL), ("eager", TALK), ("graph", TALK)]
+EXECUTED = {
+    "Runner.step": {"eager ar", "graph ar", "eager pool", "graph pool", "eager talk"},
+    "Runner.embed": {"eager pool", "graph pool"},
+    "Runner.replay": {"graph pool", "graph talk"},
+    "Runner.never": set[str](),
+}
+SECONDS = {"eager ar": 12.0, "eager pool": 9.0, "graph pool": 30.0, "graph talk": 25.0, "eager talk": 40.0}
+
+
+def choose(changed: set[str] | None, failed: tuple[str, ...] = ()) -> Choice:
+    return chosen_for(CORE, ALL, changed, EXECUTED, SECONDS, failed)
+
+
+def names(runs) -> list[str]:
+    return [f"{tier} {one.name}" for tier, one in runs]
+
+
+def test_the_core_is_enough_where_it_executes_the_change_and_what_else_does_is_pending():
+    found = choose({"Runner.step"})
+    assert names(found.needed) == ["eager ar", "serve server", "graph ar"]
+    assert names(found.pending) == ["eager pool", "graph pool", "eager talk"]
+
+
+def test_the_cheapest_run_that_executes_a_change_is_added_for_each_function():
+    found = choose({"Runner.embed", "Runner.replay"})
+    assert set(names(found.needed)) - set(names(CORE)) == {"eager pool", "graph talk"}
+    assert names(found.needed)[0] == "eager pool"
+    assert names(found.pending) == ["graph pool"]
+
+
+def test_one_run_may_stand_for_several_functions():
+    found = choose({"Runner.embed", "Runner.step"})
+    assert names(found.needed).count("eager pool") == 1
+    assert "graph pool" not in names(found.needed)
+
+
+def test_a_function_that_nobody_saw_is_matched_by_the_words_of_its_name():
+    found = choose({"Runner.split_codec_rows", "Runner.unheard_of"})
+    assert found.unknown == {"Runner.split_codec_rows", "Runner.unheard_of"}
+    assert set(names(found.needed)) - set(names(CORE)) == {"graph talk"}
+    assert names(found.pending) == ["eager talk"]
+
+
+def test_a_function_that_is_known_to_run_nowhere_adds_nothing():
+    found = choose({"Runner.never"})
+    assert set(names(found.needed)) == set(names(CORE))
+    assert not found.pending
+    assert not found.unknown
+
+
+def test_where_nothing_tells_what_changed_all_the_others_are_pending():
+    assert len(choose(None).pending) == len(ALL) - len(CORE)
+
+
+@pytest.mark.parametrize("failed", ["graph ar", "serve server"])
+def test_what_failed_last_starts_first(failed):
+    assert names(choose({"Runner.step"}, (failed,)).needed)[0] == failed

@@ -1,0 +1,122 @@
+"""The warm process that plays runs: what starts when, when it stops, and that nothing of it is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from npu_emulator.dry_run import server
+from npu_upgrade.gates.emulation import process
+
+ROOT = Path(__file__).resolve().parents[2]
+# in place of what needs torch: nothing is imported, and a scenario is what its name says
+FAKES = """
+import subprocess, sys, time, types
+imports, scenario = (types.ModuleType(f"npu_emulator.dry_run.{name}") for name in ("imports", "scenario"))
+imports.import_all = lambda modules: None
+def play(plan, run):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "sleeper of " + plan["out"]])
+    time.sleep(60 if run["scenario"] == "long" else 0.3)
+    if run["scenario"] == "bad":
+        raise TypeError("bad")
+    return {"probes": [], "started": time.time() - 0.3}
+scenario.play = play
+sys.modules |= {module.__name__: module for module in (imports, scenario)}
+"""
+
+
+@pytest.fixture
+def variables(tmp_path):
+    """What the driver is started with."""
+    (tmp_path / "fakes").mkdir()
+    (tmp_path / "fakes" / "sitecustomize.py").write_text(FAKES)
+    return {"PYTHONPATH": os.pathsep.join((str(tmp_path / "fakes"), str(ROOT / "emulator")))}
+
+
+def plan_of(out: Path) -> dict:
+    return {"out": str(out), "models": str(out), "modules": [], "watched": [], "devices": 1}
+
+
+def runs_of(*names: str) -> list[dict]:
+    return [{"tier": "eager", "scenario": name, "seconds": 50} for name in names]
+
+
+def left(out: Path) -> list[str]:
+    """The living processes that carry the folder's name; the kernel may take a moment to end one."""
+    deadline = time.monotonic() + 10
+    while found := [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if str(out).encode() in _read(path) and path.parent.name != str(os.getpid())
+    ]:
+        if time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+    return []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_all_play_and_nothing_is_left(tmp_path, variables, monkeypatch):
+    monkeypatch.setattr(process, "AT_ONCE", 2)
+    out, seen = tmp_path / "out", []
+
+    def go_on(run):
+        seen.append(run["scenario"])
+        return True
+
+    process.play(Path(sys.executable), variables, plan_of(out), out, runs_of("a", "bad", "b"), go_on)
+    assert sorted(seen) == ["a", "b", "bad"]
+    assert json.loads((out / "eager-bad.json").read_text())["error"]["text"] == "bad"
+    assert json.loads((out / "eager-b.json").read_text())["probes"] == []
+    assert not left(out)
+
+
+def test_no_more_start_once_they_are_not_wanted_and_those_at_work_end(tmp_path, variables, monkeypatch):
+    monkeypatch.setattr(process, "AT_ONCE", 2)
+    out = tmp_path / "out"
+    runs = runs_of("bad", "long", "later")
+    begun = time.monotonic()
+    process.play(Path(sys.executable), variables, plan_of(out), out, runs, lambda run: False)
+    assert time.monotonic() - begun < 30
+    assert (out / "eager-bad.json").exists()
+    assert not list(out.glob("eager-l*.json"))
+    assert not left(out)
+
+
+ASKER = """
+import json, sys
+from pathlib import Path
+from npu_upgrade.gates.emulation import process
+out, variables, plan, runs = json.loads(sys.argv[1])
+process.play(Path(sys.executable), variables, plan, Path(out), runs)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_whoever_asked_may_go_at_any_time(tmp_path, variables, how):
+    out = tmp_path / "out"
+    asked = json.dumps([str(out), variables, plan_of(out), runs_of("long")])
+    paths = os.pathsep.join((str(ROOT / "scripts"), str(ROOT / "emulator")))
+    asker = subprocess.Popen(
+        [sys.executable, "-c", ASKER, asked], env=os.environ | {"PYTHONPATH": paths}, start_new_session=True
+    )
+    deadline = time.monotonic() + 30
+    while not (out / "eager-long.log").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    assert asker.poll() is None
+    asker.send_signal(how)
+    assert asker.wait(timeout=30) != 0
+    assert not left(out)
+    assert not server.members(asker.pid)
