@@ -10,6 +10,7 @@ from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.code.uses import free_names, reads, rebinds
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import uses
+from npu_upgrade.port.safe import Unsafe, unsafe, with_paired_fences
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.method import merge_method
@@ -21,30 +22,37 @@ _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
 class Placed:
     """A unit with hunks in it; ``text`` is None, and ``reason`` says why, when they have no place.
 
-    ``held`` tells that the unit has them already, so that the merge brings nothing.
+    ``held`` tells that the unit has them already, so that the merge brings nothing; ``unsafe``
+    what is wrong with the unit that has them.
     """
 
     text: str | None
     reason: str = ""
     held: bool = False
+    unsafe: Unsafe | None = None
 
 
 def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
     """``source`` (the unit on the NPU side) with hunks of one difference of the GPU unit.
 
     They are refused when the merge leaves a conflict, does not have all of their statements,
-    or leaves a name without its definition that the hunks do not read themselves.
+    leaves a name without its definition that the hunks do not read themselves, or is less safe
+    than the unit was (:mod:`safe`).
     """
     ours = split_statements(source)
-    theirs = diff.compose([piece for hunk in hunks for piece in hunk.pieces])
+    pieces = [piece for hunk in hunks for piece in hunk.pieces]
+    theirs = diff.compose(pieces)
     merged = merge_method(diff.old, ours, theirs)
     if merged.conflicts:
         return Placed(None, merged.conflicts[0].reason)
     result = [piece for piece in merged.pieces if isinstance(piece, Statement)]
     if not merged.flags and [(s.key, s.indent) for s in result] == [(s.key, s.indent) for s in ours]:
         return Placed(source, held=True)
-    reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result)
-    return Placed(None, reason) if reason else Placed(render(_without_pragmas(ours, result)))
+    if reason := _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result):
+        return Placed(None, reason)
+    if found := unsafe(pieces, diff, ours, result):
+        return Placed(None, found.reason, unsafe=found)
+    return Placed(render(with_paired_fences(ours, _without_pragmas(ours, result))))
 
 
 def _missing(
