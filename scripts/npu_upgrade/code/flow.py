@@ -124,21 +124,27 @@ def _blocks(statements: Sequence[Statement]) -> list[_Block]:
 
 @dataclass(frozen=True)
 class _State:
-    """Names that have a value, and those that have one where a condition holds (condition, name)."""
+    """Names that have a value, those that have one where a condition holds (condition, name), and what holds."""
 
     bound: frozenset[str]
     held: frozenset[tuple[str, str]] = frozenset()
+    facts: frozenset[str] = frozenset()
 
     def binds(self, names: Iterable[str], also: Iterable[str] = ()) -> _State:
         """``names`` have a new value; those of ``also`` may be deleted or changed in place."""
         changed = {*names, *also}
         if not changed:
             return self
-        held = frozenset(pair for pair in self.held if changed.isdisjoint(re.findall(r"\w+", pair[0])))
-        return replace(self, bound=self.bound.union(names), held=held)
+        held = frozenset(pair for pair in self.held if changed.isdisjoint(_words(pair[0])))
+        facts = frozenset(fact for fact in self.facts if changed.isdisjoint(_words(fact)))
+        return _State(self.bound.union(names), held, facts)
 
-    def knowing(self, conditions: set[str]) -> _State:
-        return replace(self, bound=self.bound | {name for test, name in self.held if test in conditions})
+    def knowing(self, conditions: set[str], excluded: set[str]) -> _State | None:
+        """Where these conditions hold; None where one of the ``excluded`` ones does already."""
+        if self.facts & excluded:
+            return None
+        bound = self.bound | {name for test, name in self.held if test in conditions}
+        return replace(self, bound=bound, facts=self.facts | conditions)
 
 
 def _join(*states: _State | None) -> _State | None:
@@ -150,7 +156,7 @@ def _join(*states: _State | None) -> _State | None:
     # what a path has anyway it has under every condition
     pairs = frozenset().union(*(state.held for state in known))
     held = {pair for pair in pairs if all(pair in state.held or pair[1] in state.bound for state in known)}
-    return _State(bound, frozenset(held))
+    return _State(bound, frozenset(held), frozenset.intersection(*(state.facts for state in known)))
 
 
 class _Reader:
@@ -204,15 +210,15 @@ class _Reader:
         state = self._reads(head.head.key, state)
         test = test_of(head.head.key)
         yes, no = (conjuncts(test), opposites(test)) if test else (set(), set())
-        then = self.run(head.body, state.knowing(yes))
-        other = state.knowing(no)
-        after = self._if(rest, other) if rest else other
+        then = self.run(head.body, state.knowing(yes, no))
+        other = state.knowing(no, yes)
+        after = self._if(rest, other) if rest and other else other
         both = _join(then, after)
         if both is None or then is None or after is None:
             return both
         kept = {(c, n) for part, tests in ((then, yes), (after, no)) for c in tests for n in part.bound}
         changed = rebinds(_keys(parts))
-        kept = {(c, n) for c, n in kept if n not in both.bound and changed.isdisjoint(re.findall(r"\w+", c))}
+        kept = {(c, n) for c, n in kept if n not in both.bound and changed.isdisjoint(_words(c))}
         return replace(both, held=both.held | kept)
 
     def _loop(self, parts: Sequence[_Block], state: _State) -> _State | None:
@@ -247,8 +253,12 @@ class _Reader:
     def _match(self, block: _Block, state: _State) -> _State | None:
         state = self._reads(block.head.key, state)
         ends = [self.run(case.body, self._reads(case.head.key, state)) for case in block.body]
-        whole = any(re.fullmatch(r"case \w+:", case.head.key) for case in block.body)
+        whole = any(re.fullmatch(r"case (?!None|True|False)[^\W\d]\w*:", case.head.key) for case in block.body)
         return _join(*ends, *(() if whole else (state,)))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
 
 
 def _negated(test: ast.expr) -> str:
@@ -268,4 +278,4 @@ def _keys(blocks: Sequence[_Block]) -> list[str]:
 def _declared(blocks: Sequence[_Block]) -> set[str]:
     """The names that a function takes from around it."""
     declared = [key for key in _keys(blocks) if key.startswith(("global ", "nonlocal "))]
-    return {name for key in declared for name in re.findall(r"\w+", key.partition(" ")[2])}
+    return {name for key in declared for name in _words(key.partition(" ")[2])}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.code.uses import free_names, reads, rebinds
 from npu_upgrade.port.hunks import Hunk
@@ -13,6 +15,7 @@ from npu_upgrade.port.needs import uses
 from npu_upgrade.port.safe import Unsafe, unsafe, with_paired_fences
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
+from npu_upgrade.threeway.blocks import CONTINUES
 from npu_upgrade.threeway.method import merge_method
 
 _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
@@ -51,8 +54,36 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
     if reason := _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result):
         return Placed(None, reason)
     if found := unsafe(pieces, diff, ours, result):
-        return Placed(None, found.reason, unsafe=found)
+        safe = (other for other in _other_places(pieces, diff, ours) if not unsafe(pieces, diff, ours, other))
+        result = next(safe, [])
+        if not result:
+            return Placed(None, found.reason, unsafe=found)
     return Placed(render(with_paired_fences(ours, _without_pragmas(ours, result))))
+
+
+def _other_places(
+    pieces: Sequence[Change], diff: UnitDiff, ours: Sequence[Statement]
+) -> Iterator[list[Statement]]:
+    """The unit with one added run in other places: between its neighbours of the GPU unit, then below them."""
+    start, end = pieces[0].b0, pieces[-1].b1
+    if any(one.a0 != one.a1 for one in pieces) or sum(one.b1 - one.b0 for one in pieces) != end - start:
+        return
+    run = diff.new[start:end]
+    low = next(_where(reversed(diff.new[:start]), ours), 0)
+    high = next((n for n in _where(diff.new[end:], ours) if n > low), low + 1)
+    below = itertools.takewhile(
+        lambda n: not rebinds(s.key for s in run) & reads([ours[n - 1].key]), range(high + 1, len(ours))
+    )
+    for at in (*range(high, low, -1), *below):
+        if at < len(ours) and not CONTINUES.match(ours[at].key):
+            depth = ours[at].indent - run[0].indent
+            yield [*ours[:at], *(s.shifted(depth) for s in run), *ours[at:]]
+
+
+def _where(side: Iterable[Statement], ours: Sequence[Statement]) -> Iterator[int]:
+    """The places of statements that the unit has once."""
+    keys = [s.key for s in ours]
+    return (keys.index(s.key) for s in side if keys.count(s.key) == 1)
 
 
 def _missing(

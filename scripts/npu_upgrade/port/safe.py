@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from npu_upgrade.code.flow import Guards, conjuncts, guards_of, may_be_unbound, opposites, test_of
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, parse_line
-from npu_upgrade.code.uses import uses
+from npu_upgrade.code.uses import defines, free_names, uses
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.port.unit_diff import UnitDiff
 
@@ -44,6 +44,7 @@ def unsafe(
     """What is wrong with a unit (``ours``) that has some pieces (``result``); None when nothing is."""
     # a name that the GPU unit itself may leave without a value is guarded in ways that no path shows
     names = may_be_unbound(result) - may_be_unbound(ours) - may_be_unbound(diff.new)
+    names |= (free_names(result) - free_names(ours)) & defines(s.key for s in diff.new)
     if names:
         return Unsafe(f"{', '.join(sorted(names))} may have no value where this reads it", frozenset(names))
     return _lost_guard(pieces, diff, ours, result) or _split_buffer(pieces, diff, result)
