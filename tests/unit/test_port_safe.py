@@ -81,7 +81,9 @@ def test_a_size_is_not_set_apart_from_its_buffer() -> None:
     new = "self.width = self.inputs\nself.rows = self.make(self.width)\nself.finish(batch)"
     size = next(hunk for hunk in hunks(old, new) if any("self.inputs" in key for key in hunk.added))
     assert size.diff
-    pieces = [piece for piece in size.diff.pieces if size.diff.new[piece.b0].key == "self.width = self.inputs"]
+    pieces = [
+        piece for piece in size.diff.pieces if size.diff.new[piece.b0].key == "self.width = self.inputs"
+    ]
     alone = Hunk("change", size.runner, size.unit, size.old, size.new, size.diff, tuple(pieces))
     found = place([alone], size.diff, method(old))
     assert found.text is None

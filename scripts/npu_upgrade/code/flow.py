@@ -253,7 +253,9 @@ class _Reader:
     def _match(self, block: _Block, state: _State) -> _State | None:
         state = self._reads(block.head.key, state)
         ends = [self.run(case.body, self._reads(case.head.key, state)) for case in block.body]
-        whole = any(re.fullmatch(r"case (?!None|True|False)[^\W\d]\w*:", case.head.key) for case in block.body)
+        whole = any(
+            re.fullmatch(r"case (?!None|True|False)[^\W\d]\w*:", case.head.key) for case in block.body
+        )
         return _join(*ends, *(() if whole else (state,)))
 
 

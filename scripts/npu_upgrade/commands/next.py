@@ -119,9 +119,7 @@ def _asked(asks: Sequence[Ask], walk: Walk) -> list[dict[str, Any]]:
     return _with_context(found, asks[0], walk, room)
 
 
-def _with_context(
-    found: list[dict[str, Any]], first: Ask, walk: Walk, room: int
-) -> list[dict[str, Any]]:
+def _with_context(found: list[dict[str, Any]], first: Ask, walk: Walk, room: int) -> list[dict[str, Any]]:
     """The questions; the first has the incidents that fit, and the lines as they stand where there is room."""
     seen = " ".join(" ".join(map(str, one.values())) for one in found)
     notes = [note.as_json() for note in notes_for(first.unit, seen)]
@@ -145,7 +143,9 @@ def _template(asks: Sequence[Ask]) -> str:
     rows = []
     for ask in asks:
         options = [how[1] if how[0] == "--take" else how[0][2:] for how in ask.how if how[0] != "--import"]
-        rows.append(f"- id: {ask.id}\n  answer: {options[0]}  # {', '.join(dict.fromkeys(options))}\n  note: WHY")
+        rows.append(
+            f"- id: {ask.id}\n  answer: {options[0]}  # {', '.join(dict.fromkeys(options))}\n  note: WHY"
+        )
     return "\n".join(rows)
 
 

@@ -178,7 +178,9 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
-        return Result(Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job))
+        return Result(
+            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job)
+        )
     states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}

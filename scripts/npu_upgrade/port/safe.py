@@ -78,9 +78,7 @@ def _tests(guards: Sequence[Guards]) -> set[str]:
     return set().union(*(one.above | one.passed for one in guards))
 
 
-def _missing_guard(
-    statement: Statement, wanted: Guards, given: Guards, own_way: set[str]
-) -> Unsafe | None:
+def _missing_guard(statement: Statement, wanted: Guards, given: Guards, own_way: set[str]) -> Unsafe | None:
     have = given.above | given.passed | own_way
     lost = wanted.above - have
     # an earlier branch that left guards what speaks of the same names

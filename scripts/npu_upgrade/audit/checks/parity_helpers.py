@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side
@@ -22,6 +22,7 @@ from npu_upgrade.threeway.align import fine_changes, weight
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
 
 _WORD = re.compile(r"\w+")
+_ASSIGNED = re.compile(r"(\w+) = (.+)", re.DOTALL)
 _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal |pass$|['\"]|raise )")
 _WORDS_OF_ONE_SIDE = {"npu", "gpu", "cuda", "accelerator", "synchronize"}
 _SHOWN = 70
@@ -91,15 +92,35 @@ def _lost(helper: _Helper) -> list[Statement]:
     gpu = _telling(statements_of(helper.gpu_file, helper.gpu))
     npu = list(statements_of(helper.npu_file, helper.npu))
     keys = {_key(statement) for statement in npu}
+    earlier = _first_values(gpu)
     return [
         statement
         for change in fine_changes(gpu, npu)
         for statement in gpu[change.a0 : change.a1]
         if weight(statement.key) > 1
         and _key(statement) not in keys
+        and _in_one(statement, earlier) not in keys
         and not _is_contained(statement, npu[change.b0 : change.b1])
         and not _told(statement, helper)
     ]
+
+
+def _first_values(statements: Sequence[Statement]) -> dict[str, str]:
+    """What each name is first assigned, where that is one plain assignment."""
+    found: dict[str, str] = {}
+    for statement in statements:
+        if assigned := _ASSIGNED.match(statement.key):
+            found.setdefault(assigned[1], assigned[2])
+    return found
+
+
+def _in_one(statement: Statement, earlier: Mapping[str, str]) -> str:
+    """``x = f(x)`` with the value that ``x`` had before in its place: the two statements as one."""
+    assigned = _ASSIGNED.match(statement.key)
+    if not assigned or assigned[1] not in earlier:
+        return statement.key
+    value = re.sub(rf"(?<![\w.]){assigned[1]}\b(?!=)", lambda _: earlier[assigned[1]], assigned[2])
+    return f"{assigned[1]} = {value}"
 
 
 def _telling(statements: Sequence[Statement]) -> list[Statement]:
