@@ -161,9 +161,14 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
     """Take all answers, one after the other; the first that is refused takes those before it back."""
     taken: list[tuple[Ask, Answer]] = []
     refused: dict[str, list[str]] = {}
+    found = asks(job, load_plan(job), job.records())
+    asked = {ask.id for ask in found}
     try:
         for given in entries:
-            ask = _open(job, asks(job, load_plan(job), job.records()), given.id)
+            found = asks(job, load_plan(job), job.records()) if taken else found
+            if given.id in asked and all(ask.id != given.id for ask in found):
+                continue  # an answer before it closed it too
+            ask = _open(job, found, given.id)
             done = _answer(job, given, ask)
             if done.entry is None:
                 refused[given.id] = done.problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side
@@ -92,35 +92,32 @@ def _lost(helper: _Helper) -> list[Statement]:
     gpu = _telling(statements_of(helper.gpu_file, helper.gpu))
     npu = list(statements_of(helper.npu_file, helper.npu))
     keys = {_key(statement) for statement in npu}
-    earlier = _first_values(gpu)
+    folded = _folded(gpu, keys)
     return [
         statement
         for change in fine_changes(gpu, npu)
         for statement in gpu[change.a0 : change.a1]
         if weight(statement.key) > 1
         and _key(statement) not in keys
-        and _in_one(statement, earlier) not in keys
+        and statement not in folded
         and not _is_contained(statement, npu[change.b0 : change.b1])
         and not _told(statement, helper)
     ]
 
 
-def _first_values(statements: Sequence[Statement]) -> dict[str, str]:
-    """What each name is first assigned, where that is one plain assignment."""
-    found: dict[str, str] = {}
+def _folded(statements: Sequence[Statement], keys: set[str]) -> list[Statement]:
+    """``x = a`` and ``x = f(x)`` where the other side has ``x = f(a)``."""
+    first: dict[str, tuple[str, Statement]] = {}
+    found: list[Statement] = []
     for statement in statements:
         if assigned := _ASSIGNED.match(statement.key):
-            found.setdefault(assigned[1], assigned[2])
+            name, value = assigned[1], assigned[2]
+            before, where = first.setdefault(name, (value, statement))
+            pattern = rf"(?<![\w.]){name}\b(?!=)"
+            one = re.sub(pattern, lambda _, text=before: text, value)
+            if where is not statement and f"{name} = {one}" in keys:
+                found += [where, statement]
     return found
-
-
-def _in_one(statement: Statement, earlier: Mapping[str, str]) -> str:
-    """``x = f(x)`` with the value that ``x`` had before in its place: the two statements as one."""
-    assigned = _ASSIGNED.match(statement.key)
-    if not assigned or assigned[1] not in earlier:
-        return statement.key
-    value = re.sub(rf"(?<![\w.]){assigned[1]}\b(?!=)", lambda _: earlier[assigned[1]], assigned[2])
-    return f"{assigned[1]} = {value}"
 
 
 def _telling(statements: Sequence[Statement]) -> list[Statement]:
