@@ -7,6 +7,7 @@ as long as no name of the condition got another value in between.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,18 +25,23 @@ _OPPOSITE = {
 }
 
 
-def may_be_unbound(statements: Sequence[Statement]) -> set[str]:
+def may_be_unbound(statements: Sequence[Statement]) -> frozenset[str]:
     """The names of a function that some path reads before it binds them.
 
     ``statements`` are those of one function with its header. What functions inside it read is not asked.
     """
+    return _unbound(tuple(statements))
+
+
+@functools.lru_cache(maxsize=512)
+def _unbound(statements: tuple[Statement, ...]) -> frozenset[str]:
     reader = _Reader()
     for block in _blocks([s for s in statements if s.key != END]):
         parameters = uses(block.head.key).parameters
         if parameters is not None:
             reader.local = set(rebinds(_keys(block.body))) - _declared(block.body)
             reader.run(block.body, _State(frozenset(parameters)))
-    return reader.found - ALWAYS_DEFINED
+    return frozenset(reader.found) - ALWAYS_DEFINED
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,14 @@ class Guards:
 
 def guards_of(statements: Sequence[Statement]) -> list[Guards]:
     """The guards of each statement: tests as they are spelled, and ``for``."""
+    return list(_guards(tuple(statements)))
+
+
+@functools.lru_cache(maxsize=512)
+def _guards(statements: tuple[Statement, ...]) -> tuple[Guards, ...]:
     found: dict[int, Guards] = {}
     _walk_guards(_blocks(statements), Guards(), found)
-    return [found[number] for number in range(len(statements))]
+    return tuple(found[number] for number in range(len(statements)))
 
 
 def _walk_guards(blocks: Sequence[_Block], known: Guards, found: dict[int, Guards]) -> None:
@@ -59,46 +70,45 @@ def _walk_guards(blocks: Sequence[_Block], known: Guards, found: dict[int, Guard
         key = block.head.key
         refused = refused if _CONTINUES.match(key) else frozenset()
         found[block.number] = here = replace(known, above=known.above | refused)
-        test = test_of(key)
-        if test is not None:
-            inside = conjuncts(test)
-        else:
-            inside = {"for"} if key.startswith("for ") else set()
+        known_below = conditions(key)
+        inside = known_below[0] if known_below else {"for"} & {key.partition(" ")[0]}
         _walk_guards(block.body, replace(here, above=here.above | inside), found)
-        if test is not None and not key.startswith("while "):
-            refused |= opposites(test)
+        if known_below and not key.startswith("while "):
+            refused |= known_below[1]
             if block.body and _LEAVES.match(block.body[-1].head.key):
-                known = replace(known, passed=known.passed | opposites(test))
+                known = replace(known, passed=known.passed | known_below[1])
 
 
-def conjuncts(test: ast.expr) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def conditions(header: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """What holds below an ``if``, ``elif`` or ``while`` header, and where its test does not; None for others."""
+    if not re.match(r"(if|elif|while)\b", header):
+        return None
+    try:
+        nodes = list(ast.walk(parse_line(header)))
+    except SyntaxError:
+        return None
+    found = [node for node in nodes if isinstance(node, (ast.If, ast.While))]
+    test = found[-1 if header.startswith("elif") else 0].test
+    return frozenset(_conjuncts(test)), frozenset(_opposites(test))
+
+
+def _conjuncts(test: ast.expr) -> set[str]:
     """The conditions that hold where ``test`` does, ``test`` itself included."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else []
-    return {ast.unparse(test)}.union(*map(conjuncts, parts))
+    return {ast.unparse(test)}.union(*map(_conjuncts, parts))
 
 
-def opposites(test: ast.expr) -> set[str]:
+def _opposites(test: ast.expr) -> set[str]:
     """The conditions that hold where ``test`` does not."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return conjuncts(test.operand)
+        return _conjuncts(test.operand)
     if isinstance(test, ast.Compare) and type(test.ops[0]) in _OPPOSITE and len(test.ops) == 1:
         other = ast.Compare(test.left, [_OPPOSITE[type(test.ops[0])]()], test.comparators)
         return {ast.unparse(other)}
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
-        return {_negated(test)}.union(*map(opposites, test.values))
+        return {_negated(test)}.union(*map(_opposites, test.values))
     return {_negated(test)}
-
-
-def test_of(header: str) -> ast.expr | None:
-    """The condition of an ``if``, ``elif`` or ``while`` header."""
-    if not re.match(r"(if|elif|while)\b", header):
-        return None
-    try:
-        nodes = ast.walk(parse_line(header))
-    except SyntaxError:
-        return None
-    found = [node for node in nodes if isinstance(node, (ast.If, ast.While))]
-    return found[-1].test if header.startswith("elif") else found[0].test
 
 
 @dataclass
@@ -139,12 +149,12 @@ class _State:
         facts = frozenset(fact for fact in self.facts if changed.isdisjoint(_words(fact)))
         return _State(self.bound.union(names), held, facts)
 
-    def knowing(self, conditions: set[str], excluded: set[str]) -> _State | None:
+    def knowing(self, tests: frozenset[str], excluded: frozenset[str]) -> _State | None:
         """Where these conditions hold; None where one of the ``excluded`` ones does already."""
         if self.facts & excluded:
             return None
-        bound = self.bound | {name for test, name in self.held if test in conditions}
-        return replace(self, bound=bound, facts=self.facts | conditions)
+        bound = self.bound | {name for test, name in self.held if test in tests}
+        return replace(self, bound=bound, facts=self.facts | tests)
 
 
 def _join(*states: _State | None) -> _State | None:
@@ -208,8 +218,7 @@ class _Reader:
         if head.head.key == "else:":
             return self.run(head.body, state)
         state = self._reads(head.head.key, state)
-        test = test_of(head.head.key)
-        yes, no = (conjuncts(test), opposites(test)) if test else (set(), set())
+        yes, no = conditions(head.head.key) or (frozenset(), frozenset())
         then = self.run(head.body, state.knowing(yes, no))
         other = state.knowing(no, yes)
         after = self._if(rest, other) if rest and other else other

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.code.flow import test_of
+from npu_upgrade.code.flow import conditions
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
@@ -93,7 +93,7 @@ def _place(hunks: list[Hunk], near: Sequence[Hunk], source: str) -> tuple[Placed
         left = [other for other in near if other not in hunks]
         more = [other for other in left if lacking.is_cured_by(other.added)]
         # else a condition above it may have to go
-        more = more or [other for other in left if any(map(test_of, other.removed))]
+        more = more or [other for other in left if any(map(conditions, other.removed))]
         if not more:
             return first, []
         hunks = [*hunks, *more]

@@ -8,12 +8,13 @@ else shows only on the whole unit.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from npu_upgrade.code.flow import Guards, conjuncts, guards_of, may_be_unbound, opposites, test_of
+from npu_upgrade.code.flow import Guards, conditions, guards_of, may_be_unbound
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, parse_line
 from npu_upgrade.code.uses import defines, free_names, uses
@@ -31,9 +32,9 @@ class Unsafe:
     def is_cured_by(self, added: Iterable[str]) -> bool:
         """Whether statements that come bring something of what is lacking."""
         keys = list(added)
-        tests = [test for key in keys if (test := test_of(key)) is not None]
-        given = set().union(*(conjuncts(test) | opposites(test) for test in tests))
-        given |= set().union(*(uses(key).defines for key in keys))
+        given = defines(keys).union(
+            *(below | otherwise for below, otherwise in filter(None, map(conditions, keys)))
+        )
         given |= {f"self.{name}" for key in keys for name in _attributes(key, ast.Store)}
         return bool(self.lacks & given)
 
@@ -117,20 +118,21 @@ def _split_buffer(pieces: Sequence[Change], diff: UnitDiff, result: Sequence[Sta
     return None
 
 
-def _attributes(key: str, context: type[ast.expr_context]) -> set[str]:
+@functools.lru_cache(maxsize=8192)
+def _attributes(key: str, context: type[ast.expr_context]) -> frozenset[str]:
     """The attributes of ``self`` that a statement reads or binds."""
     try:
         nodes = list(ast.walk(parse_line(key)))
     except SyntaxError:
-        return set()
-    return {
+        return frozenset()
+    return frozenset(
         node.attr
         for node in nodes
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, context)
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
-    }
+    )
 
 
 def with_paired_fences(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
