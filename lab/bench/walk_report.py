@@ -81,7 +81,7 @@ def report(walks: list[Walk]) -> str:
         calls = Counter(name for name, _ in one.steps)
         parts.append(f"\n{one.transition.id}: seconds and characters printed, by command")
         parts += [
-            f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s {one.printed.get(name, 0):>8} characters"
+            f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s{one.printed.get(name, 0):>9} characters"
             for name in spent
         ]
         parts += [f"  waived, {one.transition.answers} has it: {text}" for text in one.waived]

@@ -360,8 +360,9 @@ def test_a_keyword_that_the_npu_callee_does_not_take_is_the_callees_business(tmp
 
 
 def test_two_statements_that_the_other_side_has_as_one_are_not_lacking(tmp_path):
-    gpu = "def _sizes(self):\n    sizes = self.config.sizes\n    sizes = sorted(sizes, reverse=True)\n    return sizes\n"
-    npu = "def _sizes(self):\n    sizes = sorted(self.config.sizes, reverse=True)\n    return sizes\n"
+    head, end = "def _sizes(self):\n", "    return sizes\n"
+    gpu = f"{head}    sizes = self.config.sizes\n    sizes = sorted(sizes, reverse=True)\n{end}"
+    npu = f"{head}    sizes = sorted(self.config.sizes, reverse=True)\n{end}"
     assert told(runners(tmp_path / "same", gpu=gpu, npu=npu), "parity-helpers") == []
     other = npu.replace("reverse=True", "key=str")
     assert told(runners(tmp_path / "other", gpu=gpu, npu=other), "parity-helpers") != []

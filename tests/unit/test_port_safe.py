@@ -25,7 +25,8 @@ def hunks(old: str, new: str, upstream: Upstream | None = None) -> list[Hunk]:
 def placed(old: str, new: str, ours: str, upstream: Upstream | None = None) -> Placed:
     """All hunks of a change in the unit ``ours``."""
     found = hunks(old, new, upstream)
-    assert found and found[0].diff
+    assert found
+    assert found[0].diff
     return place(found, found[0].diff, method(ours))
 
 
@@ -48,7 +49,7 @@ def test_a_name_that_a_path_of_the_npu_side_does_not_bind_is_refused() -> None:
 
 def test_a_guard_that_the_npu_side_left_out_is_lost() -> None:
     old = "self.begin(batch)\nif batch.rows:\n    self.prepare(batch)\nself.finish(batch)"
-    new = "self.begin(batch)\nif batch.rows:\n    self.prepare(batch)\n    self.count(batch)\nself.finish(batch)"
+    new = old.replace("self.finish", "    self.count(batch)\nself.finish")
     kept = "self.begin(batch)\nif batch.rows:\n    self.prepare(batch)\nself.finish(batch)"
     elsewhere = "if batch.rows:\n    self.begin(batch)\nself.prepare(batch)\nself.finish(batch)"
     assert placed(old, new, kept).text

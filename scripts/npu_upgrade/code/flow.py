@@ -81,7 +81,7 @@ def _walk_guards(blocks: Sequence[_Block], known: Guards, found: dict[int, Guard
 
 @functools.lru_cache(maxsize=4096)
 def conditions(header: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    """What holds below an ``if``, ``elif`` or ``while`` header, and where its test does not; None for others."""
+    """What holds below an ``if``, ``elif`` or ``while`` header, and what where its test does not."""
     if not re.match(r"(if|elif|while)\b", header):
         return None
     try:
@@ -134,7 +134,7 @@ def _blocks(statements: Sequence[Statement]) -> list[_Block]:
 
 @dataclass(frozen=True)
 class _State:
-    """Names that have a value, those that have one where a condition holds (condition, name), and what holds."""
+    """Names with a value, those that have one where a condition holds (condition, name), and what holds."""
 
     bound: frozenset[str]
     held: frozenset[tuple[str, str]] = frozenset()

@@ -120,7 +120,7 @@ def _asked(asks: Sequence[Ask], walk: Walk) -> list[dict[str, Any]]:
 
 
 def _with_context(found: list[dict[str, Any]], first: Ask, walk: Walk, room: int) -> list[dict[str, Any]]:
-    """The questions; the first has the incidents that fit, and the lines as they stand where there is room."""
+    """The questions; the first has the incidents that fit, and the lines as they stand where they fit."""
     seen = " ".join(" ".join(map(str, one.values())) for one in found)
     notes = [note.as_json() for note in notes_for(first.unit, seen)]
     while notes and _size(notes) > room:

@@ -64,7 +64,7 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
 def _other_places(
     pieces: Sequence[Change], diff: UnitDiff, ours: Sequence[Statement]
 ) -> Iterator[list[Statement]]:
-    """The unit with one added run in other places: between its neighbours of the GPU unit, then below them."""
+    """The unit with one added run elsewhere: between its neighbours of the GPU unit, then below them."""
     start, end = pieces[0].b0, pieces[-1].b1
     if any(one.a0 != one.a1 for one in pieces) or sum(one.b1 - one.b0 for one in pieces) != end - start:
         return

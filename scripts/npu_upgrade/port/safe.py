@@ -24,7 +24,7 @@ from npu_upgrade.port.unit_diff import UnitDiff
 
 @dataclass(frozen=True)
 class Unsafe:
-    """Why hunks are not safe; ``lacks`` are the names, the tests or the ``self.`` attributes that it takes."""
+    """Why hunks are not safe; ``lacks`` are the names, tests or ``self.`` attributes that it takes."""
 
     reason: str
     lacks: frozenset[str] = frozenset()

@@ -12,11 +12,11 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.code.walk import walk
+from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, catches_import, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
-from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
+from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
