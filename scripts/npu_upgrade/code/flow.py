@@ -19,7 +19,7 @@ _ENDS = re.compile(r"(return|raise)\b")
 _LEAVES = re.compile(r"(return|raise|continue|break)\b")
 _LOOPS = re.compile(r"(async )?(for|while)\b")
 _CONTINUES = re.compile(r"(elif|else|except|finally|case)\b")
-_OPPOSITE = {
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
     **{ast.In: ast.NotIn, ast.NotIn: ast.In},
 }

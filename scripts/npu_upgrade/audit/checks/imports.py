@@ -109,11 +109,11 @@ class _File:
     def optional(self) -> Iterator[Finding]:
         """Imports whose failure is caught, of what the trees have in another place: they always fail."""
         for live in self.live:
-            handlers = live.node.handlers if isinstance(live.node, ast.Try) else []
-            if not any(catches_import(handler.type) for handler in handlers):
+            if not isinstance(live.node, ast.Try):
                 continue
+            handlers = [one for one in live.node.handlers if catches_import(one.type)]
             otherwise = {item.bound for handler in handlers for item in _imports_below(handler)}
-            for node in live.node.body:
+            for node in live.node.body if handlers else ():
                 for item in self._items(node) if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
                     missing = None if item.bound in otherwise else missing_import(self.program, item)
                     if missing and _is_elsewhere(self.program, *missing):
