@@ -115,7 +115,8 @@ def _carrying(diff: UnitDiff, group: tuple[Change, ...], loose: Sequence[Change]
         ]
         if not more:
             break
-        found = tuple(sorted({*found, *more}))
+        nearest = min(more, key=lambda piece: (piece > group[0], abs(piece.b0 - group[0].b0)))
+        found = tuple(sorted({*found, nearest}))
     return found if diff.parses(found) else group
 
 
