@@ -105,7 +105,10 @@ def walk(
         if answer.get("verdict") != "PASS" or "nothing is left" in answer.get("why", ""):
             break
         if answer.get("step") == "answer":
-            if not resolve(done, release, answer["ask"]):
+            asked = [answer["ask"], *answer.get("with_it", ())]
+            if not (asked[1:] and resolve_together(done, release, asked)) and not resolve(
+                done, release, asked[0]
+            ):
                 break
         elif not run_named(done, answer["next"], emulate):
             break
@@ -146,11 +149,47 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
     return True
 
 
+def resolve_together(done: Walk, release: NextRelease, asked: Sequence[dict[str, Any]]) -> bool:
+    """Answer what belongs together from one file; false when it is refused, which is no end of the walk."""
+    entries: list[dict[str, Any]] = []
+    for ask in asked:
+        first = answer_of(done, release, ask)
+        given = dict(zip(first.options[::2], first.options[1::2], strict=False))
+        word = first.options[0].removeprefix("--")
+        entry = {"id": ask["id"], "answer": given.get("--take", word), "note": _note(first.options)}
+        if word == "import":
+            entry |= {"answer": "with", "imports": [given["--import"]]}
+        entries.append(entry | ({"text": first.text} if first.text else {}))
+    result = call(done, ["resolve", "--from", "-"], json.dumps(entries))
+    if result["verdict"] != "PASS":
+        done.refused.append(f"{len(entries)} together: {result.get('summary') or result.get('error')}")
+        return False
+    for ask, entry in zip(asked, entries, strict=True):
+        count_answer(done, ask, f"--{entry['answer']}")
+    return True
+
+
+def _note(options: Sequence[str]) -> str:
+    return options[options.index("--note") + 1] if "--note" in options else ""
+
+
+def answer_of(done: Walk, release: NextRelease, ask: dict[str, Any]) -> Answer:
+    path = ask.get("place", {}).get("path", "")
+    file = (done.repo / path).read_text("utf-8") if path else ""
+    return release.answer(ask, file, ask["id"] in done.known)
+
+
+def count_answer(done: Walk, ask: dict[str, Any], how: str) -> None:
+    name = f"{ask['stage']} {how}"
+    done.answered[name] = done.answered.get(name, 0) + 1
+    if how == "--waive":
+        (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
+
+
 def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
     """Answer one question; false when no answer was taken."""
     path = ask.get("place", {}).get("path", "")
-    file = (done.repo / path).read_text("utf-8") if path else ""
-    first = release.answer(ask, file, ask["id"] in done.known)
+    first = answer_of(done, release, ask)
     for one in (first, *first.others):
         result = give(done, ask, one)
         lines = release.imports_for(path, result.get("problems", []))
@@ -158,10 +197,7 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
             more = [word for line in lines for word in ("--import", line)]
             result = give(done, ask, Answer([*one.options, *more], one.text))
         if result["verdict"] == "PASS":
-            name = f"{ask['stage']} {one.options[0]}"
-            done.answered[name] = done.answered.get(name, 0) + 1
-            if one.options[0] == "--waive":
-                (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
+            count_answer(done, ask, one.options[0])
             return True
         done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
     done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
@@ -197,6 +233,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
     )
     seconds = time.monotonic() - begun
     done.steps.append((args[0], seconds))
+    done.printed[args[0]] = done.printed.get(args[0], 0) + len(process.stdout)
     result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
     print(
         f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",

@@ -28,7 +28,10 @@ class Transition:
 
 @dataclass
 class Walk:
-    """What one walk came to; ``verdicts`` are the last of each gate, ``steps`` the seconds by command."""
+    """What one walk came to.
+
+    ``verdicts`` are the last of each gate, ``steps`` the seconds and ``printed`` the characters by command.
+    """
 
     transition: Transition
     repo: Path
@@ -43,6 +46,7 @@ class Walk:
     unproven: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rounds: int = 0
+    printed: dict[str, int] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
@@ -75,8 +79,11 @@ def report(walks: list[Walk]) -> str:
         for name, seconds in one.steps:
             spent[name] = spent.get(name, 0.0) + seconds
         calls = Counter(name for name, _ in one.steps)
-        parts.append(f"\n{one.transition.id}: seconds by command")
-        parts += [f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s" for name in spent]
+        parts.append(f"\n{one.transition.id}: seconds and characters printed, by command")
+        parts += [
+            f"  {name:<8}{calls[name]:>3} calls {spent[name]:>8.1f} s{one.printed.get(name, 0):>9} characters"
+            for name in spent
+        ]
         parts += [f"  waived, {one.transition.answers} has it: {text}" for text in one.waived]
         parts += [
             f"  waived, {one.transition.answers} was not seen to have it: {text}" for text in one.unproven
@@ -93,6 +100,7 @@ def summary(walks: list[Walk], cold: float | None) -> dict[str, str]:
         "answers": str(sum(sum(one.answered.values()) for one in walks)),
         "waived": str(sum(len(one.waived) for one in walks)),
         "waived_unproven": str(sum(len(one.unproven) for one in walks)),
+        "characters": str(sum(sum(one.printed.values()) for one in walks)),
         "slowest_to_plan_s": f"{max(one.to_plan_s for one in walks):.1f}",
     }
     return figures | ({"cold_to_plan_s": f"{cold:.1f}"} if cold is not None else {})

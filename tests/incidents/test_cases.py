@@ -70,13 +70,11 @@ def test_the_incidents_that_the_product_shows_are_those_of_the_recipes() -> None
     assert FILE.read_text("utf-8") == incident_notes.text(), "run lab/incident_notes.py"
 
 
-def test_an_incident_stands_beside_its_method_and_the_same_method_of_other_classes() -> None:
-    found = notes_for("NPUGenerationModelRunner.profile_run")
-    assert found[0].incident == "vllm-omni #1114"
-    assert "NPUModelRunner._sample" not in {note.method for note in found}
-    elsewhere = notes_for("AnyOther.profile_run")
-    assert set(elsewhere) == set(found)
-    assert notes_for("NPUModelRunner.no_such_method") == []
+def test_an_incident_is_shown_where_something_of_it_stands() -> None:
+    found = notes_for("NPUGenerationModelRunner.profile_run", "self._dummy_run(tokens, _dummy_sampler_run=1)")
+    assert 0 < len(found) <= 3
+    assert all("_dummy" in note.note for note in found)
+    assert notes_for("NPUModelRunner.profile_run", "self.profile_run(tokens)") == []
 
 
 END_TO_END = (

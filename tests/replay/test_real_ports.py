@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,5 +77,18 @@ def test_the_whole_first_tier_fits_together(tmp_path: Path) -> None:
     code, data = port(tmp_path, "0.18.0", "0.19.1rc1", *gpu, *out)
     assert (code, data["refused"]) == (0, [])
     assert len(data["taken"]) > 20
+    before = open_source("pypi:vllm-omni==0.18.0")
     for path in data["files"]:
         assert undefined_names(Path(path).read_text()) == set()
+        old = tmp_path / "before.py"
+        old.write_text(before.read(str(Path(path).relative_to(tmp_path / "out"))))
+        assert _perhaps_unbound(Path(path)) <= _perhaps_unbound(old)
+
+
+def _perhaps_unbound(path: Path) -> set[str]:
+    """The names that the type checker sees without a value on some path: another judge than port's own."""
+    rule = ["--ignore", "all", "--error", "possibly-unresolved-reference"]
+    command = [str(Path(sys.executable).with_name("ty")), "check", "--output-format", "concise", *rule]
+    found = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+    assert found.returncode in (0, 1), found.stderr
+    return set(re.findall(r"`(\w+)`", found.stdout))

@@ -177,11 +177,14 @@ class TestOnSelf:
         assert found == [("no-parent", "NPUARModelRunner.launch")]
 
     def test_branches_for_another_vllm_do_not_count(self, tmp_path: Path) -> None:
-        text = method("if vllm_version_is('0.1.0'):", "    return self.missing")
-        tree = ast.parse(text).body[0]
-        assert isinstance(tree, ast.FunctionDef)
-        assert "missing" in self_use(tree, Version("0.1.0")).reads
-        assert "missing" not in self_use(tree, Version("0.2.0")).reads
+        branch = method("if vllm_version_is('0.1.0'):", "    return self.missing")
+        both = method("return vllm_version_is('0.1.0') and self.missing")
+        either = method("return not vllm_version_is('0.1.0') or self.missing")
+        for text in (branch, both, either):
+            tree = ast.parse(text).body[0]
+            assert isinstance(tree, ast.FunctionDef)
+            assert "missing" in self_use(tree, Version("0.1.0")).reads
+            assert "missing" not in self_use(tree, Version("0.2.0")).reads
 
     def test_one_finding_for_what_both_runners_inherit(self, tmp_path: Path) -> None:
         base = f"""

@@ -274,3 +274,33 @@ def test_the_packages_around_the_worker_files_have_to_import_too(tmp_path: Path)
         ("vllm_omni/platforms/__init__.py", "vllm.shapes.Line"),
         ("vllm_omni/start.py", "vllm.gone"),
     ]
+
+
+MOVED = """
+    def square():
+        try:
+            from vllm.shapes import Square
+        except ImportError:
+            {handler}
+        return Square
+"""
+
+
+def test_a_caught_import_of_what_moved_is_off_without_a_word(tmp_path: Path) -> None:
+    world = make_world(tmp_path, VLLM | {FILE: MOVED.format(handler="return False")})
+    (found,) = findings(world, "imports")
+    assert (found.kind, found.owner, found.subject) == ("missing-optional", "square", "vllm.shapes.Square")
+    assert found.todo == "take Square from vllm.new.rounds"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MOVED.format(handler="from vllm.new.rounds import Square"),
+        MOVED.format(handler="return None").replace("Square", "NowhereAtAll"),
+        MOVED.format(handler="return None").replace("vllm.shapes", "other.shapes"),
+        MOVED.format(handler="return None").replace("ImportError", "KeyError").replace("Square", "Circle"),
+    ],
+)
+def test_an_import_that_is_provided_for_is_none_of_the_audits_business(tmp_path: Path, text: str) -> None:
+    assert kinds(tmp_path, text) == []

@@ -357,3 +357,12 @@ def test_a_keyword_that_the_npu_callee_does_not_take_is_the_callees_business(tmp
     open_npu = npu.replace("_keep(self, x)", "_keep(self, x, **more)")
     world = runners(tmp_path / "b", gpu=gpu, npu=open_npu)
     assert told(world, "parity-kwargs") == [("NPUARModelRunner", "_keep(staged=) in step")]
+
+
+def test_two_statements_that_the_other_side_has_as_one_are_not_lacking(tmp_path):
+    head, end = "def _sizes(self):\n", "    return sizes\n"
+    gpu = f"{head}    sizes = self.config.sizes\n    sizes = sorted(sizes, reverse=True)\n{end}"
+    npu = f"{head}    sizes = sorted(self.config.sizes, reverse=True)\n{end}"
+    assert told(runners(tmp_path / "same", gpu=gpu, npu=npu), "parity-helpers") == []
+    other = npu.replace("reverse=True", "key=str")
+    assert told(runners(tmp_path / "other", gpu=gpu, npu=other), "parity-helpers") != []

@@ -294,3 +294,39 @@ def test_vllm_ascend_itself_is_held_against_vllm(tmp_path):
         ("NPUModelRunner", "drain in sample"),
     ]
     assert GPU_BASE not in {file.path for file in world.files}
+
+
+def _declared(folder, npu_body: str, asking: str):
+    """A worker class of either side; the GPU's names its runner, and another module asks for it."""
+    return make_world(
+        folder,
+        {
+            "vllm/worker/base.py": "class Worker:\n    pass\n",
+            "vllm_omni/wires.py": f"def check(worker_class):\n    return {asking}\n",
+            "vllm_omni/worker/gpu_ar_worker.py": """
+                from vllm.worker.base import Worker
+
+                class GPUARWorker(Worker):
+                    runner_class = "GPUARModelRunner"
+                    unasked = 1
+            """,
+            "vllm_omni/platforms/npu/worker/npu_ar_worker.py": f"""
+                from vllm.worker.base import Worker
+
+                class NPUARWorker(Worker):
+                    {npu_body}
+            """,
+        },
+    )
+
+
+def test_a_class_attribute_that_other_code_asks_for(tmp_path):
+    asking = 'getattr(worker_class, "runner_class", None)'
+    lacking, having = (
+        _declared(tmp_path / str(number), body, asking)
+        for number, body in enumerate(("pass", "runner_class = 'NPUARModelRunner'"))
+    )
+    assert told(lacking, "parity-class-attributes") == [("NPUARWorker", "runner_class")]
+    assert told(having, "parity-class-attributes") == []
+    nobody = _declared(tmp_path / "nobody", "pass", "worker_class")
+    assert told(nobody, "parity-class-attributes") == []

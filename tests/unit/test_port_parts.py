@@ -102,15 +102,15 @@ def test_a_word_that_upstream_gained_elsewhere_is_not_upstreams() -> None:
     assert len(found(OLD, new, Upstream(set(), {"for nans in range(num_nans): pass"}))) == 1
 
 
-def test_upstreams_block_is_cut_off_omnis_statement_inside() -> None:
+def test_omnis_statement_brings_the_condition_that_upstream_put_above_it() -> None:
     new = OLD.replace(
         "        self.record",
         "        if self.is_last_rank(batch):\n            self.talk(tokens, batch)\n        self.record",
     )
     (hunk,) = found(OLD, new, Upstream(after={"if self.is_last_rank(batch):"}))
-    assert [s.key for s in hunk.new] == ["self.talk(tokens, batch)"]
+    assert [s.key for s in hunk.new] == ["if self.is_last_rank(batch):", "self.talk(tokens, batch)"]
     assert hunk.diff is not None
-    assert (8, "self.talk(tokens, batch)") in [(s.indent, s.key) for s in hunk.diff.compose(hunk.pieces)]
+    assert (12, "self.talk(tokens, batch)") in [(s.indent, s.key) for s in hunk.diff.compose(hunk.pieces)]
 
 
 def test_a_change_of_words_only_is_no_hunk() -> None:

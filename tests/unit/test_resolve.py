@@ -413,3 +413,54 @@ def test_two_way_markers_are_asked_about_as_plan_counts_them(
     assert upgrade("resolve", asked["id"], "--take", "base")[0] == 2
     assert give(ANSWER_TEXT, monkeypatch=monkeypatch)[0] == 0
     assert "<<<<<<<" not in text_of(world)
+
+
+# -- what belongs together --
+
+
+def two_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of two items of one method that a job's plan has open."""
+    world = started(tmp_path, monkeypatch, CONFLICTING)
+    give(ANSWER_TEXT, monkeypatch=monkeypatch)
+    path = job_of(world).folder / "plan.json"
+    path = path if path.exists() else Path(job_of(world).out) / "plan.json"
+    plan = json.loads(path.read_text())
+    for number in (1, 2):
+        title = f"{BASE}: OmniNPUModelRunner.run: thing {number}"
+        item = {"id": f"flag-{number}", "kind": "both-added", "title": title, "detail": "d" * 20}
+        plan["items"].append(item | {"path": BASE, "blocking": True, "state": "open", "note": ""})
+    path.write_text(json.dumps(plan))
+    upgrade("plan")
+    return ["flag-1", "flag-2"]
+
+
+def test_the_flags_of_a_method_are_handed_out_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_flags(tmp_path, monkeypatch)
+    code, data, _ = upgrade("next")
+    assert (code, data["ask"]["id"], [one["id"] for one in data["with_it"]]) == (0, first, [second])
+    assert data["next"].startswith("upgrade.py resolve --from FILE")
+    assert len(json.dumps(data)) < 6000
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(data["answers_file"])
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["plan"]["verdict"]) == (0, "PASS")
+
+
+def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_flags(tmp_path, monkeypatch)
+    before = (Path.cwd() / BASE).read_text()
+    broken = "def run(self, logits):\n    return nothing_defines_this\n"
+    entries = [
+        {"id": first, "answer": "with", "text": "def run(self, logits):\n    return logits\n"},
+        {"id": second, "answer": "with", "text": broken},
+    ]
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps(entries))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, data["written"], list(data["problems"])) == (1, False, [second])
+    assert (Path.cwd() / BASE).read_text() == before
+    assert [one["id"] for one in upgrade("resolve", "--list")[1]["open"]] == [first, second]
+    answers.write_text("- id: x\n  answer: perhaps\n")
+    assert upgrade("resolve", "--from", str(answers))[0] == 2

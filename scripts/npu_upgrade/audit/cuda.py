@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 
 # They work, and say that there is no CUDA, wherever torch was built without it.
 _HARMLESS = {"is_available", "is_initialized", "device_count", "is_current_stream_capturing"}
@@ -41,15 +41,6 @@ def cuda_uses(body: Sequence[ast.stmt]) -> Iterator[Use]:
             return
         for block in _blocks(node):
             yield from cuda_uses(block)
-
-
-def dotted(node: ast.expr) -> str:
-    """``a.b.c`` of an attribute chain, empty for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.insert(0, node.attr)
-        node = node.value
-    return ".".join([node.id, *parts]) if isinstance(node, ast.Name) else ""
 
 
 def redirected(tree: ast.AST) -> Iterator[str]:

@@ -11,9 +11,10 @@ from npu_upgrade.audit.overrides import audited_classes, running_methods, scope_
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import is_bound, misfit
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import File, Method
-from npu_upgrade.program.scope import Callee, Scope, dotted
+from npu_upgrade.program.scope import Callee, Scope
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _targets(call: ast.Call, runners: _Table, workers: _Table) -> Iterator[tuple
         if (sent := _sent(call)) and isinstance(sent.func, ast.Name):
             yield from ((target, sent) for target in workers.get(sent.func.id, []))
         return
-    receiver = (dotted(func.value) or "").rpartition(".")[2]
+    receiver = dotted(func.value).rpartition(".")[2]
     table = runners if receiver in _RUNNERS else workers if receiver in _WORKERS else {}
     yield from ((target, call) for target in table.get(func.attr, []))
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.constructors import constructor
-from npu_upgrade.program.scope import Callee, Scope, dotted
+from npu_upgrade.program.scope import Callee, Scope
 
 _KINDS = {"staticmethod", "classmethod"}
 
@@ -119,5 +119,5 @@ def _contradict(had: ast.arg, has: ast.arg, callee: Callee) -> bool:
 
 def _is_meant(argument: ast.expr, has: ast.arg) -> bool:
     """Whether an argument bears the name of the parameter it lands on."""
-    name = (dotted(argument) or "").rpartition(".")[2].lstrip("_")
+    name = dotted(argument).rpartition(".")[2].lstrip("_")
     return bool(name) and name == has.arg.lstrip("_")

@@ -10,8 +10,7 @@ from typing import Literal
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import walk
-from npu_upgrade.program.bindings import dotted
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.self_use import methods_on, self_use

@@ -16,3 +16,12 @@ def walk(node: ast.AST) -> list[ast.AST]:
             elif isinstance(value, ast.AST):
                 nodes.append(value)
     return nodes
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` of a plain chain of names, empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

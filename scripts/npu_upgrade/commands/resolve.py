@@ -5,6 +5,10 @@ stdin). Everything else is answered with whole methods (--with), with an import 
 word: --accept (it was looked at, the hunk is taken), --waive (not to be done, ever) or --leave (a
 hunk for the next upgrade), with a --note. An answer that would break the file, use a name that
 nothing defines, lose a method or an Omni-new marker is refused and nothing is written.
+
+--from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id`, `answer`
+(ours, theirs, base, with, accept, waive or leave) and, where they fit, `text`, `imports`, `note`, `until`
+and `in`. All of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,12 +44,34 @@ flag-both-added-1a2b3c4d --accept --note "order checked against vllm-ascend"
 port-1a2b3c4d --accept
 parity-hooks-1a2b3c4d5e --with method.py
 arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
+--from answers.yaml
 --undo conflict-1a2b3c4d"""
+
+
+class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer, from the command line or an entry of a file of answers."""
+
+    id: str
+    answer: Literal["ours", "theirs", "base", "with", "accept", "waive", "leave"]
+    text: str = ""
+    imports: list[str] = []
+    note: str = ""
+    until: str = ""
+    runner: str = msgspec.field(default="", name="in")
+
+    @property
+    def side(self) -> str:
+        return self.answer if self.answer in ("ours", "theirs", "base") else ""
+
+    @property
+    def word(self) -> str:
+        return self.answer if self.answer in ("accept", "waive", "leave") else ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="what `next` asks about")
     how = parser.add_mutually_exclusive_group()
+    how.add_argument("--from", dest="file", metavar="FILE", help="take all answers of FILE, or none")
     how.add_argument("--list", action="store_true", help="list what is open and what was answered")
     how.add_argument("--undo", action="store_true", help="take the newest answer to ID back")
     how.add_argument("--take", choices=("ours", "theirs", "base"), help="answer a conflict with one side")
@@ -96,8 +123,9 @@ def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
 
 
 def _run(args: argparse.Namespace, job: Job) -> Result:
-    plan = load_plan(job)
-    found = asks(job, plan, job.records())
+    if args.file:
+        return _all_of(job, _entries(args.file))
+    found = asks(job, load_plan(job), job.records())
     if args.list:
         return _listed(job, found)
     if not args.id:
@@ -108,8 +136,70 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if unasked and (result := _hunk_by_word(args, job.workspace)):
         return result
     ask = _open(job, found, args.id)
-    _check_usage(args, ask)
-    return _result(job, ask, _answer(args, job, plan, ask), args)
+    answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
+    if not answer_:
+        raise _unfit("no answer is given", ask)
+    if args.word and args.imports:
+        raise _unfit("--import goes with --with or stands alone", ask)
+    text = _text_of(args.given) if args.given else ""
+    given = Given(args.id, answer_, text, args.imports, args.note, args.until, args.runner or "")
+    return _result(job, ask, given, _answer(job, given, ask))
+
+
+def _entries(name: str) -> list[Given]:
+    try:
+        return msgspec.yaml.decode(_text_of(name), type=list[Given])
+    except msgspec.MsgspecError as error:
+        raise BadInput(
+            f"{name} holds no answers: {error}",
+            expected="a YAML list of entries with id, answer and note or text",
+            try_="the template that `next` shows",
+        ) from error
+
+
+def _all_of(job: Job, entries: list[Given]) -> Result:
+    """Take all answers, one after the other; the first that is refused takes those before it back."""
+    taken: list[tuple[Ask, Answer]] = []
+    refused: dict[str, list[str]] = {}
+    found = asks(job, load_plan(job), job.records())
+    asked = {ask.id for ask in found}
+    try:
+        for given in entries:
+            found = asks(job, load_plan(job), job.records()) if taken else found
+            if given.id in asked and all(ask.id != given.id for ask in found):
+                continue  # an answer before it closed it too
+            ask = _open(job, found, given.id)
+            done = _answer(job, given, ask)
+            if done.entry is None:
+                refused[given.id] = done.problems
+                break
+            assert isinstance(done.entry, Answer)
+            taken.append((ask, done.entry))
+    except BadInput:
+        _take_back(job, taken)
+        raise
+    data: dict[str, Any] = {"job": job.id, "ids": [given.id for given in entries]}
+    if refused:
+        _take_back(job, taken)
+        text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
+        data |= {"problems": refused, "written": False}
+        return Result(
+            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job)
+        )
+    states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
+    data["written"] = any(entry.after for _, entry in taken)
+    notes = {ask.id: entry.note for ask, entry in taken}
+    return _recheck(job, data, f"{len(taken)} answers", states, notes)
+
+
+def _take_back(job: Job, taken: list[tuple[Ask, Answer]]) -> None:
+    for _, entry in reversed(taken):
+        answer.undo(job, entry)
+
+
+def _state(ask: Ask, how: str) -> str:
+    """The new state of the plan's item, empty when the plan has no such item."""
+    return ("waived" if how == "waive" else "done") if ask.stage in (ITEM, LOOK) else ""
 
 
 def _open(job: Job, found: list[Ask], id_: str) -> Ask:
@@ -126,43 +216,41 @@ def _open(job: Job, found: list[Ask], id_: str) -> Ask:
     )
 
 
-def _check_usage(args: argparse.Namespace, ask: Ask) -> None:
-    given = bool(args.take or args.given or args.imports)
+def _unfit(what: str, ask: Ask) -> BadInput:
+    return BadInput(
+        what, expected="one of: " + "; ".join(map(shlex.join, ask.how)), try_="upgrade.py resolve --help"
+    )
+
+
+def _check_fit(given: Given, ask: Ask) -> None:
     wrong = ""
-    if not given and not args.word:
-        wrong = "no answer is given"
-    elif args.word and args.imports:
-        wrong = "--import goes with --with or stands alone"
-    elif ask.stage == CONFLICT and not (args.take or args.given):
+    if ask.stage == CONFLICT and not (given.side or given.text or given.answer == "with"):
         wrong = "a conflict cannot be answered in a word"
-    elif args.take == "base" and ask.conflict and not ask.conflict.marked.has_base:
+    elif given.side == "base" and ask.conflict and not ask.conflict.marked.has_base:
         wrong = f"the markers of {ask.id} hold no base"
-    elif ask.stage != CONFLICT and args.take:
+    elif ask.stage != CONFLICT and given.side:
         wrong = f"--take answers conflicts, and {ask.id} is none"
-    elif args.word and not any(how[0] == f"--{args.word}" for how in ask.how):
-        wrong = f"--{args.word} does not fit {ask.id}"
-    elif args.word == "leave" and ask.stage != PORT:
-        wrong = "--leave is for hunks to port"
-    elif ask.stage == PORT and given:
+    elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
+        wrong = f"--{given.word} does not fit {ask.id}"
+    elif ask.stage == PORT and given.answer == "with":
         wrong = "a hunk is accepted, left or waived"
-    elif args.word in ("waive", "leave") and not args.note.strip():
-        wrong = f"--{args.word} without --note"
+    elif given.word in ("waive", "leave") and not given.note.strip():
+        wrong = f"--{given.word} without --note"
     if wrong:
-        raise BadInput(
-            wrong, expected="one of: " + "; ".join(map(shlex.join, ask.how)), try_="upgrade.py resolve --help"
-        )
+        raise _unfit(wrong, ask)
 
 
-def _answer(args: argparse.Namespace, job: Job, plan: Plan, ask: Ask) -> Answered:
+def _answer(job: Job, given: Given, ask: Ask) -> Answered:
+    _check_fit(given, ask)
+    plan = load_plan(job)
     if ask.conflict:
         sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
-        text = sides[args.take] if args.take else _given(args.given)
-        return answer.to_conflict(job, plan, ask, args.take or "with", text, args.imports, args.note)
-    if args.given or args.imports:
-        place = _in_runner(ask, plan, args.runner) if args.runner else ask
-        text = _given(args.given) if args.given else ""
-        return answer.to_methods(job, plan, place, text, args.imports, args.note)
-    return answer.by_word(job, ask, args.word, args.note, args.until)
+        text = sides[given.side] if given.side else given.text
+        return answer.to_conflict(job, plan, ask, given.answer, text, given.imports, given.note)
+    if given.answer == "with":
+        place = _in_runner(ask, plan, given.runner) if given.runner else ask
+        return answer.to_methods(job, plan, place, given.text, given.imports, given.note)
+    return answer.by_word(job, ask, given.word, given.note, given.until)
 
 
 def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:
@@ -176,7 +264,7 @@ def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:
     return msgspec.structs.replace(ask, path=runner["path"], unit=f"{runner['class']}.")
 
 
-def _given(name: str) -> str:
+def _text_of(name: str) -> str:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -186,28 +274,31 @@ def _given(name: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _result(job: Job, ask: Ask, done: Answered, args: argparse.Namespace) -> Result:
+def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
     data: dict[str, Any] = {"job": job.id, "id": ask.id, "stage": ask.stage}
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
         text = "\n".join([*done.problems, advice])
         return Result(Verdict.FAIL, f"not written: {'; '.join(done.problems)}", data, text, _next(job))
-    state = ("waived" if args.word == "waive" else "done") if ask.stage in (ITEM, LOOK) else ""
     entry = done.entry
     assert isinstance(entry, Answer)
-    return _recheck(job, data | {"written": bool(entry.after)}, _brief(entry), state, args.note)
+    data |= {"written": bool(entry.after), "answered": _brief(entry)}
+    states = {ask.id: state} if (state := _state(ask, given.answer)) else {}
+    return _recheck(job, data, f"{ask.id}: {entry.how}", states, {ask.id: given.note})
 
 
-def _recheck(job: Job, data: dict[str, Any], answered: dict[str, Any], state: str, note: str) -> Result:
-    """Judge the files again where the answer touched them or the plan, and say which gates are to run.
+def _recheck(
+    job: Job, data: dict[str, Any], said: str, states: Mapping[str, str], notes: Mapping[str, str]
+) -> Result:
+    """Judge the files again where answers touched them or the plan, and say which gates are to run.
 
-    ``state`` is the new one of the item, empty when the plan has no such item.
+    ``states`` are the new ones of items of the plan, by id.
     """
-    checked = check(job, data["id"], state, note) if state else check(job) if data["written"] else None
+    checked = check(job, states, notes) if states or data["written"] else None
     again = gates_to_run(job)
-    data |= {"answered": answered, "gates_to_run": again}
-    parts = [f"{data['id']}: {answered['how']}"]
+    data |= {"gates_to_run": again}
+    parts = [said]
     if checked:
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
         parts.append(f"plan {checked.verdict.value}: {checked.summary}")
@@ -238,8 +329,9 @@ def _undone(job: Job, id_: str) -> Result:
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
         return Result(Verdict.FAIL, "; ".join(done.problems), data, next=None)
-    state = "open" if entry.stage in (ITEM, LOOK) else ""
-    return _recheck(job, data, {"how": f"undone: {entry.how}"}, state, "")
+    states = {id_: "open"} if entry.stage in (ITEM, LOOK) else {}
+    data["answered"] = {"how": f"undone: {entry.how}"}
+    return _recheck(job, data, f"{id_}: undone: {entry.how}", states, {})
 
 
 def _listed(job: Job, found: list[Ask]) -> Result:

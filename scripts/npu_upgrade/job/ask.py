@@ -7,6 +7,7 @@ writes nothing.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer
-from npu_upgrade.job.notes import notes_for
 from npu_upgrade.job.plan_file import Plan
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
@@ -38,7 +38,8 @@ class Ask(Struct, frozen=True):
     """One open thing: what it is about, where, its texts, and how it can be answered.
 
     ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
-    that fit; ``evidence`` the record of the gate that found it.
+    that fit; ``evidence`` the record of the gate that found it. Asks of one ``group`` are answered together:
+    those of a method, and hunks that need each other.
     """
 
     stage: str
@@ -52,23 +53,24 @@ class Ask(Struct, frozen=True):
     how: tuple[Options, ...] = ()
     conflict: OpenConflict | None = None
     evidence: str = ""
+    feature: str = ""
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        return (self.stage, self.path, self.feature or self.unit or self.id)
 
     @property
     def owner(self) -> str:
         """The class of the method it is about; empty where no method is known."""
         return self.unit.rpartition(".")[0]
 
-    def commands(self, naming: Sequence[str]) -> list[Command]:
-        """The commands that answer it, ready to run but for FILE, WHY and their like."""
-        return [upgrade("resolve", self.id, *how, *naming) for how in self.how]
-
     def command(self, naming: Sequence[str]) -> Command:
-        """The likeliest answer: of a conflict, lines of one's own."""
+        """The likeliest answer, ready to run but for FILE and WHY: of a conflict, lines of one's own."""
         how = WITH if self.stage == CONFLICT else self.how[0]
         return upgrade("resolve", self.id, *how, *naming)
 
-    def as_json(self, naming: Sequence[str]) -> dict[str, Any]:
-        """For agents: everything but the position in the list."""
+    def as_json(self) -> dict[str, Any]:
+        """For agents: everything but the position in the list; ``answer`` are the options of resolve."""
         place = {"path": self.path, "unit": self.unit, "first_line": self.first, "last_line": self.last}
         return {
             "stage": self.stage,
@@ -76,8 +78,7 @@ class Ask(Struct, frozen=True):
             "what": self.what,
             "place": {key: value for key, value in place.items() if value},
             **self.texts,
-            "incidents": [note.as_json() for note in notes_for(self.unit)],
-            "answer": [str(command) for command in self.commands(naming)],
+            "answer": [shlex.join(how) for how in self.how],
         }
 
     def text_in(self, root: Path) -> str:
@@ -129,13 +130,28 @@ def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
     """The hunks of the first tier that nobody decided on yet."""
     survey = port_survey(job)
     decided = {entry.id for entry in answers} | {one["id"] for one in survey.get("refused", [])}
+    features = _features(survey.get("hunks", []))
     for hunk in survey.get("hunks", []):
         if hunk["tier"] == 1 and hunk["id"] not in decided:
             path, unit = hunk["path"], hunk["unit"]
             what = f"the GPU side gained this in {unit} and the NPU side lacks it"
-            texts = {"text": hunk.get("text") or ""}
+            needs = ", ".join(hunk.get("needs", ()))
+            texts = {"text": hunk.get("text") or ""} | ({"needs": needs} if needs else {})
             how = (("--accept",), LEAVE, WAIVE)
-            yield Ask(PORT, hunk["id"], what, path, unit, *_span(job.root, path, unit), texts, how)
+            feature = features[hunk["id"]]
+            span = _span(job.root, path, unit)
+            yield Ask(PORT, hunk["id"], what, path, unit, *span, texts, how, feature=feature)
+
+
+def _features(hunks: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The hunks of one method, and those that need each other, by the first hunk of them all."""
+    found: dict[str, str] = {}
+    for hunk in hunks:
+        near = [one for one in hunks if one["unit"] == hunk["unit"] or one["id"] in hunk.get("needs", ())]
+        joined = {found.setdefault(one["id"], one["id"]) for one in near}
+        first = min(joined)
+        found = {id_: first if name in joined else name for id_, name in found.items()}
+    return found
 
 
 def accepted_hunks(job: Job) -> list[str]:

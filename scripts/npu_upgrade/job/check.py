@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,17 @@ class Checked:
         return [item for item in self.plan["items"] if item["state"] == "open"]
 
 
-def check(job: Job, closed: str = "", state: str = "", note: str = "") -> Checked:
-    """Check the files of a job as they are and record it; the item ``closed`` gets its new state."""
+_NONE: Mapping[str, str] = {}
+
+
+def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] = _NONE) -> Checked:
+    """Check the files of a job as they are and record it; items get their new ``states`` and notes, by id."""
     begun, started = time.monotonic(), utc_now()
     path, loaded, root = plan_path(job), load_plan(job), job.root
     plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
     for item in plan["items"]:
-        item |= {"state": state, "note": note} if item["id"] == closed else {}
+        if item["id"] in states:
+            item |= {"state": states[item["id"]], "note": notes.get(item["id"], "")}
     # an answer runs this too, and is not what runs it again
     again = upgrade("plan", *naming(job))
     job.begin("plan", again.argv)

@@ -1,14 +1,16 @@
-"""What went wrong before in a method: the reported incidents of ``incidents.yaml``, by the method's name."""
+"""What went wrong before with the names of a piece of code: the reported incidents of ``incidents.yaml``."""
 
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import msgspec
 
 FILE = Path(__file__).with_name("incidents.yaml")
-MOST = 8
+MOST = 3
+_SYMBOL = re.compile(r"\w*(?:[a-z0-9]_[a-z0-9]|[a-z][A-Z])\w*")
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -29,11 +31,17 @@ class Note(msgspec.Struct, frozen=True):
         }
 
 
-def notes_for(unit: str) -> list[Note]:
-    """The incidents of a method (``Class.method``): those of the same class first, then of its name."""
+def notes_for(unit: str, text: str) -> list[Note]:
+    """The incidents that name something that ``text`` has too, those of the method (``Class.method``) first.
+
+    What the method itself is called says nothing: only what was wrong in it does.
+    """
     name = unit.rpartition(".")[2]
-    known = [note for note in _notes() if note.method.rpartition(".")[2] == name]
-    return sorted(known, key=lambda note: (note.method != unit, note.case))[:MOST]
+    there = set(_SYMBOL.findall(text)) - {name}
+    shared = {note: len(there.intersection(_SYMBOL.findall(note.note))) for note in _notes()}
+    known = [note for note in _notes() if shared[note]]
+    order = {note: (note.method.rpartition(".")[2] != name, -shared[note], note.case) for note in known}
+    return sorted(known, key=order.__getitem__)[:MOST]
 
 
 @functools.cache

@@ -106,12 +106,12 @@ class Walk:
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next: run ``command``, answer ``ask``, or, after a ``stop``, ask a person."""
+    """What to do next: run ``command``, answer ``asks`` together, or, after a ``stop``, ask a person."""
 
     why: str
     command: Command | None
     stage: Stage | None = None
-    ask: Ask | None = None
+    asks: Sequence[Ask] = ()
     stop: Stop | None = None
 
 
@@ -127,10 +127,11 @@ def next_step(walk: Walk) -> Step:
     if stage is None:
         return Step(*walk.end)
     if stage.asks:
-        ask = stage.asks[0]
-        more = sum(one.stage == ask.stage for one in stage.asks) - 1
-        why = ask.what + (f"; {more} more of these" if more else "")
-        return Step(why, ask.command(walk.naming), stage, ask)
+        first = stage.asks[0]
+        together = [one for one in stage.asks if one.group == first.group]
+        more = sum(one.stage == first.stage for one in stage.asks) - 1
+        why = first.what + (f"; {more} more of these" if more else "")
+        return Step(why, first.command(walk.naming), stage, together)
     said = f"{stage.name}: {stage.said}"
     if stage.state == State.TODO:
         said = f"{stage.name} is the next stage{f': {stage.said}' if stage.said else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
@@ -14,9 +14,10 @@ from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import closure, uses
 from npu_upgrade.port.npu_side import NpuSide
-from npu_upgrade.port.place import place
+from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.sides import GpuSide
+from npu_upgrade.port.unit_diff import UnitDiff
 
 
 @dataclass
@@ -125,7 +126,10 @@ class _Work:
         if key not in self.units:
             for diff in {id(hunk.diff): hunk.diff for hunk in hunks}.values():
                 assert diff is not None, "a change has the difference it belongs to"
-                placed = place([hunk for hunk in hunks if hunk.diff is diff], diff, source)
+                mine = [hunk for hunk in hunks if hunk.diff is diff]
+                placed = place(mine, diff, source)
+                if placed.unsafe and len(mine) > 1:
+                    placed = next(_one_last(mine, diff, source), placed)
                 if placed.text is None:
                     raise _UnplaceableError(placed.reason)
                 source = placed.text
@@ -159,6 +163,15 @@ class _Work:
             reason = f"nothing defines {', '.join(sorted(lost))}"
             found |= {hunk.id: reason for hunk in users} if lost else {}
         return found
+
+
+def _one_last(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Iterator[Placed]:
+    """The ways to place all hunks but one, and then that one, which may stand somewhere else."""
+    for last in hunks:
+        first = place([hunk for hunk in hunks if hunk is not last], diff, source)
+        placed = place([last], diff, first.text) if first.text is not None else first
+        if placed.text is not None:
+            yield placed
 
 
 def add_method(source: str, hunk: Hunk, order: Sequence[str]) -> str:

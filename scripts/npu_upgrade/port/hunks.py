@@ -13,6 +13,7 @@ from npu_upgrade.code.statements import Statement, render
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.driven import Upstream, split_pieces
+from npu_upgrade.port.safe import unsafe
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff, diff_units
 
@@ -77,7 +78,9 @@ def unit_hunks(
 ) -> Iterator[Hunk]:
     """The hunks between two versions of a GPU unit that are not upstream's doing."""
     diff, groups = split_pieces(diff_units(old, new), upstream)
-    for pieces in _whole(diff, groups):
+    groups = _whole(diff, groups)
+    loose = [piece for piece in diff.pieces if not any(piece in group for group in groups)]
+    for pieces in [_carrying(diff, group, loose) for group in groups]:
         before = tuple(s for piece in pieces for s in old[piece.a0 : piece.a1])
         after = tuple(s for piece in pieces for s in new[piece.b0 : piece.b1])
         place = pieces[0].b0
@@ -99,6 +102,22 @@ def _whole(diff: UnitDiff, groups: list[tuple[Change, ...]]) -> list[tuple[Chang
             group = tuple(sorted({piece for part in (group, *joined) for piece in part}))
         found.append(group)
     return sorted(found)
+
+
+def _carrying(diff: UnitDiff, group: tuple[Change, ...], loose: Sequence[Change]) -> tuple[Change, ...]:
+    """The group with the ``loose`` pieces, upstream's and nobody's, that give its names and conditions."""
+    found = group
+    while lacking := unsafe(found, diff, diff.old, diff.compose(found)):
+        more = [
+            piece
+            for piece in loose
+            if piece not in found and lacking.is_cured_by(s.key for s in diff.new[piece.b0 : piece.b1])
+        ]
+        if not more:
+            break
+        nearest = min(more, key=lambda piece: (piece > group[0], abs(piece.b0 - group[0].b0)))
+        found = tuple(sorted({*found, nearest}))
+    return found if diff.parses(found) else group
 
 
 def _joined(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.code.uses import free_names, reads, rebinds
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import uses
+from npu_upgrade.port.safe import Unsafe, unsafe, with_paired_fences
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
+from npu_upgrade.threeway.blocks import CONTINUES
 from npu_upgrade.threeway.method import merge_method
 
 _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
@@ -21,30 +25,65 @@ _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
 class Placed:
     """A unit with hunks in it; ``text`` is None, and ``reason`` says why, when they have no place.
 
-    ``held`` tells that the unit has them already, so that the merge brings nothing.
+    ``held`` tells that the unit has them already, so that the merge brings nothing; ``unsafe``
+    what is wrong with the unit that has them.
     """
 
     text: str | None
     reason: str = ""
     held: bool = False
+    unsafe: Unsafe | None = None
 
 
 def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
     """``source`` (the unit on the NPU side) with hunks of one difference of the GPU unit.
 
     They are refused when the merge leaves a conflict, does not have all of their statements,
-    or leaves a name without its definition that the hunks do not read themselves.
+    leaves a name without its definition that the hunks do not read themselves, or is less safe
+    than the unit was (:mod:`safe`).
     """
     ours = split_statements(source)
-    theirs = diff.compose([piece for hunk in hunks for piece in hunk.pieces])
+    pieces = [piece for hunk in hunks for piece in hunk.pieces]
+    theirs = diff.compose(pieces)
     merged = merge_method(diff.old, ours, theirs)
     if merged.conflicts:
         return Placed(None, merged.conflicts[0].reason)
     result = [piece for piece in merged.pieces if isinstance(piece, Statement)]
     if not merged.flags and [(s.key, s.indent) for s in result] == [(s.key, s.indent) for s in ours]:
         return Placed(source, held=True)
-    reason = _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result)
-    return Placed(None, reason) if reason else Placed(render(_without_pragmas(ours, result)))
+    if reason := _missing(diff.old, theirs, ours, result) or _undefined(hunks, diff, ours, result):
+        return Placed(None, reason)
+    if found := unsafe(pieces, diff, ours, result):
+        safe = (other for other in _other_places(pieces, diff, ours) if not unsafe(pieces, diff, ours, other))
+        result = next(safe, [])
+        if not result:
+            return Placed(None, found.reason, unsafe=found)
+    return Placed(render(with_paired_fences(ours, _without_pragmas(ours, result))))
+
+
+def _other_places(
+    pieces: Sequence[Change], diff: UnitDiff, ours: Sequence[Statement]
+) -> Iterator[list[Statement]]:
+    """The unit with one added run elsewhere: between its neighbours of the GPU unit, then below them."""
+    start, end = pieces[0].b0, pieces[-1].b1
+    if any(one.a0 != one.a1 for one in pieces) or sum(one.b1 - one.b0 for one in pieces) != end - start:
+        return
+    run = diff.new[start:end]
+    low = next(_where(reversed(diff.new[:start]), ours), 0)
+    high = next((n for n in _where(diff.new[end:], ours) if n > low), low + 1)
+    below = itertools.takewhile(
+        lambda n: not rebinds(s.key for s in run) & reads([ours[n - 1].key]), range(high + 1, len(ours))
+    )
+    for at in (*range(high, low, -1), *below):
+        if at < len(ours) and not CONTINUES.match(ours[at].key):
+            depth = ours[at].indent - run[0].indent
+            yield [*ours[:at], *(s.shifted(depth) for s in run), *ours[at:]]
+
+
+def _where(side: Iterable[Statement], ours: Sequence[Statement]) -> Iterator[int]:
+    """The places of statements that the unit has once."""
+    keys = [s.key for s in ours]
+    return (keys.index(s.key) for s in side if keys.count(s.key) == 1)
 
 
 def _missing(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from npu_upgrade.code.flow import conditions
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Needs, closure, find_needs
 from npu_upgrade.port.npu_side import NpuSide
-from npu_upgrade.port.place import place
+from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.port.standing import own_keys
 from npu_upgrade.threeway.align import weight
@@ -52,21 +53,25 @@ def rank(hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSid
     needs = find_needs(hunks, npu)
     found = {hunk.id: Ranked(hunk, needs=needs[hunk.id]) for hunk in hunks}
     for ranked in found.values():
-        _judge(ranked, npu, upstream, before)
+        _judge(ranked, hunks, npu, upstream, before)
     _follow_needs(found)
     _wanted_methods(found, npu)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
 
 
-def _judge(ranked: Ranked, npu: NpuSide, upstream: Upstream, before: GpuSide | None) -> None:
-    """What a hunk says by itself."""
+def _judge(
+    ranked: Ranked, hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSide | None
+) -> None:
+    """What a hunk says by itself, with those of its unit that bring what it takes to be safe."""
     hunk = ranked.hunk
     if ranked.needs.unresolved:
         ranked.lower(3, f"uses what the NPU side does not have: {', '.join(ranked.needs.unresolved)}")
     if any(map(is_device_bound, hunk.added)):
         ranked.lower(3, "speaks of CUDA itself")
     if hunk.kind == "change" and hunk.diff:
-        placed = place([hunk], hunk.diff, npu.modules[hunk.runner.kind].units[hunk.unit].source)
+        source = npu.modules[hunk.runner.kind].units[hunk.unit].source
+        placed, carried = _place([hunk], [other for other in hunks if other.diff is hunk.diff], source)
+        ranked.needs.hunks += [other.id for other in carried if other.id not in ranked.needs.hunks]
         ranked.followed, ranked.held = followed(hunk, npu, upstream), placed.held
         if placed.text is None:
             ranked.lower(3, placed.reason)
@@ -76,6 +81,24 @@ def _judge(ranked: Ranked, npu: NpuSide, upstream: Upstream, before: GpuSide | N
         ranked.lower(
             3, f"passed over before: vllm-omni {before.tree.version or before.tree.spec} has it already"
         )
+
+
+def _place(hunks: list[Hunk], near: Sequence[Hunk], source: str) -> tuple[Placed, list[Hunk]]:
+    """The first hunk in its place, with those of ``near`` that have to come with it."""
+    diff = hunks[0].diff
+    assert diff is not None, "only changes inside a unit have a place"
+    placed = first = place(hunks, diff, source)
+    while placed.unsafe:
+        lacking = placed.unsafe
+        left = [other for other in near if other not in hunks]
+        more = [other for other in left if lacking.is_cured_by(other.added)]
+        # else a condition above it may have to go
+        more = more or [other for other in left if any(map(conditions, other.removed))]
+        if not more:
+            return first, []
+        hunks = [*hunks, *more]
+        placed = place(hunks, diff, source)
+    return (placed, hunks[1:]) if placed.text is not None and not first.held else (first, [])
 
 
 def followed(hunk: Hunk, npu: NpuSide, upstream: Upstream) -> float:

@@ -48,6 +48,10 @@ def is_ported(hunk: Hunk, npu: NpuSide) -> bool:
 
 def holds(hunk: Hunk, own: Counter[str]) -> bool:
     """Whether a unit with the statements ``own`` has a change, as far as counting tells."""
-    left = [*lacking(hunk, own), *lingering(hunk, own)]
-    telling = any(weight(key) > TELLING for key in (*hunk.added, *hunk.removed))
-    return not [key for key in left if weight(key) > TELLING or not telling]
+    return not (_telling(lacking(hunk, own), hunk.added) or _telling(lingering(hunk, own), hunk.removed))
+
+
+def _telling(left: Counter[str], side: Counter[str]) -> bool:
+    """Whether ``left`` of one side of a hunk says anything: a short statement does where no longer one is."""
+    longest = max(map(weight, side), default=0)
+    return any(weight(key) > TELLING or longest <= TELLING for key in left)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 How = Literal["value", "annotation", "element", "key", "unknown"]
@@ -54,15 +54,6 @@ def locals_of(function: Function) -> Locals:
             for name, binding in _bindings(node):
                 found.bind(name, binding)
     return found
-
-
-def dotted(node: ast.expr) -> str:
-    """``a.b.c`` of names and attributes, empty for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _parameters(node: Function | ast.Lambda, found: Locals, annotated: bool) -> None:

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.program.version_guards import evaluate
+from npu_upgrade.program.version_guards import evaluate, operands
 
 # What Python raises for a call, an unpacking or an index that does not fit.
 _MISFITS = frozenset({TypeError, ValueError, IndexError})
@@ -81,6 +81,7 @@ class _Reader:
             ast.YieldFrom: self.yielded,
             ast.If: self.branches,
             ast.IfExp: self.branches,
+            ast.BoolOp: self.decided,
             ast.Try: self.tried,
             ast.TryStar: self.tried,
             ast.With: self.suppressed,
@@ -166,6 +167,10 @@ class _Reader:
         for part, dead in ((node.body, False), (node.orelse, True)):
             if outcome is not dead:
                 self.all(part if isinstance(part, list) else [part], nested)
+        return True
+
+    def decided(self, node: ast.BoolOp, nested: bool) -> bool:
+        self.all(operands(node, self.vllm), nested)
         return True
 
     def tried(self, node: ast.Try | ast.TryStar, nested: bool) -> bool:

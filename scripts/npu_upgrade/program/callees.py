@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from npu_upgrade.code.definitions import absolute, top_level
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound, last_name
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor
 from npu_upgrade.program.program import (
@@ -23,7 +23,7 @@ from npu_upgrade.program.program import (
     Program,
     Symbol,
 )
-from npu_upgrade.program.scope import Callee, How, Scope, dotted
+from npu_upgrade.program.scope import Callee, How, Scope
 from npu_upgrade.program.type_terms import made_by
 from npu_upgrade.program.version_guards import version_of
 
@@ -186,7 +186,7 @@ class Symbols:
     def symbol(self, expr: ast.expr, scope: Scope) -> Symbol | None:
         """What a name or dotted name stands for in a function; UNKNOWN for local values."""
         text = dotted(expr)
-        if text is None:
+        if not text:
             return UNKNOWN
         first = text.partition(".")[0]
         body = self.body(scope.node)

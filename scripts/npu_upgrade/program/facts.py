@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
@@ -65,17 +65,6 @@ NO_FACTS = Facts({}, frozenset(), (), (), ())
 def facts_of(file: File, node: Function) -> Facts:
     """The facts in the body of a function, nested functions included."""
     return _Reader(file, node).read()
-
-
-def dotted(node: ast.expr) -> str:
-    """``a.b.c`` of an attribute of names; empty for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([node.id, *reversed(parts)])
 
 
 def constant(node: ast.expr | None) -> str:

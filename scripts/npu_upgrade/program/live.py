@@ -83,7 +83,7 @@ class _Walk:
 
     def _try(self, node: ast.Try, place: Live) -> Iterator[Live]:
         tried = list(self.visit(node.body, place))
-        caught = [handler for handler in node.handlers if _catches(handler.type)]
+        caught = [handler for handler in node.handlers if catches_import(handler.type)]
         if not caught:
             yield from tried
         failed = any(not self.works(live.node) for live in tried)
@@ -93,7 +93,8 @@ class _Walk:
         yield from self.visit([*node.orelse, *node.finalbody], place)
 
 
-def _catches(caught: ast.expr | None) -> bool:
+def catches_import(caught: ast.expr | None) -> bool:
+    """Whether ``except caught:`` provides for an import or an attribute that fails."""
     return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
 
 
@@ -101,7 +102,7 @@ def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
     return any(
         isinstance(item.context_expr, ast.Call)
         and ast.unparse(item.context_expr.func).rpartition(".")[2] == "suppress"
-        and any(_catches(arg) for arg in item.context_expr.args)
+        and any(catches_import(arg) for arg in item.context_expr.args)
         for item in node.items
     )
 

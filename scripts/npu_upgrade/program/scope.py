@@ -56,14 +56,3 @@ class Callee:
         if self.makes:
             return self.makes.name
         return f"{self.owner.name}.{self.node.name}" if self.owner else self.node.name
-
-
-def dotted(expr: ast.expr) -> str | None:
-    """``a.b.c`` of a name or attribute, None for anything else."""
-    parts: list[str] = []
-    while isinstance(expr, ast.Attribute):
-        parts.append(expr.attr)
-        expr = expr.value
-    if not isinstance(expr, ast.Name):
-        return None
-    return ".".join([expr.id, *reversed(parts)])

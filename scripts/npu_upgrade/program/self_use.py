@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.program.version_guards import branches, reached
+from npu_upgrade.program.version_guards import branches, operands, reached
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CATCHES = {"AttributeError", "Exception", "BaseException"}
@@ -151,6 +151,10 @@ class _Walker(ast.NodeVisitor):
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self._branches(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        for value in operands(node, self.vllm):
+            self.visit(value)
 
     def visit_Try(self, node: ast.Try) -> None:
         caught = any(handler.type is None or _caught(handler.type) & _CATCHES for handler in node.handlers)

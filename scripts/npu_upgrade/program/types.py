@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound
-from npu_upgrade.code.walk import walk
-from npu_upgrade.program.bindings import Binding, Locals, dotted, locals_of
+from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.program.bindings import Binding, Locals, locals_of
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, made_by, union

@@ -131,6 +131,13 @@ def branches(node: ast.If | ast.IfExp, vllm: Version | None) -> tuple[list[ast.A
     return (body if outcome is not False else [], orelse if outcome is not True else [])
 
 
+def operands(node: ast.BoolOp, vllm: Version | None) -> list[ast.expr]:
+    """The operands of ``and`` and ``or`` up to the first that decides with this vLLM."""
+    decides = isinstance(node.op, ast.Or)
+    places = (place for place, value in enumerate(node.values, 1) if evaluate(value, vllm) is decides)
+    return node.values[: next(places, len(node.values))]
+
+
 def _leaves(node: ast.AST, vllm: Version | None) -> bool:
     if isinstance(node, _LEAVES):
         return True

@@ -13,7 +13,7 @@ from npu_upgrade.audit.alive import may_run
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import World
-from npu_upgrade.program.bindings import dotted
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method

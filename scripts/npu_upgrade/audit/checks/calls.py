@@ -19,11 +19,11 @@ from npu_upgrade.audit.shifted import Shift, Shifts
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, misfit, not_taken, signature, signature_change
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.program.scope import Callee, Scope, dotted
+from npu_upgrade.program.scope import Callee, Scope
 
 ABOUT = "calls that do not fit the signature of what they reach"
 
@@ -198,7 +198,7 @@ def _constructed_by_name(
 def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
     """The platform's method that names what is called: ``resolve_obj_by_qualname(platform.method())``."""
     value = resolver.body(scope.node).value(func.id) if isinstance(func, ast.Name) else func
-    if not (isinstance(value, ast.Call) and (dotted(value.func) or "").endswith(_BY_NAME) and value.args):
+    if not (isinstance(value, ast.Call) and dotted(value.func).endswith(_BY_NAME) and value.args):
         return None
     inner = value.args[0]
     if isinstance(inner, ast.Name):
@@ -232,7 +232,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
             continue
         for scope in functions_of(file):
             body = resolver.body(scope.node)
-            if any((dotted(call.func) or "").endswith(_REGISTER) for call in body.calls + body.excused_calls):
+            if any(dotted(call.func).endswith(_REGISTER) for call in body.calls + body.excused_calls):
                 tables = [node for node in walk(scope.node) if isinstance(node, ast.Dict)]
                 for value in (value for table in tables for value in table.values):
                     symbol = resolver.symbol(value, scope)

@@ -12,10 +12,11 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.walk import walk
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
-from npu_upgrade.program.live import Live, live_statements
-from npu_upgrade.program.places import advice, patch_target
-from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol
+from npu_upgrade.program.live import Live, catches_import, live_statements
+from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
+from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
@@ -29,7 +30,9 @@ _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vl
 
 def check(world: World) -> Iterator[Finding]:
     for file in world.files:
-        yield from FileImports(file, world).findings()
+        one = FileImports(file, world)
+        yield from one.findings()
+        yield from one.optional()
     for file in _needed(world):
         yield from (found for found in FileImports(file, world).imports() if found.kind == "missing-import")
 
@@ -110,6 +113,21 @@ class FileImports:
                 yield from self._path(node)
             elif isinstance(node, ast.expr) and (target := patch_target(node)):
                 yield from self._patch(node, *target)
+
+    def optional(self) -> Iterator[Finding]:
+        """Imports whose failure is caught, of what the trees have in another place: they always fail."""
+        for live in self.live:
+            if not isinstance(live.node, ast.Try):
+                continue
+            handlers = [one for one in live.node.handlers if catches_import(one.type)]
+            otherwise = {item.bound for handler in handlers for item in _imports_below(handler)}
+            for node in live.node.body if handlers else ():
+                for item in self._items(node) if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+                    missing = None if item.bound in otherwise else missing_import(self.program, item)
+                    if missing and _is_elsewhere(self.program, *missing):
+                        why = "the failure is caught, so that what needs it is off without a word"
+                        text = item.statement()
+                        yield self._finding("missing-optional", live, node.lineno, *missing, why, text)
 
     def _works(self, node: ast.AST) -> bool:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -212,6 +230,17 @@ class FileImports:
             todo=todo,
             like="vllm-omni #5350",
         )
+
+
+def _imports_below(node: ast.AST) -> Iterator[Import]:
+    for inner in walk(node):
+        if isinstance(inner, (ast.Import, ast.ImportFrom)):
+            yield from imports_in(inner)
+
+
+def _is_elsewhere(program: Program, module: str, name: str) -> bool:
+    """Whether what an import does not find is defined in another place of the same package."""
+    return bool(new_places(program, module, name) if name else new_modules(program, module))
 
 
 def _in_function(live: Live, file: File) -> bool:

@@ -22,6 +22,7 @@ from npu_upgrade.threeway.align import fine_changes, weight
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
 
 _WORD = re.compile(r"\w+")
+_ASSIGNED = re.compile(r"(\w+) = (.+)", re.DOTALL)
 _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal |pass$|['\"]|raise )")
 _WORDS_OF_ONE_SIDE = {"npu", "gpu", "cuda", "accelerator", "synchronize"}
 _SHOWN = 70
@@ -91,15 +92,32 @@ def _lost(helper: _Helper) -> list[Statement]:
     gpu = _telling(statements_of(helper.gpu_file, helper.gpu))
     npu = list(statements_of(helper.npu_file, helper.npu))
     keys = {_key(statement) for statement in npu}
+    folded = _folded(gpu, keys)
     return [
         statement
         for change in fine_changes(gpu, npu)
         for statement in gpu[change.a0 : change.a1]
         if weight(statement.key) > 1
         and _key(statement) not in keys
+        and statement not in folded
         and not _is_contained(statement, npu[change.b0 : change.b1])
         and not _told(statement, helper)
     ]
+
+
+def _folded(statements: Sequence[Statement], keys: set[str]) -> list[Statement]:
+    """``x = a`` and ``x = f(x)`` where the other side has ``x = f(a)``."""
+    first: dict[str, tuple[str, Statement]] = {}
+    found: list[Statement] = []
+    for statement in statements:
+        if assigned := _ASSIGNED.match(statement.key):
+            name, value = assigned[1], assigned[2]
+            before, where = first.setdefault(name, (value, statement))
+            pattern = rf"(?<![\w.]){name}\b(?!=)"
+            one = re.sub(pattern, lambda _, text=before: text, value)
+            if where is not statement and f"{name} = {one}" in keys:
+                found += [where, statement]
+    return found
 
 
 def _telling(statements: Sequence[Statement]) -> list[Statement]:

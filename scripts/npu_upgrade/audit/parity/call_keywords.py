@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.lineage.dialect import KEYWORDS, NAMES
-from npu_upgrade.program.facts import constant, dotted
+from npu_upgrade.program.facts import constant
 from npu_upgrade.program.program import ClassSymbol, File
 
 
