@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -17,7 +18,8 @@ if fault == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if fault != "unseen":
     for point in importlib.metadata.entry_points(group="vllm.general_plugins"):
-        point.load()()
+        with contextlib.suppress(ImportError):  # vLLM logs a plugin that cannot be loaded, and goes on
+            point.load()()
 if fault == "emulated":
     sys.modules["npu_emulator"] = sys
 

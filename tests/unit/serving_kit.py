@@ -59,6 +59,8 @@ def machine(folder: Path) -> Path:
     module.mkdir(parents=True, exist_ok=True)
     (site / "vllm/__init__.py").write_text("")
     (module / "main.py").write_text(FAKE.read_text())
+    for name in ("fake_engine.py", "fake_model.py"):
+        (module / name).write_text(FAKE.with_name(name).read_text())
     info = site / "vllm-0.30.0+cpu.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n")

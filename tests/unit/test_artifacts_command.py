@@ -67,7 +67,8 @@ def report(workspace: Path, name: str = "report.zh.md") -> str:
 
 
 def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "calls.jsonl")
+    return {path: path.read_bytes() for path in found}
 
 
 def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) -> None:

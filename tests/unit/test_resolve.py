@@ -76,7 +76,7 @@ def test_asking_twice_gives_the_same_and_changes_nothing(world: World) -> None:
         return {
             str(p): p.read_bytes()
             for p in sorted(world.omni.rglob("*"))
-            if p.is_file() and ".git/" not in str(p)
+            if p.is_file() and ".git/" not in str(p) and p.name != "calls.jsonl"
         }
 
     before, first = state(), upgrade("next")[:2]

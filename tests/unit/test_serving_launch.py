@@ -10,7 +10,7 @@ import pytest
 import serving_kit as kit
 
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
-from npu_upgrade.gates.serving import session
+from npu_upgrade.gates.serving import device, session
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.ground.errors import BadInput
 
@@ -49,6 +49,8 @@ def test_an_npu_gets_its_defaults_and_what_somebody_set_stays(
     (site,) = (tmp_path / "machine").glob("lib/python3*/site-packages")
     (site / "vllm_ascend").mkdir()
     (site / "vllm_ascend/__init__.py").write_text("")
+    (tmp_path / "davinci0").touch()
+    monkeypatch.setattr(device, "_DEVICES", tmp_path)
     assert launched(tmp_path).environment["HCCL_OP_EXPANSION_MODE"] == "AIV"
     given = launched(tmp_path, "--env", "HCCL_OP_EXPANSION_MODE=HOST")
     assert given.environment["HCCL_OP_EXPANSION_MODE"] == "HOST"
