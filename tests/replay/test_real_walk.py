@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import grade
 from bench.walk import walk
 from bench.walk_report import Transition
+from graders.grade import grade
+from graders.task import tasks
+from graders.workspace import Workspace
 
 pytestmark = pytest.mark.network
 NPU_SIDE_ALONE = Transition("0.22-0.23", "0.22.0", "0.22.0", "0.23.0.post1", "0.24.0")
@@ -23,5 +25,5 @@ def test_a_real_upgrade_is_walked(tmp_path: Path) -> None:
         "audit": "PASS",
         "deliver": "PASS",
     }
-    result = grade.grade({task["id"]: task for task in grade.tasks()}["upgrade-0.22-to-0.23"], done.repo)
-    assert result["verdict"] == "PASS", result
+    result = grade(tasks()["upgrade-0.22-to-0.23"], Workspace(done.repo))
+    assert result.met, [row for row in result.rows if not row.met]
