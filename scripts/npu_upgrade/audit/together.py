@@ -33,7 +33,7 @@ from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 _CHECK = "together"
-_COMMITS, _RELEASES = 256, 4
+_COMMITS, _RELEASES = 256, 12
 _SECONDS = 20.0
 """So long the search for a neighbour goes on."""
 
@@ -107,7 +107,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
             older, newer = Repo(spec.path).line_from(ascend.sha, _COMMITS)
             lines = [[str(Spec("git", path=spec.path, ref=sha)) for sha in line] for line in (newer, older)]
         else:
-            lines = _releases(spec.project, ascend.version) if spec.kind == "pypi" else []
+            lines = _releases(spec.project, ascend.version, vllm.version) if spec.kind == "pypi" else []
         known = cache_root() / "together" / f"{sha256(repr((ascend.spec, vllm.spec, lines)))[:24]}.json"
         if known.exists():
             return json.loads(known.read_text("utf-8"))
@@ -120,13 +120,14 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
     return None
 
 
-def _releases(project: str, version: str | None) -> list[list[str]]:
-    """The releases next to one by number, the newer ones first."""
+def _releases(project: str, version: str | None, vllm: str | None) -> list[list[str]]:
+    """The releases of the series of ``vllm``, newest first; then those next to ``version``, newer ones first."""
     numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
-    own = Version(version or "0")
+    own, series = Version(version or "0"), Version(vllm or "0").release[:2]
+    named = [number for number in numbers if number.release[:2] == series][::-1]
     newer = [number for number in numbers if number > own][:_RELEASES]
     older = [number for number in numbers if number < own][::-1][:_RELEASES]
-    return [[f"pypi:{project}=={number}" for number in line] for line in (newer, older)]
+    return [[f"pypi:{project}=={number}" for number in line] for line in (named, newer, older)]
 
 
 def _first(line: Sequence[str], vllm: SourceTree, failing: Sequence[Finding], end: float) -> str | None:
@@ -158,7 +159,7 @@ def _fails(spec: str, vllm: SourceTree, only: set[str] | None = None) -> list[Fi
     if only is None:
         return _failing(world)
     files = [file for path in sorted(only) if (file := world.program.file(path))]
-    return [found for file in files for found in _fatal(FileImports(file, world))]
+    return [one for file in files for one in _fatal(FileImports(file, world)) if not _is_own(one)]
 
 
 def _failing(world: World) -> list[Finding]:
@@ -170,11 +171,16 @@ def _failing(world: World) -> list[Finding]:
             asked = (one for one in _reached(world) if not _is_to_be_upgraded(one, world))
             found = [finding for one in asked for finding in _fatal(one)]
         kept.put(_CHECK, found)
-    return found
+    return [one for one in found if not _is_own(one)]
 
 
 def _fatal(one: FileImports) -> list[Finding]:
     return [found for found in one.imports() if found.kind == "missing-import"]
+
+
+def _is_own(found: Finding) -> bool:
+    """A project that lacks a name of its own lacks it beside every other: the audit tells it."""
+    return found.subject.partition(".")[0].replace("_", "-") == found.here.project
 
 
 def _is_to_be_upgraded(one: FileImports, world: World) -> bool:

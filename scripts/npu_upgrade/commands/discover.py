@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -167,9 +168,11 @@ def _question(
     nearest = None
     if best.target and not best.downstream:
         nearest = neighbour(ascend, best.vllm, best.target)
-    ask = f"{ascend.spec} cannot be loaded with {omni.spec} on any vllm they name: which one is to change?"
+    on = " or ".join(one.vllm.spec for one in together)
+    ask = f"{ascend.spec} and {omni.spec} cannot be loaded together on {on}: which one is to change?"
     if nearest is None:
-        why = "another --ascend or --vllm, or the main side of the downstream on the target's vllm first"
+        lack = "vllm-ascend" if best.target and not best.downstream else "main side of the downstream"
+        why = f"no recommendation: no {lack} that was looked at fits {best.vllm.spec}; a person names another"
         return {"ask": ask, "recommended": None, "why": why}, None
     why = f"{nearest} is the nearest vllm-ascend that can be loaded on {best.vllm.spec}"
     arguments = ("--omni", omni.requested, "--ascend", nearest, "--vllm", best.vllm.spec)
@@ -209,7 +212,7 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
     short = dict(together)
     for key in ("target fails", "downstream fails"):
-        short[key] = [line[: _WIDEST * 2] for line in together[key][:3]]
+        short[key] = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key][:3]]
         if more := len(together[key]) - 3:
             short[key] += [f"and {more} more"] if more > 0 else []
     return short
@@ -278,6 +281,8 @@ _TRACKED = ("label", "spec", "score", "runner_up", "confidence", "date")
 def render(data: dict[str, Any]) -> str:
     """All sections of a discovery, for people."""
     sections = (_releases, _pair, _loaded, _omni, _installed, _gpu_changes, _notes)
+    if data.get("question"):
+        sections = (_pair, _omni, _loaded)
     return "\n\n".join(text for section in sections if (text := "\n".join(section(data))))
 
 

@@ -78,14 +78,14 @@ def advice(program: Program, module: str, name: str) -> str:
     """What to do about an import of ``name`` from ``module`` that does not work."""
     if not program.has_module(module) and not name:
         places = new_modules(program, module)
-        return f"use {_listed(places)}" if places else f"nothing is called {module} any more"
+        return f"use {_listed(places)}" if places else f"nothing is called {module}"
     places = new_places(program, module, name)
     if places:
         return f"take {name} from {_listed(places)}"
     renamed = alike(program.module(module), name)
     if renamed:
-        return f"nothing is called {name} any more; {module} has {_listed(renamed)}"
-    return f"nothing is called {name} any more: find what replaced it, or drop its use"
+        return f"nothing is called {name}; {module} has {_listed(renamed)}"
+    return f"nothing is called {name}: find what replaced it, or a version that has it"
 
 
 def _files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
