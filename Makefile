@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates docs validate validate-npu bench-analyze tutorials bench-walk
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,6 +55,9 @@ bench-runners: ## throughput of our runners on real vLLM, and where they run (BE
 
 bench-gates: ## break servers on purpose: what the serve gate says of each fault (BENCH_ARGS="--case shard")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.gates $(BENCH_ARGS)
+
+bench-wrong-weights: ## servers that compute wrongly, and right ones, against Transformers (BENCH_ARGS="--case rope")
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.wrong_weights $(BENCH_ARGS)
 
 # $(call given,OPTION,VALUE) is the option when the variable is set
 given = $(if $(2),$(1) "$(2)")

@@ -1,10 +1,8 @@
-"""Servers that compute something else than their checkpoint says, and right ones: ``play`` takes each case.
+"""Servers that compute something else than their checkpoint says: ``make bench-wrong-weights``.
 
 The defects are those of an adapter's code, so the checkpoint is sound and the fault is in the server: a
 plugin changes what vLLM reads or builds, or ``--hf-overrides`` what it makes of the configuration. Every
-wrong one has to differ from Transformers, every right one to equal it.
-
-``python -m bench.wrong_weights [WORDS]``.
+wrong one has to differ from Transformers, every right one to equal it. A default run has all of them.
 """
 
 from __future__ import annotations
@@ -12,11 +10,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.gates_cases import OPEN, Case
+from bench.shared import begin, options, some
 from npu_upgrade.gates.emulation.catalogue import EMULATOR
-from npu_upgrade.gates.vllm_cpu import cpu_python
+from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
+from npu_upgrade.ground.errors import UpgradeError, report
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
 
 _QUICK = ("--generations", "1", "--quiet", "1")
 _FINE = ("--dtype", "float32")  # for what bfloat16 would hide
@@ -80,29 +83,38 @@ CASES = (
     _wrong("dense", "norm-eps", *_FINE),
     _wrong("biased", "rope-interleaved"),
     _read("dense", "rope-theta", rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
-    _wrong("dense", "embedding-scale", *_FINE),
+    _wrong("dense", "embedding-scale"),
     _wrong("biased", "attention-scale"),
     _wrong("dense", "logit-scale"),
     _read("mixture", "router-scale", norm_topk_prob=False),
-    _wrong("looker", "picture-scale", *_FINE),
+    _wrong("looker", "picture-scale"),
 )
 
 
 def main() -> int:
-    """Play the cases whose name has one of the words, or all; exit code 1 when one is judged wrong."""
-    from bench.gates_run import faults, play
+    """Exit code 1 when a wrong server passes or a right one does not, 3 when something outside is missing."""
+    from bench.gates_run import Outcome, faults, play  # which takes a model of this module
 
-    wrong = 0
-    for case in CASES:
-        if len(sys.argv) < 2 or any(word in case.name for word in sys.argv[1:]):
-            seen = play(case, None)
-            found = faults(case, seen)
-            wrong += bool(found)
-            print(
-                f"{case.name}: {seen.seconds:.0f} s: {'; '.join(found) or 'right'}: {seen.summary}",
-                flush=True,
-            )
-    return int(bool(wrong))
+    parser = options(__doc__)
+    parser.add_argument("--case", action="append", default=[], help="words in the name of a case; repeatable")
+    given = parser.parse_args()
+    run = begin("bench-wrong-weights", given, given.case)
+    words = given.case or [""]
+    rows, missed, judged = [], [], [0, 0]
+    try:
+        for case in some([one for one in CASES if any(word in one.name for word in words)], words):
+            say(case.name)
+            seen = run.result(case.name, asdict(case), Outcome, play, case, None)
+            wrong = faults(case, seen)
+            missed += [f"{case.name}: {one}" for one in wrong]
+            judged[case.verdicts == ("PASS",)] += not wrong
+            rows.append((case.name, ", ".join(seen.verdicts), f"{seen.seconds:.0f}", seen.summary))
+    except UpgradeError as error:
+        return report(error, as_text=True)
+    print(table(("server", "the gate", "s", "it says"), rows))
+    rights = sum(case[0].startswith("right") for case in rows)
+    figures = {"wrong": f"{judged[0]}/{len(rows) - rights}", "right": f"{judged[1]}/{rights}"}
+    return run.close({"vllm": DEFAULT} | figures, missed)
 
 
 if __name__ == "__main__":

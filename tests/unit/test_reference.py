@@ -57,7 +57,13 @@ def prompt(seed: int, kind: str = "text") -> Prompt:
     ids, scores = truth(seed)
     rows = [row(one, target) for one, target in zip(scores, ids[1:], strict=True)]
     blur = [abs(random.Random(at).gauss(0.04, 0.01)) for at in range(len(rows))]
-    return Prompt(str(seed), kind, ids[:-COUNT], ids[-COUNT:], rows, blur, seed)  # type: ignore[arg-type]
+    scaled = {"attention": [[slope(value) for _, value in one] for one in rows]}
+    return Prompt(str(seed), kind, ids[:-COUNT], ids[-COUNT:], rows, blur, scaled, seed)  # type: ignore[arg-type]
+
+
+def slope(value: float) -> float:
+    """By how much a log-probability changes with the scale of attention."""
+    return math.sin(100 * value)
 
 
 def reference(*prompts: Prompt) -> Reference:
@@ -161,6 +167,25 @@ def test_a_shift_everywhere_differs_and_is_shown_where_it_is_largest() -> None:
 def test_a_mixture_may_choose_other_experts_at_a_few_places(every: int, state: str) -> None:
     server = Server(lambda value, at, generated: value - 2.0 * (at % every == 0 and not generated))
     assert compared(server).state == state
+
+
+@pytest.mark.parametrize(
+    ("scale", "change"),
+    [
+        ("attention", lambda value: 0.06 * slope(value)),
+        ("logits", lambda value: 0.05 * value),
+        ("", lambda value: 0.01 * value),
+        ("", lambda value: 0.05),  # another sum of the softmax
+    ],
+    ids=["attention", "logits", "a percent", "all alike"],
+)
+def test_a_scale_shows_below_the_rounding_of_a_place(scale: str, change: Callable[[float], float]) -> None:
+    blur = noise(0.03)
+    prompts = [prompt(1), prompt(2), prompt(3)]
+    coarse = [msgspec.structs.replace(one, noise=[0.15] * len(one.noise)) for one in prompts]
+    found = compared(Server(lambda value, at, generated: blur(value, at, generated) + change(value)), *coarse)
+    assert found.state == (DIFFERS if scale else EQUAL)
+    assert f"as if {scale} were scaled by" in found.why or not scale
 
 
 def test_what_is_wrong_only_while_it_generates_differs() -> None:
@@ -323,10 +348,11 @@ def test_a_file_of_other_weights_is_refused(checkpoint: Path, tmp_path: Path) ->
     file.write_bytes(msgspec.json.encode(right))
     held = find(launch, file)
     assert (held.reference, held.outcome.label) == (right, "Transformers, recorded elsewhere")
-    cut = msgspec.structs.replace(right.prompts[0], noise=[])
-    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(right, prompts=[cut])))
-    with pytest.raises(BadInput, match="is no reference"):
-        find(launch, file)
+    for half in ({"noise": []}, {"scaled": {"attention": [[]]}}):
+        cut = msgspec.structs.replace(right.prompts[0], **half)
+        file.write_bytes(msgspec.json.encode(msgspec.structs.replace(right, prompts=[cut])))
+        with pytest.raises(BadInput, match="it holds half of prompt '1'"):
+            find(launch, file)
 
 
 @pytest.mark.parametrize(

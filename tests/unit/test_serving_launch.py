@@ -49,8 +49,8 @@ def test_an_npu_gets_its_defaults_and_what_somebody_set_stays(
     (site,) = (tmp_path / "machine").glob("lib/python3*/site-packages")
     (site / "vllm_ascend").mkdir()
     (site / "vllm_ascend/__init__.py").write_text("")
-    (tmp_path / "davinci0").touch()
-    monkeypatch.setattr(device, "_DEVICES", tmp_path)
+    assert "HCCL_OP_EXPANSION_MODE" not in launched(tmp_path).environment  # no driver shows an NPU
+    monkeypatch.setattr("npu_upgrade.gates.serving.device.npu_count", lambda: 1)
     assert launched(tmp_path).environment["HCCL_OP_EXPANSION_MODE"] == "AIV"
     given = launched(tmp_path, "--env", "HCCL_OP_EXPANSION_MODE=HOST")
     assert given.environment["HCCL_OP_EXPANSION_MODE"] == "HOST"

@@ -4,6 +4,9 @@ It reads each prompt with the reference's continuation and tells the log-probabi
 generates its own tokens, which are compared until a near-tie parts them. Half of the differences, and nine of
 ten, have to stay within ``TIMES`` what the half dtype changes in Transformers itself. Shares, because the
 router of a mixture may choose another expert at a near-tie, which changes a few places a lot in any dtype.
+
+A wrong scale moves all places together, where rounding moves each its own way. So the differences are also
+fitted to what a scale changes in Transformers: a few percent show below the rounding of a single place.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ EQUAL, DIFFERS, NONE = "equal", "differs", "none"
 TIMES = 3.0
 FLOOR = 0.005  # of a log-probability: less is the order of a sum
 LEAST = 24  # compared places: below that nothing is said, and nine of ten are too few to count
+SCALE, SURE = 0.03, 8.0  # a scale that is off by more than this, and by more than so many standard errors
 _SHARES = (0.5, 0.9)
 _FINER = {"float16": 1 / 8, "float32": 1 / 8}  # rounding over bfloat16's; NPUs multiply float32 in 11 bits
 _GREEDY = {"temperature": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
@@ -124,6 +128,9 @@ class _Place(NamedTuple):
     wanted: float
     got: float
     noise: float
+    moved: Mapping[
+        str, tuple[float, float]
+    ]  # by each scale: along its change, and the change itself, squared
 
     @property
     def size(self) -> float:
@@ -209,7 +216,15 @@ class _Asked:
             least = sorted(numbers.values(), reverse=True)[top - 1] if len(numbers) >= top else math.inf
             pairs = [(one, value, numbers.get(one, min(value, least))) for one, value in row]
             worst = max(pairs, key=lambda one: abs(one[1] - one[2]))
-            self.places.append(_Place((prompt.kind, way), prompt.name, at + 1, *worst, prompt.noise[at]))
+            named = [index for index, (one, _) in enumerate(row) if one in numbers]
+            offs = [numbers[row[index][0]] - row[index][1] for index in named]
+            changes = {name: rows[at] for name, rows in prompt.scaled.items()}
+            changes["logits"] = [value for _, value in row]
+            moved = {
+                scale: _along(offs, [change[index] for index in named]) for scale, change in changes.items()
+            }
+            where = ((prompt.kind, way), prompt.name, at + 1)
+            self.places.append(_Place(*where, *worst, prompt.noise[at], moved))
 
     def judged(self, outcome: Outcome) -> Outcome:
         """``outcome`` with what came of it."""
@@ -223,6 +238,7 @@ class _Asked:
                 off = _within([one.size for one in places], share)
                 if off > most and not self.wrong:
                     self.wrong = _told(places, share, off, most)
+        self.wrong = self.wrong or _scaled(self.places)
         outcome = replace(
             outcome,
             prompts=len({one.prompt for one in self.places}),
@@ -248,6 +264,26 @@ def _told(places: Sequence[_Place], share: float, off: float, most: float) -> st
     where = f"prompt {place.prompt!r}, position {place.position}"
     both = f"token {place.token} has {place.wanted:.4f}, here {place.got:.4f}"
     return f"{which} differ by up to {off:.4f}, allowed {most:.4f}; most in {where}: {both}"
+
+
+def _along(offs: Sequence[float], changes: Sequence[float]) -> tuple[float, float]:
+    """The sums of differences times changes, and of changes squared; what moves a whole row alike is none."""
+    mean = sum(changes) / max(1, len(changes))
+    free = [one - mean for one in changes]
+    return sum(off * one for off, one in zip(offs, free, strict=True)), sum(one * one for one in free)
+
+
+def _scaled(places: Sequence[_Place]) -> str:
+    """Which scale is off, by least squares over all places; empty when rounding may have done it."""
+    for scale in dict.fromkeys(name for one in places for name in one.moved):
+        sums = [one.moved[scale] for one in places if scale in one.moved]
+        whole = sum(square for _, square in sums)
+        if whole and len(sums) >= LEAST:
+            off = sum(along for along, _ in sums) / whole
+            error = math.hypot(*(along - off * square for along, square in sums)) / whole
+            if abs(off) > max(SCALE, SURE * error):
+                return f"{len(sums)} places are as if {scale} were scaled by {1 + off:.3f} ± {error:.3f}"
+    return ""
 
 
 def _top(prompt: Prompt) -> int:

@@ -17,10 +17,11 @@ os.dup2(2, 1)  # what the libraries print is not for the reader of the answers
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")  # torch_npu would start a driver
 _PICTURES = ("image_token_id", "image_token_index", "video_token_id")
+_STEP = 0.02  # how much larger a scale is made to see what it changes
 
 
 def main():
-    """Greedy tokens and log-probabilities in float32, then what the half dtype makes of the same tokens."""
+    """Greedy tokens and log-probabilities in float32, then what scales and the half dtype change of them."""
     asked = json.load(sys.stdin)
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     options = {"local_files_only": True, "trust_remote_code": asked["trust"]}
@@ -60,7 +61,12 @@ def main():
                 for score, target in zip(scores, ids[1:], strict=True)
             ]
             kept = {name: value for name, value in prompt.items() if name not in ("text", "image")}
-            prompts.append(kept | {"ids": ids[:length], "tokens": ids[length:], "rows": rows})
+            kept |= {"ids": ids[:length], "tokens": ids[length:], "rows": rows, "scaled": {}}
+            for name, scale in SCALES.items():
+                with contextlib.ExitStack() as undo:
+                    scale(undo, model, given["input_ids"], silent)
+                    kept["scaled"][name] = slopes(likelihoods(model, given)[:-1], rows)
+            prompts.append(kept)
             found["vocabulary"] = scores.shape[-1]
             answered.append(given)
         del model
@@ -106,6 +112,44 @@ def likelihoods(model, given):
     """The log-probability of every token after each of the inputs: (tokens, vocabulary)."""
     fit = {name: one.to(model.dtype) if one.is_floating_point() else one for name, one in given.items()}
     return model(**fit, use_cache=False).logits[0].float().log_softmax(-1)
+
+
+def attention(undo, model, ids, silent):
+    """Scores of attention before the softmax."""
+    for one in model.modules():
+        if isinstance(scale := getattr(one, "scaling", None), float):
+            undo.callback(setattr, one, "scaling", scale)
+            one.scaling = scale * (1 + _STEP)
+
+
+def words(undo, model, ids, silent):
+    """Embeddings of tokens."""
+    embeds = model.get_input_embeddings()
+    undo.enter_context(embeds.register_forward_hook(lambda module, got, made: made * (1 + _STEP)))
+
+
+def pictures(undo, model, ids, silent):
+    """What a picture is embedded as, where a module, the language model, first takes embeddings."""
+    there, done = sum(ids == (-1 if one is None else one) for one in silent), []
+
+    def larger(module, got, named):
+        embedded = named.get("inputs_embeds")
+        if not done and embedded is not None and embedded.shape[:2] == ids.shape:
+            done.append(module)
+            named = named | {"inputs_embeds": embedded * (1 + _STEP * there[..., None])}
+        return got, named
+
+    for one in model.modules():
+        undo.enter_context(one.register_forward_pre_hook(larger, with_kwargs=True))
+
+
+SCALES = {"attention": attention, "embeddings": words, "pictures": pictures}
+
+
+def slopes(scores, rows):
+    """By how much each log-probability of ``rows`` moved, per unit of the scale."""
+    pairs = zip(scores, rows, strict=True)
+    return [[round((float(score[one]) - value) / _STEP, 4) for one, value in row] for score, row in pairs]
 
 
 def row(scores, target, top):

@@ -57,7 +57,8 @@ class Prompt(msgspec.Struct, frozen=True):
 
     ``rows``: for each of these ids after the first, the token itself and then the likeliest ones at its
     place, each with its log-probability; a row is empty at a picture. ``noise``: the row's largest difference
-    in the half dtype. ``seed``: of the picture.
+    in the half dtype. ``scaled``: for each scale in the model how it changes each number of the rows, per
+    unit. ``seed``: of the picture.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Prompt(msgspec.Struct, frozen=True):
     tokens: list[int]
     rows: list[list[tuple[int, float]]]
     noise: list[float]
+    scaled: dict[str, list[list[float]]] = {}
     seed: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
 
 
@@ -144,9 +146,14 @@ def read(path: Path, content: str) -> Reference:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Reference)
-        places = [(len(one.ids + one.tokens) - 1, len(one.rows), len(one.noise)) for one in found.prompts]
-        if not places or any(len(set(one)) != 1 for one in places):
-            raise msgspec.ValidationError("it holds no prompts, or half of one")
+        for one in found.prompts:
+            sizes = [[len(row) for row in rows] for rows in (one.rows, *one.scaled.values())]
+            if {len(one.ids + one.tokens) - 1, len(one.noise)} != {len(one.rows)} or sizes != sizes[:1] * len(
+                sizes
+            ):
+                raise msgspec.ValidationError(f"it holds half of prompt {one.name!r}")
+        if not found.prompts:
+            raise msgspec.ValidationError("it holds no prompts")
     except (OSError, msgspec.MsgspecError) as error:
         raise BadInput(
             f"{path} is no reference: {error}",
