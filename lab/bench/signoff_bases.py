@@ -42,13 +42,13 @@ reed = "reed_plugin:register"
 [tool.setuptools]
 packages = ["reed_plugin"]
 """
-_REGISTER = '''"""A Qwen2 under a name of its own."""
+_REGISTER = '''"""The adapter of a model that goes by Qwen2's name."""
 
 
 def register():
     from vllm import ModelRegistry
 
-    ModelRegistry.register_model("ReedForCausalLM", "reed_plugin.model:ReedForCausalLM")
+    ModelRegistry.register_model("Qwen2ForCausalLM", "reed_plugin.model:ReedForCausalLM")
 '''
 _MODEL = '''"""The model itself."""
 
@@ -169,7 +169,6 @@ def make(base: str, folder: Path) -> Place:
     if not made.is_dir():
         say(f"making the workspace {base}")
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         _MAKERS[base](place)
         folder.rename(made)
     return place
@@ -192,11 +191,10 @@ def _place(base: str, folder: Path) -> Place:
 def _adapt(place: Place) -> None:
     """A checkpoint analysed, planned, served with dummy and real weights, and written about."""
     assert place.model
+    place.repo.mkdir(parents=True)
     _ascend(place.repo)
     if place.plugin:
         make_biased(place.model)
-        config = json.loads((place.model / "config.json").read_text("utf-8"))
-        (place.model / "config.json").write_text(json.dumps(config | {"architectures": ["ReedForCausalLM"]}))
         for name, text in PLUGIN.items():
             (place.repo / name).parent.mkdir(parents=True, exist_ok=True)
             (place.repo / name).write_text(text, "utf-8")
