@@ -2,11 +2,11 @@
 
 Three workspaces are made by real commands: a model with an adapter of its own and one that takes pictures,
 served on this CPU, and an upgrade of vllm-omni whose stages run on the emulated NPU. A case does something to
-a copy of one, and delivers. What is wrong has to be refused, or named in the commit, in words that say what is
-missing; what is right has to be committed without a gap that is none.
+a copy of one, and delivers. What is wrong has to be refused, or named in the commit, in words that say what
+is missing; what is right has to be committed without a gap that is none.
 
-``recorded``: evidence of real runs, as it is or damaged. ``rewritten``: every hash made to fit again, for runs
-that no machine here can make. ``live``: a server of its own. A whole run has each damage in each workspace.
+``recorded``: evidence of real runs, as it is or damaged. ``rewritten``: every hash made to fit again, for
+runs that no machine here can make. ``live``: a server of its own. A whole run has each damage in each workspace.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Answer:
         return " ".join(" ".join(str(self.data.get(key) or "") for key in _SAID).split())
 
 
-_SAID = ("error", "expected", "try", "summary", "message", "text")
+_SAID = ("error", "expected", "try", "summary", "message", "text", "left")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Place:
         command = [sys.executable, str(ADAPT if self.model else UPGRADE), *map(str, given)]
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(
-            command, cwd=self.workspace, env=kept | dict(variables or {}), stdin=-3, capture_output=True, text=True
+            command, cwd=self.workspace, env=kept | dict(variables or {}), stdin=-3,
+            capture_output=True, text=True,
         )  # fmt: skip
         try:
             return Answer(done.returncode, json.loads(done.stdout))
@@ -144,19 +145,25 @@ class Place:
         given = ("--tree", self.repo, "--unpublished", f"models/{self.model.name}")
         return self.call("artifacts", self.model, *given, *words)
 
-    def deliver(self, *words: object, opened: list[str] | None = None, model: object = None) -> Answer:
-        """The delivery; of a model with documents of the runs as they are, and whatever is a gap ``opened``."""
+    def deliver(
+        self,
+        *words: object,
+        opened: list[str] | None = None,
+        model: object = None,
+        after: Callable[[], object] = dict,
+    ) -> Answer:
+        """The delivery. A model's documents are first written anew, ``after`` that something may happen, and
+        whatever is a gap is ``opened``."""
         if self.model is None:
             return self.call("deliver", "--repo", self.repo, *words)
         written = self.artifacts()
         if written.code:
             return written
+        after()
         gaps = [gap["id"] for gap in written.data["gaps"]] if opened is None else opened
         given = [word for gap in gaps for word in ("--open", gap)]
-        include = ("--include", "reed") if self.plugin else ()
-        return self.call(
-            "deliver", model or self.model, "--repo", self.repo, *include, "--pending-npu", *given, *words
-        )
+        given += ["--include", "reed"] if self.plugin else []
+        return self.call("deliver", model or self.model, "--repo", self.repo, "--pending-npu", *given, *words)
 
     def status(self) -> Answer:
         return self.call("status", *([self.model] if self.model else []))

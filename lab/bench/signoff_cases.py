@@ -121,7 +121,7 @@ def damages() -> Iterator[Case]:
             words = ("older version",) if "format" in name else ("cannot be trusted",)
             yield Case(name, base, kind, REFUSED, words, play, again=again)
         end, words = (
-            (NAMED, ("pending", "folder is missing")) if upgrade else (REFUSED, ("its folder is missing",))
+            (NAMED, ("pending", "folder is missing")) if upgrade else (REFUSED, ("no proof with real",))
         )
         gone = file("", shutil.rmtree)
         yield Case("a run whose folder is gone", base, kind, end, words, gone, again=again)
@@ -149,6 +149,18 @@ def _label(label: str, device: str = "") -> Play:
             chain.each(lambda one: one.get("device") and one["device"].update(kind=device))
 
     return anew(change)
+
+
+def _unseen(chain: Chain) -> None:
+    chain.verdict("PASS", "NPU real")
+    (chain.at / "observed.json").write_text("null")
+
+
+def _unasked(chain: Chain) -> None:
+    def drop(found: dict[str, Any]) -> None:
+        found["checks"] = [one for one in found["checks"] if one["name"] != "image"]
+
+    chain.edit("result.json", drop)
 
 
 def _dummy_as_real(chain: Chain) -> None:
@@ -231,10 +243,8 @@ def _write(name: str, text: str, *, staged: bool = False) -> Play:
 
 
 def _edit_page(place: Place) -> Answer:
-    page = next(place.repo.glob("docs/source/tutorials/models/*-1M.md"))
-    _replace("GAP", "DONE")(page)
-    assert place.model
-    return place.call("deliver", place.model, "--repo", place.repo, "--pending-npu", "--include", "reed")
+    page = place.repo / "docs/source/tutorials/models/Reed-1M.md"
+    return place.deliver(after=lambda: _replace("GAP", "DONE")(page))
 
 
 def _model_config(place: Place) -> None:
@@ -252,7 +262,7 @@ _ADAPTED = (
          _write("reed/reed_plugin/more.py", "X = 1\n"), "is not what gate serve"),
         ("a conflict marker",
          _write(_MODEL, "\n<<<<<<< ours\nX = 1\n=======\nX = 2\n>>>>>>> theirs\n"), "conflict marker"),
-        ("other work staged", _write("tools/x.py", "", staged=True), "other changes are staged"),
+        ("other work staged", _write("tools/x.py", "", staged=True), "changes that nobody named"),
         ("the checkpoint edited after the run", _model_config, "another checkpoint"),
         ("a page with its gaps taken out", _edit_page, "not as the evidence says"),
         ("no gap named", _opened(), "have a gap"),
@@ -269,7 +279,8 @@ _ADAPTED = (
         ("an emulated NPU as an NPU", _label("NPU real", "npu emulated"), "tensors lived on npu emulated"),
         ("a failure after the pass, by a clock set back", anew(_late_fail), _FAILED),
         ("another model under the same name",
-         lambda place: (anew(_other_model)(place), place.deliver(model="Reed-1M"))[1], "different checkpoints"),
+         lambda place: (anew(_other_model)(place), place.deliver(model="Reed-1M"))[1],
+         "different checkpoints"),
         ("an overlay", _observed(pythonpath=["/tmp/patched"]), "over the installation"),
         ("other numbers than Transformers",
          _result(reference={"state": "differs", "why": "gate and up"}), "not those of the same weights"),
@@ -279,7 +290,7 @@ _ADAPTED = (
     *_cases(
         "reed", REWRITTEN, NAMED,
         ("an NPU run that was not looked at",
-         anew(lambda chain: (chain.verdict("PASS", "NPU real"), (chain.at / "observed.json").write_text("null"))), "does not tell which device", _PENDING),
+         anew(_unseen), "does not tell which device", _PENDING),
         ("no reference", _result(reference={"state": "none", "why": ""}), "right: it loads and answers"),
         ("accuracy zero", _accuracy(0.0, 0.0), "accuracy is worth nothing"),
         ("accuracy of guessing", _accuracy(0.27), "accuracy is worth nothing"),
@@ -293,7 +304,7 @@ _ADAPTED = (
     *_cases(
         "looker", REWRITTEN, NAMED,
         ("pictures that were not asked",
-         anew(lambda chain: chain.edit("result.json", lambda found: found.update(checks=[one for one in found["checks"] if one["name"] != "image"]))), "the model takes image"),
+         anew(_unasked), "the model takes image"),
     ),
 )  # fmt: skip
 
@@ -322,7 +333,8 @@ _LIVE = (
     ),
     *_cases(
         "looker", LIVE, NAMED,
-        ("text only", lambda place: place.serve("real", "--", "--limit-mm-per-prompt", '{"image": 0}'), "the model takes image"),
+        ("text only", lambda place: place.serve("real", "--", "--limit-mm-per-prompt", '{"image": 0}'),
+         "the model takes image"),
     ),
     *_cases(
         "upgrade", LIVE, NAMED,
@@ -357,6 +369,11 @@ def _built(role: str, change: Callable[[dict[str, Any]], object]) -> Play:
 def _other_class(built: dict[str, Any]) -> None:
     for cls in built["classes"]:
         cls["name"], cls["path"] = cls["name"].replace("NPU", "GPU"), cls["path"].replace("/npu/", "/gpu/")
+
+
+def _other_file(process: dict[str, Any]) -> None:
+    if AR in process.get("files", {}):
+        process["files"][AR]["sha256"] = "0" * 64
 
 
 def _stage(stage: int) -> Play:
@@ -433,9 +450,10 @@ _UPGRADED = (
         ("a runner that executed no step",
          _built("runner", lambda one: one.update(steps=0)), _PENDING, "executed no step"),
         ("a runner built from another file",
-         _built("runner", lambda one: [cls.update(sha256="0" * 64) for cls in one["classes"]]), _PENDING, "another file"),
+         _built("runner", lambda one: [cls.update(sha256="0" * 64) for cls in one["classes"]]),
+         _PENDING, "another file"),
         ("another file was loaded",
-         anew(lambda chain: chain.each(lambda one: [ran.update(sha256="0" * 64) for path, ran in one.get("files", {}).items() if path == AR])), _PENDING, "it ran another"),
+         anew(lambda chain: chain.each(_other_file)), _PENDING, "it ran another"),
         ("only the AR stage ran", _stage(0), "NPUGenerationModelRunner pending"),
         ("only the generation stage ran", _stage(1), "NPUARModelRunner pending"),
         ("nothing observed",
@@ -503,6 +521,11 @@ def _looked(place: Place) -> None:
         place.call(*words, *((place.model,) if words == ("next",) and place.model else ()))
 
 
+def _beside(place: Place) -> Answer:
+    _write("notes/mine.txt", "to do\n")(place)
+    return place.deliver(*(("--leave", "notes/mine.txt") if place.model else ()))
+
+
 def _round_trip(place: Place) -> None:
     target = place.workspace / ".npu-upgrade/all.tar.gz"
     place.call("evidence", "pack", "--out", target)
@@ -525,7 +548,7 @@ _HONEST: dict[str, Play] = {
     "history packed": lambda place: git(place.repo, "gc", "-q"),
     "a commit below it": _committed,
     "on a branch of another name": lambda place: git(place.repo, "branch", "-q", "-m", "mine"),
-    "work of one's own outside": _write("notes/mine.txt", "to do\n"),
+    "work of one's own outside": lambda place: _beside(place),
 }  # fmt: skip
 
 
@@ -553,7 +576,8 @@ _MORE = (
     *_cases(
         "upgrade", RECORDED, COMMITTED,
         ("the classes that the emulated NPU executed",
-         lambda _: None, "emulated: NPUARModelRunner executed in serve", "emulated: NPUGenerationModelRunner executed in serve", _PENDING),
+         lambda _: None, "emulated: NPUARModelRunner executed in serve",
+         "emulated: NPUGenerationModelRunner executed in serve", _PENDING),
         ("a helper that is part of it", lambda place: _helper(place), _PENDING),
     ),
     Case("real weights on an NPU", "reed", REWRITTEN, COMMITTED, ("NPU-Validation: ",),

@@ -20,7 +20,7 @@ Change = Callable[[Any], object]
 
 
 class Chain:
-    """The lines of a ledger, and the folders of their runs; ``run`` is the line that the changes are about."""
+    """The lines of a ledger, and the folders of their runs; ``run``: the line that changes are about."""
 
     def __init__(self, place: Place, label: str = "") -> None:
         self.folder = place.workspace / ".npu-upgrade/evidence"
