@@ -6,7 +6,8 @@ a copy of one, and delivers. What is wrong has to be refused, or named in the co
 is missing; what is right has to be committed without a gap that is none.
 
 ``recorded``: evidence of real runs, as it is or damaged. ``rewritten``: every hash made to fit again, for
-runs that no machine here can make. ``live``: a server of its own. A whole run has each damage in each workspace.
+runs that no machine here can make. ``live``: a server of its own. A whole run has each damage in
+each workspace.
 """
 
 from __future__ import annotations

@@ -170,7 +170,8 @@ def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
     """The runs of ``model`` for what is written down and delivered.
 
     Raises :class:`BadInput` when any run is not as it was recorded (an edited result could say that it is
-    another model's), when the newest record is half-written, when there is none, and when the name stands for more than one checkpoint.
+    another model's), when the newest record is half-written, when there is none, and when the name stands
+    for more than one checkpoint.
     """
     finished(trusted(store.folder))
     known = list(_read(store, store.records()))
