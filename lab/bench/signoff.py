@@ -62,8 +62,9 @@ def main() -> int:
     sides = {"refused": [], "accepted": []}
     for one, it in seen:
         sides["accepted" if one.honest else "refused"].append(not it.wrong)
-    figures = {name: f"{sum(right)}/{len(right)}" for name, right in sides.items()}
-    figures |= {"live": sum(one.kind == LIVE for one, _ in seen), "seconds": round(time.monotonic() - begun)}
+    scores = {name: f"{sum(right)}/{len(right)}" for name, right in sides.items()}
+    seconds, live = round(time.monotonic() - begun), sum(one.kind == LIVE for one, _ in seen)
+    figures: dict[str, object] = {**scores, "live": live, "seconds": seconds}
     return run.close(figures, [f"{_name(one)}: {it.wrong}" for one, it in seen if it.wrong])
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grade
 import pytest
 
-import grade
 from bench.walk import walk
 from bench.walk_report import Transition
 
