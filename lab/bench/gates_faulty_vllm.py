@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 
 _MODULE = "gates_faulty_vllm"
@@ -34,7 +35,7 @@ def folder(place: Path) -> Path:
 def register() -> None:
     """What vLLM calls in each of its processes."""
     fault = os.environ.get("BENCH_FAULT", "")
-    {"second-request": _second_request, "flood": _flood, **_WRONG}.get(fault, int)()
+    {"second-request": _second_request, "flood": _flood, "dies-idle": _dies_idle, **_WRONG}.get(fault, int)()
 
 
 def _second_request() -> None:
@@ -60,6 +61,25 @@ def _flood() -> None:
 
     if not any(thread.name == "flood" for thread in threading.enumerate()):
         threading.Thread(target=write, name="flood", daemon=True).start()
+
+
+def _dies_idle() -> None:
+    """The engine ends when nobody has asked it anything for two seconds."""
+    core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    add, seen = core.add_request, []
+
+    def end() -> None:
+        while time.monotonic() - seen[-1] < 2:
+            time.sleep(0.1)
+        os._exit(1)
+
+    def add_request(self, request, *more, **options):
+        seen.append(time.monotonic())
+        if len(seen) == 1:
+            threading.Thread(target=end, daemon=True).start()
+        return add(self, request, *more, **options)
+
+    core.add_request = add_request
 
 
 def _loading(change) -> None:

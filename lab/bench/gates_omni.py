@@ -42,10 +42,10 @@ class Stages:
     arguments: tuple[str, ...]
 
 
-def stages(folder: Path) -> Stages:
+def stages(folder: Path, omni_spec: str = OMNI, ascend_spec: str = ASCEND) -> Stages:
     """Make the environment, the checkpoint, the stages' file and a gate file. Raises UpgradeError."""
-    omni = open_source(OMNI)
-    triple = open_triple(omni, ASCEND, None)
+    omni = open_source(omni_spec)
+    triple = open_triple(omni, ascend_spec, None)
     prepared = prepare(omni, triple.ascend, triple.vllm)
     variables = dict(prepared.variables) | {"NPU_EMULATOR_RECORD": str(folder / "record")}
     variables.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)  # the stages are processes of their own
@@ -56,7 +56,7 @@ def stages(folder: Path) -> Stages:
         raise Blocked(
             f"the stages cannot be made: {made.stderr.strip().rpartition(chr(10))[2]}",
             expected="an emulated environment that works",
-            try_="upgrade.py emulate --omni pypi:vllm-omni==0.24.0 --tiers import",
+            try_=f"upgrade.py emulate --omni {omni_spec} --tiers import",
         )
     gate = folder / "omni.yaml"
     gate.write_text(_GATE, encoding="utf-8")

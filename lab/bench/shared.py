@@ -47,7 +47,7 @@ class Run:
         return self.kind == "whole"
 
     @cached_property
-    def _sources(self) -> str:
+    def sources(self) -> str:
         """A digest of what makes and judges results."""
         paths = [path for part in SOURCES for path in sorted((ROOT / part).rglob("*"))]
         texts = [f"{path}\0{sha256(path.read_bytes())}" for path in paths if path.suffix in _SUFFIXES]
@@ -86,7 +86,7 @@ class Run:
     def _place(self, case: str, content: Any) -> Path | None:
         if self.keep is None:
             return None
-        judged = sha256(json.dumps([self.name, self._sources, content], sort_keys=True, default=str))[:16]
+        judged = sha256(json.dumps([self.name, self.sources, content], sort_keys=True, default=str))[:16]
         return self.keep / f"{case.replace(' ', '-').replace('/', '-')}-{judged}.json"
 
     def close(self, figures: Mapping[str, object], missed: Sequence[str]) -> int:

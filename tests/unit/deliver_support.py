@@ -118,6 +118,7 @@ class Upgrade:
         functions: Sequence[str] = (),
         others: Mapping[str, str] | None = None,
         verdict: Verdict = Verdict.PASS,
+        load_format: str = "auto",
     ) -> Record:
         """A server passed that built ``built`` (path, class), and loaded every file of the job as it is.
 
@@ -128,7 +129,15 @@ class Upgrade:
         classes = tuple(Class(f"some.module.{name}", path, hashes[path]) for path, name in built)
         files = {path: Ran(digest, tuple(functions)) for path, digest in hashes.items()}
         runner = (Built("runner", classes, steps),) if classes else ()
-        process = Process(7, "worker", 0, device=Device(device), built=runner, files=files)
+        process = Process(
+            7,
+            "worker",
+            0,
+            device=Device(device),
+            built=runner,
+            files=files,
+            config={"load_format": load_format},
+        )
         run = self.job.store.begin("serve", Redactor())
         run.json("observed.json", msgspec.to_builtins(Observed("omni", (process,))))
         outcome = Outcome(

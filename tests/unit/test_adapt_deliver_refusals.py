@@ -85,6 +85,12 @@ def test_an_edited_ledger(proven: World, refused) -> None:
     assert "cannot be trusted" in refused()
 
 
+def test_a_half_written_record(proven: World, refused) -> None:
+    with (proven.workspace / ".npu-upgrade/evidence/evidence.jsonl").open("a") as stream:
+        stream.write('{"command":["adapt.py","serve"')
+    assert "half-written" in refused()
+
+
 def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     artifacts_kit.analysed(world.workspace)
     for gate in ("serve", "features", "capacity"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
 
 import artifacts_kit
+import msgspec
 import pytest
 
 from npu_upgrade.checkpoint.registry import plugin_models
 from npu_upgrade.delivery.adaptation import check_plugins
 from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.observed import Observed, Process, Ran
 from npu_upgrade.evidence.runs import Run, trusted_runs_of
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.ground.errors import BadInput
@@ -49,6 +52,17 @@ def test_a_plugin_that_was_changed_since_is_refused(tmp_path: Path, repo: Path, 
     check_plugins(
         repo, ["docs/tide/a.md", "tests/tide/test_a.py"], standing
     )  # where nothing of it is delivered
+
+
+@pytest.mark.parametrize(("loaded", "fits"), [("tide/__init__.py", True), ("vllm/config.py", False)])
+def test_a_plugin_that_no_process_loaded_is_refused(
+    tmp_path: Path, repo: Path, loaded: str, fits: bool
+) -> None:
+    standing = runs(tmp_path, repo)
+    seen = Observed("plain", (Process(1, "worker", files={loaded: Ran("a" * 64)}),))
+    (standing[0].folder / "observed.json").write_bytes(msgspec.json.encode(seen))
+    with contextlib.nullcontext() if fits else pytest.raises(BadInput, match="was not loaded by gate serve"):
+        check_plugins(repo, ["plugins/tide/__init__.py"], standing)
 
 
 def test_a_plugin_that_is_gone_is_refused(tmp_path: Path, repo: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import serving_kit as kit
 
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
-from npu_upgrade.gates.serving import device, session
+from npu_upgrade.gates.serving import session
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.ground.errors import BadInput
 

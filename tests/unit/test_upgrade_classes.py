@@ -67,6 +67,7 @@ def test_a_run_validates_what_it_built_and_its_bases(classes, deliver) -> None:
         (((RUNNER, AR), (RUNNER, BASE)), {"steps": 0}, f"{BASE} executed no step"),
         (((RUNNER, AR), (RUNNER, BASE)), {"device": "cpu"}, "its tensors lived on cpu"),
         (((RUNNER, AR), (RUNNER, BASE)), {"device": "npu emulated"}, "its tensors lived on npu emulated"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"load_format": "dummy"}, "it loaded dummy weights"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {RUNNER: "a" * 64}}, f"it ran another {RUNNER}"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {OTHER: "a" * 64}}, f"it ran another {OTHER}"),
         (((RUNNER, AR), (RUNNER, BASE)), {"verdict": Verdict.INCONCLUSIVE}, ""),
@@ -153,6 +154,20 @@ def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, de
     assert read(classes.job).validation.emulated
     (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs[:1]}))
     assert read(classes.job).validation.emulated == {}
+
+
+def test_what_a_server_on_the_emulated_npu_executed_is_named(classes, deliver) -> None:
+    classes.served((RUNNER, AR), label="emulated dry-run", device="npu emulated")
+    assert deliver()[0] == 0
+    assert f"- emulated: {AR} executed in serve\n" in classes.body()
+    assert f"{GENERATION} executed" not in classes.body()
+    assert PENDING in classes.body()
+
+
+def test_a_pass_on_a_device_without_a_run_is_no_evidence(classes, deliver) -> None:
+    classes.record("serve", "NPU real")
+    assert deliver()[0] == 0
+    assert "NPU real" not in classes.body()
 
 
 def test_status_and_next_say_the_same(classes, deliver) -> None:

@@ -121,7 +121,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
 
 
 def _releases(project: str, version: str | None, vllm: str | None) -> list[list[str]]:
-    """The releases of the series of ``vllm``, newest first; then those next to ``version``, newer ones first."""
+    """The releases of the series of ``vllm``, newest first; then those beside ``version``, newer first."""
     numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
     own, series = Version(version or "0"), Version(vllm or "0").release[:2]
     named = [number for number in numbers if number.release[:2] == series][::-1]

@@ -22,6 +22,7 @@ from npu_upgrade.delivery.message import Section, compose, count, counted, evide
 from npu_upgrade.delivery.place import open_place
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.judged import judged
+from npu_upgrade.evidence.observed import observed_in
 from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
@@ -265,6 +266,19 @@ def check_plugins(repo: Path, paths: Iterable[str], newest: Sequence[Run]) -> No
                 expected="a plugin that is delivered as it was served",
                 try_=f"pip install -e {folder.parent}, and run the gate again",
             )
+        idle = next((run for run in runs if name in run.judged and not _loaded(run, name)), None)
+        if idle:
+            raise BadInput(
+                f"the plugin {folder} was not loaded by gate {idle.gate} ({idle.label})",
+                expected="a run of the code that is delivered",
+                try_="leave VLLM_PLUGINS unset, or name the plugin in it, and run the gate again",
+            )
+
+
+def _loaded(run: Run, name: str) -> bool:
+    """Whether the engine of a run loaded a file of the package; true where it does not tell."""
+    files = [path for seen in observed_in(run.folder) for one in seen.processes for path in one.files]
+    return not files or any(path.startswith(f"{name}/") for path in files)
 
 
 def _package(path: str, packages: set[str]) -> str | None:

@@ -15,7 +15,7 @@ from npu_upgrade.delivery.message import Section, compose, count, counted, evide
 from npu_upgrade.delivery.place import Place, not_alone, open_place
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged, some
-from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
 from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.ground.command import upgrade
@@ -129,12 +129,7 @@ def _check_own(place: Place, plan: Plan) -> None:
 def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
     """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
     records = job.records()
-    if job.ledger().unfinished:
-        raise BadInput(
-            "the newest record of evidence is half-written: a gate died while it ended",
-            expected="the verdict of every gate that ran",
-            try_=f"run that gate again ({_again(job, 'plan')})",
-        )
+    finished(job.ledger())
     standing = job.store.standing(records, subject.tree)
     for one in standing:
         failed = one.verdict == "FAIL" and one.gate != NEIGHBOUR

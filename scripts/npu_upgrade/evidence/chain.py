@@ -109,6 +109,16 @@ def trusted(folder: Path) -> Ledger:
     return ledger
 
 
+def finished(ledger: Ledger) -> None:
+    """Raise :class:`BadInput` when the newest record is torn: it may be the verdict that counts."""
+    if ledger.unfinished:
+        raise BadInput(
+            "the newest record of evidence is half-written: a gate died while it ended",
+            expected="the verdict of every gate that ran",
+            try_="run that gate again",
+        )
+
+
 def load(folder: Path) -> Ledger:
     """Read the ledger and check its chain, without refusing anything."""
     path, head, ledger = ledger_path(folder), _head_path(folder), Ledger()

@@ -101,6 +101,11 @@ class Observed(Struct, frozen=True):
         """The kinds of device that parameters live on."""
         return frozenset(one.device.kind for one in self.processes if one.device)
 
+    @property
+    def dummy(self) -> bool:
+        """Whether an engine loaded dummy weights, whatever the run is labelled."""
+        return any(one.config.get("load_format") == "dummy" for one in self.processes)
+
     def summary(self) -> dict[str, Any]:
         """What a reader wants to know first: mode, devices, each process's classes and their steps."""
         rows = [

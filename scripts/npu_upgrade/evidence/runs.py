@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.chain import Record, finished, trusted
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.errors import BadInput
@@ -170,8 +170,10 @@ def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
     """The runs of ``model`` for what is written down and delivered.
 
     Raises :class:`BadInput` when any run is not as it was recorded (an edited result could say that it is
-    another model's), when there is none, and when the name stands for more than one checkpoint.
+    another model's), when the newest record is half-written, when there is none, and when the name stands
+    for more than one checkpoint.
     """
+    finished(trusted(store.folder))
     known = list(_read(store, store.records()))
     for run, problem in known:
         if problem:

@@ -129,10 +129,14 @@ class Store:
     def standing(self, records: Iterable[Record], tree: str) -> list[Record]:
         """The newest record of every (gate, label) for ``tree``: labels never stand in for each other.
 
-        A run counts only while its folder is what the chain says; an older one does not replace it.
+        A run counts only while its folder is what the chain says; an older one does not replace it. A device
+        and its weights are shown by a run, so a PASS of them without one does not count.
         """
         newest = {(one.gate, one.label): one for one in records if one.tree == tree}
-        found = [one for one in newest.values() if not (one.run and self.problems(one))]
+        counts = (
+            one for one in newest.values() if one.run or one.label in LABELS[:2] or one.verdict != "PASS"
+        )
+        found = [one for one in counts if not (one.run and self.problems(one))]
         return sorted(found, key=lambda one: (LABELS.index(one.label), one.gate))
 
     def incomplete(self) -> list[str]:

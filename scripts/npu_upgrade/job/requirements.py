@@ -177,6 +177,9 @@ def _analysed(known: Known) -> Outcome:
 
 
 def _served(known: Known) -> Outcome:
+    if known.served and known.observed and known.observed.dummy:
+        what = f"run {known.served.id} is labelled {known.served.label}, and loaded dummy weights"
+        return Gap(what, known.ask("serve", "--load-format", "real"), refused=True)
     if known.served:
         return Proven(known.served)
     seen = ", ".join(sorted({label for (gate, label), run in known.newest.items() if gate == "serve"}))

@@ -24,6 +24,7 @@ from npu_upgrade.sources.checkout import Checkout, open_checkout
 
 PENDING = "pending"
 NPU = "NPU real"
+EMULATED = "emulated dry-run"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -115,7 +116,18 @@ def validate(
                 else:
                     by[part] = record.id
     why = {part: text for part, text in why.items() if part not in by}
-    return Validation(parts, by, _emulated(parts, mine), why)
+    emulated = _emulated(parts, mine)
+    for part in parts:
+        if any(not lacking(part, one, delivered) for one in _served_emulated(job, mine)):
+            emulated.setdefault(part, []).append("serve")
+    return Validation(parts, by, emulated, why)
+
+
+def _served_emulated(job: Job, records: Sequence[Record]) -> list[Observed]:
+    """What the servers on the emulated NPU showed that passed and are as they were recorded."""
+    runs = (one for one in records if (one.gate, one.label, one.verdict) == ("serve", EMULATED, "PASS"))
+    whole = (one for one in runs if one.run and not job.store.problems(one))
+    return [seen for one in whole for seen in observed_in(job.store.runs / str(one.run))]
 
 
 @dataclass(frozen=True)
@@ -165,6 +177,8 @@ def _objection(observed: Observed, delivered: _Delivered) -> str:
         return "it does not tell what its engine built"
     if observed.devices != {"npu"}:
         return f"its tensors lived on {', '.join(sorted(observed.devices)) or 'no device that is told'}"
+    if observed.dummy:
+        return "it loaded dummy weights"
     loaded = ((name, one) for process in observed.processes for name, one in process.files.items())
     other = next((name for name, one in loaded if not delivered.has(name, one.sha256)), "")
     return f"it ran another {other} than is delivered" if other else ""
