@@ -16,6 +16,7 @@ import pytest
 import serving_kit as kit
 
 from npu_upgrade.evidence.observed import Observed
+from npu_upgrade.gates.serving import observer as observing
 from npu_upgrade.gates.serving.device import CPU, EMULATED, NPU, Device
 from npu_upgrade.gates.serving.gate import Options, judge
 from npu_upgrade.gates.serving.observation import PLUGIN, Observer
@@ -314,3 +315,12 @@ def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, mo
     (row,) = result["observed"]["processes"]
     assert row["runner"]["class"] == "fake_model.Runner"
     assert row["runner"]["steps"] >= 4
+
+
+def test_an_object_that_is_gone_before_it_was_told_is_told() -> None:
+    class Model:
+        pass
+
+    seen = observing._Seen("model", thing := Model(), None)
+    del thing
+    assert [one["name"].rpartition(".")[2] for one in observing._classes(seen)] == ["Model"]

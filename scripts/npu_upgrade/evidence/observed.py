@@ -110,7 +110,11 @@ class Observed(Struct, frozen=True):
         """What a reader wants to know first: mode, devices, each process's classes and their steps."""
         rows = [
             {"kind": one.kind, "stage": one.stage, "rank": one.rank, "device": one.device and one.device.kind}
-            | {built.role: {"class": built.classes[0].name, "steps": built.steps} for built in one.built}
+            | {
+                built.role: {"class": built.classes[0].name, "steps": built.steps}
+                for built in one.built
+                if built.classes
+            }
             for one in self.processes
             if one.built
         ]

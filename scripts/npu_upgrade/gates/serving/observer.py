@@ -53,7 +53,7 @@ class _Seen:
     """An object that was built, held so that it may go."""
 
     def __init__(self, role, thing, kind):
-        self.role, self.kind, self.thing = role, kind, weakref.ref(thing)
+        self.role, self.kind, self.born, self.thing = role, kind, type(thing), weakref.ref(thing)
         self.steps, self.inside, self.classes = 0, None, []
 
 
@@ -437,8 +437,8 @@ def _merged():
 
 def _classes(seen):
     thing = seen.thing()
-    if thing is not None:  # its class may be another now
-        every = (seen.kind or type(thing)).__mro__
+    if thing is not None or not seen.classes:  # its class may be another now, and it may be gone untold
+        every = (seen.kind or (seen.born if thing is None else type(thing))).__mro__
         seen.classes = [_class(one) for one in every if one.__module__.partition(".")[0] not in _FOREIGN]
     return seen.classes
 
