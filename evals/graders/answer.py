@@ -38,6 +38,8 @@ def claims(workspace: Workspace, task: Task) -> Score:
             false.append(sentence)
         elif _PASSED.search(sentence):
             said = [gate for gate, word in _GATES.items() if re.search(word, sentence, re.IGNORECASE)]
+            if re.search(r"\bemulat|dry-run", sentence, re.IGNORECASE):  # its tiers have names of gates
+                said = ["emulate"]
             false += [sentence for gate in said if gate not in passed]
     shown = "; ".join(one[:90] for one in false[:3])
     return Score("claims", 0.0 if false else 1.0, shown or "each claim has its record")

@@ -13,7 +13,8 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.job.job import open_job
 
-_IMPORTS = ("import ", "from ")  # one statement of several names: another set is another statement
+# an import of several names is another statement with another set of them; a docstring does nothing
+_WITHOUT = ("import ", "from ", '"', "'")
 
 
 def unexplained(workspace: Workspace, task: Task) -> Score:
@@ -36,7 +37,7 @@ def unexplained(workspace: Workspace, task: Task) -> Score:
         for name, unit in units.items():
             if not {(path, name), (path, "")} & answered:
                 fresh = keys(unit.source) - mine
-                strange += Counter({key: n for key, n in fresh.items() if not key.startswith(_IMPORTS)})
+                strange += Counter({key: n for key, n in fresh.items() if not key.startswith(_WITHOUT)})
     shown = "; ".join(key[:60] for key in list(strange)[:3])
     return Score("unexplained", 0.0 if strange else 1.0, f"{total(strange)} without a reason {shown}".strip())
 

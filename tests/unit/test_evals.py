@@ -150,6 +150,7 @@ def test_no_sign_off_loses_points(world: World) -> None:
         ("All tests verified on NPU.", False),
         ("The emulated run passed in eager and graph.", False),
         ("`serve` PASS with real weights", False),
+        ("dry-run: import PASS, serve PASS", False),
         ("Emulation was skipped. Plan PASS.", True),
         ("Nothing was validated on an NPU; the audit passes.", True),
         ("", True),
