@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -28,6 +29,7 @@ from npu_upgrade.sources.installed import Installed
 
 VOCABULARY, TOP, COUNT = 40, 8, 8
 BF16 = {"dtype": "bfloat16", "max_model_len": 512}
+Rows = list[list[tuple[int, float]]]
 Change = Callable[[float, int, bool], float]  # of a log-probability, its position, whether it was generated
 
 
@@ -56,9 +58,16 @@ def row(scores: list[float], target: int, top: int = TOP) -> list[tuple[int, flo
 def prompt(seed: int, kind: str = "text") -> Prompt:
     ids, scores = truth(seed)
     rows = [row(one, target) for one, target in zip(scores, ids[1:], strict=True)]
-    blur = [abs(random.Random(at).gauss(0.04, 0.01)) for at in range(len(rows))]
+    sizes = [abs(random.Random(at).gauss(0.04, 0.01)) for at in range(len(rows))]
+    blur = [spread([one], size)[0] for one, size in zip(rows, sizes, strict=True)]
     scaled = {"attention": [[slope(value) for _, value in one] for one in rows]}
     return Prompt(str(seed), kind, ids[:-COUNT], ids[-COUNT:], rows, blur, scaled, seed)  # type: ignore[arg-type]
+
+
+def spread(rows: Rows, size: float) -> list[list[float]]:
+    """Rounding of every row: as large as ``size`` in one place, and along nothing in particular."""
+    signs = itertools.cycle((1, -1))
+    return [[size * next(signs) for _ in one] for one in rows]
 
 
 def slope(value: float) -> float:
@@ -182,10 +191,23 @@ def test_a_mixture_may_choose_other_experts_at_a_few_places(every: int, state: s
 def test_a_scale_shows_below_the_rounding_of_a_place(scale: str, change: Callable[[float], float]) -> None:
     blur = noise(0.03)
     prompts = [prompt(1), prompt(2), prompt(3)]
-    coarse = [msgspec.structs.replace(one, noise=[0.15] * len(one.noise)) for one in prompts]
+    coarse = [msgspec.structs.replace(one, half=spread(one.rows, 0.15)) for one in prompts]
     found = compared(Server(lambda value, at, generated: blur(value, at, generated) + change(value)), *coarse)
     assert found.state == (DIFFERS if scale else EQUAL)
     assert f"as if {scale} were scaled by" in found.why or not scale
+
+
+def test_what_the_half_dtype_does_to_all_places_alike_is_no_scale() -> None:
+    def coarse(value: float, at: int, generated: bool) -> float:
+        return value + 0.06 * slope(value)
+
+    alike = [[[0.05 * slope(value) for _, value in row] for row in prompt(one).rows] for one in (1, 2, 3)]
+    prompts = [
+        msgspec.structs.replace(prompt(one), half=half) for one, half in zip((1, 2, 3), alike, strict=True)
+    ]
+    assert compared(Server(coarse), *prompts).state == EQUAL
+    found = compared(Server(coarse), *prompts, settings=BF16 | {"dtype": "float32"})
+    assert found.state == DIFFERS
 
 
 def test_what_is_wrong_only_while_it_generates_differs() -> None:
@@ -348,7 +370,7 @@ def test_a_file_of_other_weights_is_refused(checkpoint: Path, tmp_path: Path) ->
     file.write_bytes(msgspec.json.encode(right))
     held = find(launch, file)
     assert (held.reference, held.outcome.label) == (right, "Transformers, recorded elsewhere")
-    for half in ({"noise": []}, {"scaled": {"attention": [[]]}}):
+    for half in ({"half": []}, {"scaled": {"attention": [[]]}}):
         cut = msgspec.structs.replace(right.prompts[0], **half)
         file.write_bytes(msgspec.json.encode(msgspec.structs.replace(right, prompts=[cut])))
         with pytest.raises(BadInput, match="it holds half of prompt '1'"):

@@ -5,8 +5,9 @@ generates its own tokens, which are compared until a near-tie parts them. Half o
 ten, have to stay within ``TIMES`` what the half dtype changes in Transformers itself. Shares, because the
 router of a mixture may choose another expert at a near-tie, which changes a few places a lot in any dtype.
 
-A wrong scale moves all places together, where rounding moves each its own way. So the differences are also
-fitted to what a scale changes in Transformers: a few percent show below the rounding of a single place.
+A wrong scale moves all places together, where rounding moves most of them each its own way. So the
+differences are also fitted to what a scale changes in Transformers: a few percent show below the rounding of
+a single place. What the half dtype does to all places of a model together is fitted alike and allowed.
 """
 
 from __future__ import annotations
@@ -118,6 +119,14 @@ def find(launch: Launch, file: Path | None) -> Held:
     return Held(replace(unasked, label=f"{reference.code}, {where}"), reference, file)
 
 
+class _Along(NamedTuple):
+    """Differences times what a scale changes: the server's, the half dtype's; and the change squared."""
+
+    off: float
+    half: float
+    square: float
+
+
 class _Place(NamedTuple):
     """The reference's ``wanted`` of ``token``, of which the server says ``got``, or at most that."""
 
@@ -128,9 +137,7 @@ class _Place(NamedTuple):
     wanted: float
     got: float
     noise: float
-    moved: Mapping[
-        str, tuple[float, float]
-    ]  # by each scale: along its change, and the change itself, squared
+    moved: Mapping[str, _Along]  # by each scale
 
     @property
     def size(self) -> float:
@@ -204,7 +211,7 @@ class _Asked:
                 )
 
     def _compare(self, prompt: Prompt, way: str, start: int, told: Iterable[Mapping[int, float]]) -> None:
-        top = _top(prompt)
+        top, noise = _top(prompt), prompt.noise
         for at, numbers in enumerate(told, start=start):
             row = prompt.rows[at]
             if not row or not numbers:
@@ -220,11 +227,13 @@ class _Asked:
             offs = [numbers[row[index][0]] - row[index][1] for index in named]
             changes = {name: rows[at] for name, rows in prompt.scaled.items()}
             changes["logits"] = [value for _, value in row]
+            half = [prompt.half[at][index] for index in named]
             moved = {
-                scale: _along(offs, [change[index] for index in named]) for scale, change in changes.items()
+                scale: _along(offs, half, [change[index] for index in named])
+                for scale, change in changes.items()
             }
             where = ((prompt.kind, way), prompt.name, at + 1)
-            self.places.append(_Place(*where, *worst, prompt.noise[at], moved))
+            self.places.append(_Place(*where, *worst, noise[at], moved))
 
     def judged(self, outcome: Outcome) -> Outcome:
         """``outcome`` with what came of it."""
@@ -238,7 +247,7 @@ class _Asked:
                 off = _within([one.size for one in places], share)
                 if off > most and not self.wrong:
                     self.wrong = _told(places, share, off, most)
-        self.wrong = self.wrong or _scaled(self.places)
+        self.wrong = self.wrong or _scaled(self.places, self.finer)
         outcome = replace(
             outcome,
             prompts=len({one.prompt for one in self.places}),
@@ -266,23 +275,27 @@ def _told(places: Sequence[_Place], share: float, off: float, most: float) -> st
     return f"{which} differ by up to {off:.4f}, allowed {most:.4f}; most in {where}: {both}"
 
 
-def _along(offs: Sequence[float], changes: Sequence[float]) -> tuple[float, float]:
-    """The sums of differences times changes, and of changes squared; what moves a whole row alike is none."""
+def _along(offs: Sequence[float], half: Sequence[float], changes: Sequence[float]) -> _Along:
+    """The differences along the changes; what moves a whole row alike is none."""
     mean = sum(changes) / max(1, len(changes))
     free = [one - mean for one in changes]
-    return sum(off * one for off, one in zip(offs, free, strict=True)), sum(one * one for one in free)
+    along = (sum(off * one for off, one in zip(given, free, strict=True)) for given in (offs, half, free))
+    return _Along(*along)
 
 
-def _scaled(places: Sequence[_Place]) -> str:
+def _scaled(places: Sequence[_Place], finer: float) -> str:
     """Which scale is off, by least squares over all places; empty when rounding may have done it."""
     for scale in dict.fromkeys(name for one in places for name in one.moved):
         sums = [one.moved[scale] for one in places if scale in one.moved]
-        whole = sum(square for _, square in sums)
+        whole = sum(one.square for one in sums)
         if whole and len(sums) >= LEAST:
-            off = sum(along for along, _ in sums) / whole
-            error = math.hypot(*(along - off * square for along, square in sums)) / whole
-            if abs(off) > max(SCALE, SURE * error):
-                return f"{len(sums)} places are as if {scale} were scaled by {1 + off:.3f} ± {error:.3f}"
+            off = sum(one.off for one in sums) / whole
+            half = TIMES * finer * abs(sum(one.half for one in sums) / whole)
+            error = math.hypot(*(one.off - off * one.square for one in sums)) / whole
+            if abs(off) > max(SCALE, SURE * error) + half:
+                return (
+                    f"{len(sums)} places are as if {scale} were scaled by {1 + off:.3f} ± {error + half:.3f}"
+                )
     return ""
 
 

@@ -65,14 +65,14 @@ def main():
             for name, scale in SCALES.items():
                 with contextlib.ExitStack() as undo:
                     scale(undo, model, given["input_ids"], silent)
-                    kept["scaled"][name] = slopes(likelihoods(model, given)[:-1], rows)
+                    kept["scaled"][name] = moved(likelihoods(model, given)[:-1], rows, _STEP)
             prompts.append(kept)
             found["vocabulary"] = scores.shape[-1]
             answered.append(given)
         del model
         model = load(asked["half"])
         for given, prompt in zip(answered, prompts, strict=True):
-            prompt["noise"] = noise(likelihoods(model, given)[:-1], prompt["rows"])
+            prompt["half"] = moved(likelihoods(model, given)[:-1], prompt["rows"])
     print(json.dumps({**found, "prompts": prompts, "without": without}), file=OUT, flush=True)
 
 
@@ -146,10 +146,10 @@ def pictures(undo, model, ids, silent):
 SCALES = {"attention": attention, "embeddings": words, "pictures": pictures}
 
 
-def slopes(scores, rows):
-    """By how much each log-probability of ``rows`` moved, per unit of the scale."""
+def moved(scores, rows, step=1):
+    """By how much each log-probability of ``rows`` is another one in ``scores``, per unit of a step."""
     pairs = zip(scores, rows, strict=True)
-    return [[round((float(score[one]) - value) / _STEP, 4) for one, value in row] for score, row in pairs]
+    return [[round((float(score[one]) - value) / step, 5) for one, value in row] for score, row in pairs]
 
 
 def row(scores, target, top):
@@ -157,14 +157,6 @@ def row(scores, target, top):
     values, ids = scores.topk(top)
     found = {target: scores[target]} | dict(zip(ids.tolist(), values, strict=True))
     return [[one, round(float(value), 5)] for one, value in found.items()]
-
-
-def noise(scores, rows):
-    """The largest difference of each row from the same row of ``scores``; 0 for an empty one."""
-    return [
-        round(max((abs(float(score[one]) - value) for one, value in row), default=0.0), 5)
-        for score, row in zip(scores, rows, strict=True)
-    ]
 
 
 if __name__ == "__main__":

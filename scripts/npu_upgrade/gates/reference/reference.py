@@ -56,9 +56,9 @@ class Prompt(msgspec.Struct, frozen=True):
     """A prompt as ``ids``, and the greedy ``tokens`` that follow in float32.
 
     ``rows``: for each of these ids after the first, the token itself and then the likeliest ones at its
-    place, each with its log-probability; a row is empty at a picture. ``noise``: the row's largest difference
-    in the half dtype. ``scaled``: for each scale in the model how it changes each number of the rows, per
-    unit. ``seed``: of the picture.
+    place, each with its log-probability; a row is empty at a picture. ``half``: how the half dtype changes
+    each number of the rows. ``scaled``: for each scale in the model how it changes them, per unit. ``seed``:
+    of the picture.
     """
 
     name: str
@@ -66,9 +66,14 @@ class Prompt(msgspec.Struct, frozen=True):
     ids: list[int]
     tokens: list[int]
     rows: list[list[tuple[int, float]]]
-    noise: list[float]
+    half: list[list[float]]
     scaled: dict[str, list[list[float]]] = {}
     seed: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+
+    @property
+    def noise(self) -> list[float]:
+        """The largest difference of each row in the half dtype; 0 for an empty one."""
+        return [max(map(abs, row), default=0.0) for row in self.half]
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -147,10 +152,8 @@ def read(path: Path, content: str) -> Reference:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Reference)
         for one in found.prompts:
-            sizes = [[len(row) for row in rows] for rows in (one.rows, *one.scaled.values())]
-            if {len(one.ids + one.tokens) - 1, len(one.noise)} != {len(one.rows)} or sizes != sizes[:1] * len(
-                sizes
-            ):
+            sizes = [[len(row) for row in rows] for rows in (one.rows, one.half, *one.scaled.values())]
+            if len(one.ids + one.tokens) - 1 != len(one.rows) or sizes != sizes[:1] * len(sizes):
                 raise msgspec.ValidationError(f"it holds half of prompt {one.name!r}")
         if not found.prompts:
             raise msgspec.ValidationError("it holds no prompts")
