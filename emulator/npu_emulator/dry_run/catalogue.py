@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-TIERS = ("import", "eager", "graph", "serve")
+TIERS = ("import", "eager", "graph", "serve", "pipelines")
 
 _SHORT = (7, 9, 11)
 _LONG = tuple(range(100, 180))
@@ -277,7 +277,46 @@ SCENARIOS += (
 )
 
 
+def _said(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text))
+
+
+_SPOKEN = (_said("Good morning, here is the weather."), _said("Seven."))
+SCENARIOS += (
+    Scenario(
+        "qwen-image",
+        "vllm serve --omni of Qwen-Image, text to picture",
+        "pipeline",
+        "pipelines.qwen_image",
+        (
+            Probe("picture", (_said("a cat"),), check="payload"),
+            Probe("two at once", (_said("a cat"), _said("a red house by the sea")), check="payload"),
+            Probe("stops", (), check="stops"),
+        ),
+        ("pipelines",),
+        seconds=600,
+        tolerance=1.5 / 255,  # a step of a picture's eight bits
+    ),
+    Scenario(
+        "qwen3-tts",
+        "vllm serve --omni of Qwen3-TTS, text to speech by talker and decoder",
+        "pipeline",
+        "pipelines.qwen3_tts",
+        (
+            Probe("speech", _SPOKEN[:1], check="payload"),
+            Probe("two at once", _SPOKEN, check="payload"),
+            Probe("streamed", _SPOKEN[:1], {"stream": True}, "payload"),
+            Probe("stops", (), check="stops"),
+        ),
+        ("pipelines",),
+        seconds=900,
+    ),
+)
+
+
 _WORDS = {
+    "qwen-image": ("diffusion", "vae", "attn_backend"),
+    "qwen3-tts": ("tts", "codec", "decoder"),
     "ar-async": ("async",),
     "ar-embeddings": ("embed",),
     "prefer-model-sampler": ("sampl",),

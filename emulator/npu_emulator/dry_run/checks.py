@@ -10,8 +10,6 @@ import torch
 
 from npu_emulator.dry_run.engine import Output, worker_of
 
-TOLERANCE = 2e-3  # of a log-probability in float32, over different orders of summation
-
 
 def tokens(stage, running, wanted, folder, probe, outputs, plan) -> str:
     """Tokens and log-probabilities equal those of the reference."""
@@ -77,20 +75,20 @@ def payload(stage, running, wanted, folder, probe, outputs, plan) -> str:
         if one.tokens != other.tokens:
             return f"request {index}: tokens {one.tokens}, the reference has {other.tokens}"
         for key, values in other.payload.items():
-            why = _differs(one.payload.get(key, []), values)
+            why = _differs(one.payload.get(key, []), values, wanted.tolerance)
             if why:
                 return f"request {index}: payload {key!r} {why}"
     return ""
 
 
-def _differs(ours: list[Any], theirs: list[Any]) -> str:
+def _differs(ours: list[Any], theirs: list[Any], tolerance: float) -> str:
     if not ours:
         return "is missing"
     ours, theirs = torch.cat(ours), torch.cat(theirs)
     if ours.shape != theirs.shape:
         return f"has shape {tuple(ours.shape)}, the reference {tuple(theirs.shape)}"
     far = float((ours.cpu().double() - theirs.double()).abs().max())
-    return "" if far <= TOLERANCE else f"is {far:.4f} away from the reference"
+    return "" if far <= tolerance else f"is {far:.4f} away from the reference"
 
 
 def idle(stage, running, wanted, folder, probe, outputs, plan) -> str:

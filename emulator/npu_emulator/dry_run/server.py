@@ -91,6 +91,12 @@ def post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return json.load(answer)
 
 
+def content(server: Server, path: str, body: dict[str, Any]) -> bytes:
+    """The whole answer to a JSON request as it came, a file or a stream; raises :class:`NotServing`."""
+    with _open(server, path, body) as answer:
+        return answer.read()
+
+
 def stream(server: Server, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of a streamed answer; raises :class:`NotServing` when its end is missing."""
     with _open(server, path, body | {"stream": True}) as answer:

@@ -1,4 +1,4 @@
-"""RMS normalisation, alone and fused with the residual addition."""
+"""RMS normalisation, alone and fused with the residual addition; layer normalisation."""
 
 from __future__ import annotations
 
@@ -62,3 +62,16 @@ def npu_add_rms_norm_bias(x1, x2, gamma, beta=None, epsilon=1e-6):
 def npu_gemma_rms_norm(x, gamma, epsilon=1e-6):
     _check("npu_gemma_rms_norm", x, gamma)
     return _rms(x, 1.0 + gamma.float(), epsilon)
+
+
+@reference("npu::npu_layer_norm_eval")
+def npu_layer_norm_eval(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    shape = list(normalized_shape)
+    require(input.dtype in _FLOATS, "npu_layer_norm_eval", f"input is of floats, got {input.dtype}")
+    require(
+        list(input.shape[-len(shape) :]) == shape,
+        "npu_layer_norm_eval",
+        f"normalized_shape {shape} is the end of the input's {tuple(input.shape)}",
+    )
+    wide = [None if one is None else one.float() for one in (weight, bias)]
+    return torch.nn.functional.layer_norm(input.float(), shape, *wide, eps).to(input.dtype)

@@ -56,6 +56,22 @@ def npu_rotary_mul(x, r1, r2, rotary_mode="half", rotate=None):
     return (wide * r1.float() + rotated(wide, rotary_mode == "half") * r2.float()).to(x.dtype)
 
 
+@reference("npu::npu_apply_rotary_pos_emb")
+def npu_apply_rotary_pos_emb(query, key, cos, sin, layout="BSND", rotary_mode="half"):
+    operator = "npu_apply_rotary_pos_emb"
+    if layout not in ("BSND", "BSH", "SBND", "BNSD", "TND") or rotary_mode not in ("half", "interleave"):
+        raise lacking(operator, f"layout {layout} with rotary_mode {rotary_mode}")
+    require(
+        cos.shape == sin.shape and cos.shape[-1] == query.shape[-1] == key.shape[-1],
+        operator,
+        f"cos and sin have the head size {query.shape[-1]}, got {tuple(cos.shape)} and {tuple(sin.shape)}",
+    )
+    for states in (query, key):  # in place, as the device does
+        wide = states.float()
+        states.copy_(wide * cos.float() + rotated(wide, rotary_mode == "half") * sin.float())
+    return query, key
+
+
 @reference("npu::npu_mrope")
 def npu_mrope(
     positions,

@@ -1,18 +1,33 @@
 """``python -m npu_emulator.dry_run.models NAME FOLDER``: a tiny checkpoint below FOLDER; prints where it is.
 
-Needs torch, safetensors and tokenizers, as the environment of any vLLM has them.
+A pipeline's is FOLDER itself. Needs torch, safetensors and tokenizers, as the environment of any vLLM has them.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
-from npu_emulator.dry_run.models import NAMES, checkpoint
+from npu_emulator.dry_run.models import NAMES, checkpoint, make
+
+
+def _without_npu() -> None:
+    """Let diffusers and transformers take their kernels for the CPU although torch_npu is installed."""
+    real = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, package=None: None if name == "torch_npu" else real(name, package)
+
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in NAMES:
         sys.exit(
             f"usage: python -m npu_emulator.dry_run.models NAME FOLDER; NAME is one of {', '.join(NAMES)}"
         )
-    print(checkpoint(sys.argv[1], Path(sys.argv[2])))
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    if name.startswith("pipelines."):
+        if importlib.import_module(f"npu_emulator.dry_run.models.{name}").WITHOUT_NPU:
+            _without_npu()
+        print(make(name, folder))
+    else:
+        print(checkpoint(name, folder))

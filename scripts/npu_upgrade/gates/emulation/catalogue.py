@@ -15,7 +15,8 @@ from npu_upgrade.ground.errors import BadInput
 
 EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
 FILE = EMULATOR / "npu_emulator" / "dry_run" / "catalogue.py"
-TIERS = ("import", "eager", "graph", "serve")
+SERVED = ("serve", "pipelines")  # behind a server, in processes of its own
+TIERS = ("import", "eager", "graph", *SERVED)
 
 
 @cache

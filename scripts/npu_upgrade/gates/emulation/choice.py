@@ -14,7 +14,7 @@ from npu_upgrade.gates.emulation.dry_run import Wanted
 from npu_upgrade.gates.emulation.environment import packages_of
 from npu_upgrade.gates.emulation.outcome import FAIL
 
-_SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0}  # of a run that was never seen
+_SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)

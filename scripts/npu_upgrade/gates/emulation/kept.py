@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, devices, scenarios
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices, scenarios
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
@@ -62,7 +62,10 @@ def version(scenario: Any, operators: Iterable[str]) -> str:
     """A hash of a scenario and of the emulator's code that it uses; None is the import tier."""
     roots = [*_PLAIN, *(f"operators/{name}.py" for name in operators)]
     if scenario:
-        roots += [f"dry_run/stages/{scenario.stage}.py", f"dry_run/models/{scenario.model}.py"]
+        roots += [
+            f"dry_run/stages/{scenario.stage}.py",
+            f"dry_run/models/{scenario.model.replace('.', '/')}.py",
+        ]
     files = _closure(tuple(sorted(roots)))
     plain = scenario and replace(scenario, shows="", words=(), core=False)
     return sha256("\n".join([repr(plain), *(f"{path.name} {_digest(path)}" for path in files)]))[:16]
@@ -121,7 +124,7 @@ def record(
 ) -> Ran:
     """What is to be kept of a run that just ended; ``loaded`` are the imported files, on disk."""
     # processes that another one started may end without a word of their calls
-    scattered = outcome.tier == "serve" or (scenario and devices([scenario]) > 1)
+    scattered = outcome.tier in SERVED or (scenario and devices([scenario]) > 1)
     operators = tuple(sorted(set(_homes().values()))) if scattered else operators_of(calls)
     executed = {}
     for path, lines in outcome.lines.items():

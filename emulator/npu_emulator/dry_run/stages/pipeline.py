@@ -1,0 +1,79 @@
+"""The real ``vllm serve --omni`` of a real pipeline: vllm-omni's models, processors and deploy file."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from npu_emulator import record
+from npu_emulator.dry_run import engine
+from npu_emulator.dry_run.models.pipelines import parts
+from npu_emulator.dry_run.stages import serve
+from npu_emulator.dry_run.stages.omni import expected_classes
+
+COMMAND = (sys.executable, "-P", "-m", "vllm_omni.entrypoints.cli.main", "serve")
+_MEMORY_MB = "4096"  # of the emulated device: a deploy file shares it among its stages
+stop = serve.stop
+_module = None  # of this process's pipeline
+_first: dict = {}  # the first answer to each request, where nothing else is a reference
+
+
+def start(wanted, folder, options):
+    """A ready server of the pipeline in ``folder``; raises :class:`engine.Absent`."""
+    global _module
+    _module = importlib.import_module(f"npu_emulator.dry_run.models.{wanted.model}")
+    place = Path(os.environ[record.FOLDER])
+    home = place / "home"  # vllm-omni keeps voices in the user's
+    home.mkdir(exist_ok=True)
+    more = ["--deploy-config", _deployed(place)] if _module.DEPLOY else []
+    command = [*COMMAND, str(folder), "--omni", *_module.OPTIONS, *more]
+    return serve.launch(command, [], {"NPU_EMULATOR_MEMORY_MB": _MEMORY_MB, "HOME": str(home)})
+
+
+def _deployed(place: Path) -> str:
+    """The release's own deploy file, with what the module makes smaller."""
+    import yaml
+
+    (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
+    for folder in ("deploy", "model_executor/stage_configs"):
+        path = Path(package, folder, _module.DEPLOY)
+        if path.is_file():
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            _module.reduce(content)
+            target = place / _module.DEPLOY
+            target.write_text(yaml.safe_dump(content), encoding="utf-8")
+            return str(target)
+    raise engine.Absent(f"vllm-omni has no deploy file {_module.DEPLOY}")
+
+
+def run(running, probe, prefix="", prompts=None):
+    """The answers to a probe's requests, all asked at once; ``sampling`` is what their bodies have more."""
+    prompts = prompts or probe.prompts
+    with ThreadPoolExecutor(max(len(prompts), 1)) as pool:
+        asked = [pool.submit(_module.ask, running, one, at, probe.sampling) for at, one in enumerate(prompts)]
+        outputs = [one.result() for one in asked]
+    for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        _first.setdefault((prompt, index), output)
+    return outputs
+
+
+def expected(folder, probe):
+    """What the checkpoint's maker expects; else the first answer to the same request."""
+    known = parts.expected(folder)
+    return [
+        engine.Output([], [], {"answer": [known[key]]})
+        if (key := parts.key(probe.name, index)) in known
+        else _first[prompt, index]
+        for index, prompt in enumerate(probe.prompts)
+    ]
+
+
+def classes(running) -> dict[str, str]:
+    """The classes of the stages that have a worker of vLLM's kind, and those expected."""
+    return serve.named([expected_classes(kind) for kind in _module.WORKERS])
+
+
+end = serve.end
