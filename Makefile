@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-signoff
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-pipelines bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-signoff
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,9 @@ bench-lineage: ## time base inference over releases, or a full clone (BENCH_ARGS
 
 bench-emulator: ## released pairs, seeded defects and natural upgrades on emulated CANN (BENCH_ARGS="--pair 0.24.0")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.emulator $(BENCH_ARGS)
+
+bench-pipelines: ## vllm-omni's real pipelines on emulated CANN, judged (BENCH_ARGS="--pair 0.24.0")
+	@$(call in_env,tools) PYTHONPATH=scripts:lab:emulator "$$python" -m bench.pipelines $(BENCH_ARGS)
 
 bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.runners $(BENCH_ARGS)

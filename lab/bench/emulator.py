@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from bench import emulator_defects, emulator_upgrades
 from bench.emulator_defects import Defect
-from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, write_down
+from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, state, write_down
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, each_kind, options, some
 from npu_upgrade.gates.emulation import kept
@@ -72,10 +72,10 @@ def _matrix(
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )
-    states = [_state(row, known) for row in rows]
+    states = [state(row, known) for row in rows]
     figures["runs"] = str(len(rows))
-    for state in ("PASS", "INCONCLUSIVE", "EXPECTED FAIL", "FAIL", "ABSENT"):
-        figures[state.lower().replace(" ", "_")] = str(states.count(state))
+    for name in ("PASS", "INCONCLUSIVE", "EXPECTED FAIL", "FAIL", "ABSENT"):
+        figures[name.lower().replace(" ", "_")] = str(states.count(name))
     figures["import_s"] = f"{_longest(rows, 'import'):.0f}"
     for tier in ("eager", "graph", "serve"):
         figures[f"{tier}_s"] = f"{_longest(rows, tier, STAGES):.0f}"
@@ -118,9 +118,9 @@ def _upgrade_cells(row: Reproduced) -> tuple[str, ...]:
 
 
 def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str]) -> list[str]:
-    missed = [f"{row.label}: {row.outcome.why}" for row in rows if _state(row, known) == "FAIL"]
+    missed = [f"{row.label}: {row.outcome.why}" for row in rows if state(row, known) == "FAIL"]
     missed += [
-        f"{row.label} is {_state(row, known)}, goal PASS, or FAIL with a recorded fix"
+        f"{row.label} is {state(row, known)}, goal PASS, or FAIL with a recorded fix"
         for row in rows
         if row.pair.omni in WHOLE and row.outcome.scenario in (*STAGES, "import")
         if row.outcome.state != "PASS" and not _fixed(row, known)
@@ -139,11 +139,6 @@ def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str])
     ]
 
 
-def _state(row: Row, known: Sequence[Known]) -> str:
-    expected = row.outcome.state == "FAIL" and any(one.explains(row.pair, row.outcome) for one in known)
-    return "EXPECTED FAIL" if expected else row.outcome.state
-
-
 def _fixed(row: Row, known: Sequence[Known]) -> bool:
     """Whether a recorded fix makes the run pass; the upgrades of this bench show that it does."""
     return any(one.fixed_by and one.explains(row.pair, row.outcome) for one in known)
@@ -154,8 +149,8 @@ def _cells(known: Sequence[Known]):
         why = next((one.incident for one in known if one.explains(row.pair, row.outcome)), row.outcome.why)
         pair, outcome = row.pair, row.outcome
         shown = "" if outcome.tier == "import" else outcome.scenario
-        state = _state(row, known)
-        return [pair.omni or "-", pair.ascend, outcome.tier, shown, state, f"{outcome.seconds:.0f}", why[:90]]
+        said = state(row, known)
+        return [pair.omni or "-", pair.ascend, outcome.tier, shown, said, f"{outcome.seconds:.0f}", why[:90]]
 
     return cells
 

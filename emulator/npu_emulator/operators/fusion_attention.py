@@ -1,4 +1,4 @@
-"""``npu_fusion_attention``: attention over whole sequences without a cache, as diffusion and codecs use it."""
+"""``npu_fusion_attention``: attention over whole sequences without a cache, for diffusion and codecs."""
 
 from __future__ import annotations
 

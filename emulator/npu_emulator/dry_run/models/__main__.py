@@ -1,6 +1,6 @@
 """``python -m npu_emulator.dry_run.models NAME FOLDER``: a tiny checkpoint below FOLDER; prints where it is.
 
-A pipeline's is FOLDER itself. Needs torch, safetensors and tokenizers, as the environment of any vLLM has them.
+A pipeline's is FOLDER itself. Needs torch, safetensors and tokenizers, as any vLLM's environment has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which statements of the runner files changed, and which of those no scenario executed.
+"""Which statements of the NPU side changed, and which of those no scenario executed.
 
 What was not executed is for hardware or a reviewer: a dry run that never enters a branch says nothing of it.
 """
@@ -35,9 +35,9 @@ class Coverage:
 
 
 def watched(triple: Triple) -> list[str]:
-    """The runner and worker files whose execution is recorded, by their path in the tree."""
+    """The files whose execution is recorded, by their path in the tree: the NPU side, and its base."""
     side = Downstream.within(Program(triple.trees()))
-    return side.runner_files + (side.upstream_files if triple.omni else [])
+    return side.paths + side.upstream_files if triple.omni else side.runner_files
 
 
 def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[int]]) -> list[Coverage]:

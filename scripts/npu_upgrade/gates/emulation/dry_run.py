@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.code.definitions import module_of
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import devices
 from npu_upgrade.gates.emulation.changed import executed_lines, watched
@@ -28,6 +29,8 @@ from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.program.program import Program
 
 Wanted = Sequence[tuple[str, Any]]  # (tier, scenario of the catalogue)
 
@@ -135,7 +138,7 @@ def _play(
         "out": str(out),
         "models": str(models_folder()),
         "references": references([(tier, one) for (tier, _), one in by_name.items()]),
-        "modules": _modules(triple, files),
+        "modules": _modules(triple),
         "watched": list(silent),
         "devices": devices(by_name.values()),
     }
@@ -147,11 +150,12 @@ def _play(
     return ran
 
 
-def _modules(triple: Triple, files: Sequence[str]) -> list[str]:
+def _modules(triple: Triple) -> list[str]:
     """What the import tier imports: vllm-ascend's runner and every module of omni's NPU workers."""
-    omni = [path for path in files if triple.omni and triple.omni.exists(path)]
-    own = (path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in omni)
-    return [runner_module(triple.ascend, triple.vllm), *own]
+    found = [runner_module(triple.ascend, triple.vllm)]
+    if triple.omni:
+        found += map(module_of, Downstream.within(Program(triple.trees())).runner_files)
+    return found
 
 
 def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:

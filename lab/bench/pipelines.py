@@ -1,0 +1,63 @@
+"""Real pipelines of vllm-omni on the emulated NPU: releases x pipelines, each served, asked and judged.
+
+Each has the release's own model code and deploy file on a tiny checkpoint; what is smaller than in the
+release stands below the table. Ends with 1 when a cell fails for no known defect of a release, or cannot be
+judged. A default run has the newest release, a whole one every release.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.emulator_pairs import MATCHED, load_known, play_pair, state
+from bench.shared import begin, options
+from npu_upgrade.gates.emulation.catalogue import chosen
+from npu_upgrade.gates.emulation.environment import check_machine
+from npu_upgrade.gates.emulation.outcome import ABSENT, PASS
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+
+_GOOD = (PASS, ABSENT, "EXPECTED FAIL")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--pair", nargs="+", metavar="VERSION", help="these vllm-omni versions only")
+    parser.add_argument(
+        "--scenarios", nargs="+", default=["all"], metavar="NAME", help="these pipelines only"
+    )
+    args = parser.parse_args(argv)
+    check_machine()
+    run = begin("bench-pipelines", args, args.pair or args.scenarios != ["all"])
+    pairs = MATCHED if run.whole or args.pair else MATCHED[-1:]
+    known, rows = load_known(), []
+    with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as scratch:
+        for pair in (one for one in pairs if not args.pair or one.omni in args.pair):
+            say(f"== {pair}")
+            rows += play_pair(pair, args.scenarios, Path(scratch) / pair.name, run, ["pipelines"])
+    cells = [
+        (
+            one.pair.omni,
+            one.pair.ascend,
+            one.outcome.scenario,
+            state(one, known),
+            one.outcome.seconds,
+            one.outcome.peak_mib,
+            one.outcome.why[:90],
+        )
+        for one in rows
+    ]
+    print(table(["vllm-omni", "vllm-ascend", "pipeline", "state", "s", "MiB", "why"], cells))
+    for _, one in chosen(args.scenarios, ["pipelines"], omni=True):
+        print(f"{one.name}: {importlib.import_module(f'npu_emulator.dry_run.models.{one.model}').REDUCED}")
+    states = [state(row, known) for row in rows]
+    figures = {name.lower().replace(" ", "_"): states.count(name) for name in dict.fromkeys(states)}
+    missed = [f"{row.label}: {row.outcome.why}" for row in rows if state(row, known) not in _GOOD]
+    return run.close({"cells": len(rows)} | figures, missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
