@@ -51,7 +51,7 @@ bench-emulator: ## released pairs, seeded defects and natural upgrades on emulat
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.emulator $(BENCH_ARGS)
 
 bench-pipelines: ## vllm-omni's real pipelines on emulated CANN, judged (BENCH_ARGS="--pair 0.24.0")
-	@$(call in_env,tools) PYTHONPATH=scripts:lab:emulator "$$python" -m bench.pipelines $(BENCH_ARGS)
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.pipelines $(BENCH_ARGS)
 
 bench-runners: ## throughput of our runners on real vLLM, and where they run (BENCH_ARGS="--only speed")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.runners $(BENCH_ARGS)

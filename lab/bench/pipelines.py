@@ -7,7 +7,6 @@ judged. A default run has the newest release, a whole one every release.
 
 from __future__ import annotations
 
-import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -52,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     print(table(["vllm-omni", "vllm-ascend", "pipeline", "state", "s", "MiB", "why"], cells))
     for _, one in chosen(args.scenarios, ["pipelines"], omni=True):
-        print(f"{one.name}: {importlib.import_module(f'npu_emulator.dry_run.models.{one.model}').REDUCED}")
+        print(f"{one.name}: {one.shows}")
     states = [state(row, known) for row in rows]
     figures = {name.lower().replace(" ", "_"): states.count(name) for name in dict.fromkeys(states)}
     missed = [f"{row.label}: {row.outcome.why}" for row in rows if state(row, known) not in _GOOD]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench import emulator_defects, emulator_pairs
-from bench.emulator import STAGES, _short, _state
+from bench.emulator import STAGES, _short
 from bench.emulator_defects import AT_ONCE, Defect, figures_of, reached, run_defects
 from bench.emulator_pairs import ALONE, MATCHED, Known, Pair, load_known
 from bench.emulator_upgrades import load_upgrades
@@ -27,7 +27,7 @@ def row(
 
 
 @pytest.mark.parametrize(
-    ("one", "state"),
+    ("one", "expected"),
     [
         (row(), "EXPECTED FAIL"),
         (row(why="something else"), "FAIL"),
@@ -37,8 +37,8 @@ def row(
         (row(PASS, ""), "PASS"),
     ],
 )
-def test_only_the_recorded_failure_is_expected(one: emulator_pairs.Row, state: str) -> None:
-    assert _state(one, [KNOWN]) == state
+def test_only_the_recorded_failure_is_expected(one: emulator_pairs.Row, expected: str) -> None:
+    assert emulator_pairs.state(one, [KNOWN]) == expected
 
 
 def test_a_whole_pair_passes_or_has_a_recorded_fix() -> None:

@@ -60,6 +60,7 @@ def machine(tmp_path, monkeypatch):
         "prepare": lambda omni, ascend, vllm: environment,
         "packages_of": lambda omni, ascend, vllm: (None, environment),
         "watched": lambda triple: ["vllm_omni/__init__.py"],
+        "imported": lambda triple: ["vllm_omni/__init__.py"],
         "runner_module": lambda ascend, vllm: "runner",
         "references": lambda wanted: {},
         "play": found.play,

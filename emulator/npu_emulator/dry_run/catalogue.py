@@ -285,7 +285,7 @@ _SPOKEN = (_said("Good morning, here is the weather."), _said("Seven."))
 SCENARIOS += (
     Scenario(
         "qwen-image",
-        "vllm serve --omni of Qwen-Image, text to picture",
+        "Qwen-Image, text to picture; two steps of 64 x 64, float32, against diffusers",
         "pipeline",
         "pipelines.qwen_image",
         (
@@ -299,7 +299,7 @@ SCENARIOS += (
     ),
     Scenario(
         "qwen3-tts",
-        "vllm serve --omni of Qwen3-TTS, text to speech by talker and decoder",
+        "Qwen3-TTS, text to speech; deploy file made greedy, fewer tokens; together, streamed, alone alike",
         "pipeline",
         "pipelines.qwen3_tts",
         (

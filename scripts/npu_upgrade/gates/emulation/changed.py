@@ -40,6 +40,11 @@ def watched(triple: Triple) -> list[str]:
     return side.paths + side.upstream_files if triple.omni else side.runner_files
 
 
+def imported(triple: Triple) -> list[str]:
+    """The files of vllm-omni's workers, which the import tier imports."""
+    return Downstream.within(Program(triple.trees())).runner_files if triple.omni else []
+
+
 def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[int]]) -> list[Coverage]:
     """For each watched file that changed since ``old``: its changed statements and the unexecuted ones.
 

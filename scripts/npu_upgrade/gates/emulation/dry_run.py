@@ -12,7 +12,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.definitions import module_of
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import devices
-from npu_upgrade.gates.emulation.changed import executed_lines, watched
+from npu_upgrade.gates.emulation.changed import executed_lines, imported, watched
 from npu_upgrade.gates.emulation.environment import packages_of, prepare
 from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
 from npu_upgrade.gates.emulation.outcome import (
@@ -29,8 +29,6 @@ from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.downstream import Downstream
-from npu_upgrade.program.program import Program
 
 Wanted = Sequence[tuple[str, Any]]  # (tier, scenario of the catalogue)
 
@@ -152,10 +150,7 @@ def _play(
 
 def _modules(triple: Triple) -> list[str]:
     """What the import tier imports: vllm-ascend's runner and every module of omni's NPU workers."""
-    found = [runner_module(triple.ascend, triple.vllm)]
-    if triple.omni:
-        found += map(module_of, Downstream.within(Program(triple.trees())).runner_files)
-    return found
+    return [runner_module(triple.ascend, triple.vllm), *map(module_of, imported(triple))]
 
 
 def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:

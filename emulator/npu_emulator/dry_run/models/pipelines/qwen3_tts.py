@@ -18,7 +18,6 @@ OPTIONS = ()
 DEPLOY = "qwen3_tts.yaml"
 WORKERS = ("ar", "generation")
 WITHOUT_NPU = False  # vllm-omni's classes need its platform
-REDUCED = "greedy, the talker's limits 512 tokens, the decoder's 4096"
 _FRAMES = 12
 _GROUPS, _CODES = 4, 2048
 _TALKER = {"heads": 2, "kv_heads": 1, "head": 128, "hidden": 64, "inner": 128, "layers": 2}

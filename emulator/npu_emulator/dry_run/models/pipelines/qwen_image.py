@@ -16,7 +16,6 @@ OPTIONS = ("--dtype", "float32", "--enforce-eager")
 DEPLOY = ""
 WORKERS = ()
 WITHOUT_NPU = True  # diffusers would take its kernels
-REDUCED = "two steps of 64 x 64, float32"
 _SIZE, _STEPS, _GUIDANCE = 64, 2, 4.0
 _SPECIAL = (
     "<|endoftext|>",
