@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -29,17 +28,17 @@ _MAKERS = {
     "omni_generation": "dense",
     "omni_sampler": "dense",
     "omni_talker": "dense",
-} | {name: name for name in ("pipelines.qwen_image", "pipelines.qwen3_tts")}
+}
 NAMES = tuple(sorted(set(_MAKERS.values())))
-_OWN_CLASSES = ("transformers", "diffusers")  # whose classes make and answer a pipeline's checkpoint
+PIPELINES = "pipelines."  # how the names of their modules begin
+_CLASSES = ("transformers", "diffusers", "vllm-omni")  # whose make and answer a pipeline's checkpoint
 
 
 def checkpoint(model: str, folder: Path) -> Path:
     """The folder of the tiny checkpoint ``model`` inside ``folder``; it is made when it is missing."""
-    maker = _MAKERS[model]
-    if maker.startswith("pipelines."):
-        return _of_release(maker, folder)
-    return make(maker, folder / maker)
+    if model.startswith(PIPELINES):
+        return _of_release(model, folder)
+    return make(_MAKERS[model], folder / _MAKERS[model])
 
 
 def make(maker: str, target: Path) -> Path:
@@ -58,9 +57,7 @@ def make(maker: str, target: Path) -> Path:
 
 def _of_release(maker: str, folder: Path) -> Path:
     """A pipeline's checkpoint, made and answered by a process of its own."""
-    versions = [importlib.metadata.version(name) for name in _OWN_CLASSES]
-    content = "\n".join((*versions, os.environ.get("NPU_EMULATOR_PACKAGES", "")))
-    target = folder / f"{maker}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    target = folder / "-".join((maker, *map(importlib.metadata.version, _CLASSES)))
     if not target.exists():
         command = [sys.executable, "-P", "-m", __name__, maker, str(target)]
         variables = {name: value for name, value in os.environ.items() if name != "NPU_EMULATOR_RECORD"}

@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from npu_emulator.dry_run.models import NAMES, checkpoint, make
+from npu_emulator.dry_run.models import NAMES, PIPELINES, checkpoint, make
 
 
 def _without_npu() -> None:
@@ -20,12 +20,13 @@ def _without_npu() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in NAMES:
+    if len(sys.argv) != 3 or not sys.argv[1].startswith((*NAMES, PIPELINES)):
         sys.exit(
-            f"usage: python -m npu_emulator.dry_run.models NAME FOLDER; NAME is one of {', '.join(NAMES)}"
+            f"usage: python -m npu_emulator.dry_run.models NAME FOLDER; NAME is one of {', '.join(NAMES)},"
+            f" {PIPELINES}MODULE"
         )
     name, folder = sys.argv[1], Path(sys.argv[2])
-    if name.startswith("pipelines."):
+    if name.startswith(PIPELINES):
         if importlib.import_module(f"npu_emulator.dry_run.models.{name}").WITHOUT_NPU:
             _without_npu()
         print(make(name, folder))
