@@ -257,4 +257,4 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
         with wave.open(io.BytesIO(found)) as file:
             found = file.readframes(file.getnframes())
     samples = torch.frombuffer(bytearray(found), dtype=torch.int16).float() / 32768
-    return engine.Output([], [], {"answer": [samples]}, finished=bool(len(samples)))
+    return engine.Output([], [], {"answer": [samples]}, finished=bool(samples.any()))
