@@ -298,6 +298,16 @@ SCENARIOS += (
         tolerance=1.5 / 255,  # a step of a picture's eight bits
     ),
     Scenario(
+        "wan-ti2v",
+        "Wan2.2 TI2V, text to video; two steps of five frames of 64 x 64, float32, against diffusers",
+        "pipeline",
+        "pipelines.wan_ti2v",
+        (Probe("video", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
+        ("pipelines",),
+        seconds=600,
+        tolerance=4 / 255,  # a file of eight bits, and its colours
+    ),
+    Scenario(
         "qwen3-tts",
         "Qwen3-TTS, text to speech; deploy file made greedy, fewer tokens; together, streamed, alone alike",
         "pipeline",
@@ -316,6 +326,7 @@ SCENARIOS += (
 
 _WORDS = {
     "qwen-image": ("diffusion", "vae", "attn_backend"),
+    "wan-ti2v": ("wan", "video"),
     "qwen3-tts": ("tts", "codec", "decoder"),
     "ar-async": ("async",),
     "ar-embeddings": ("embed",),

@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,14 @@ def post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return json.load(answer)
 
 
-def content(server: Server, path: str, body: dict[str, Any]) -> bytes:
-    """The whole answer to a JSON request as it came, a file or a stream; raises :class:`NotServing`."""
-    with _open(server, path, body) as answer:
+def content(
+    server: Server, path: str, body: dict[str, Any], written: Callable[[dict], str] = json.dumps
+) -> bytes:
+    """The whole answer as it came, a file or a stream; raises :class:`NotServing`.
+
+    ``written`` makes the request's text of its fields: JSON, or a form by ``urllib.parse.urlencode``.
+    """
+    with _open(server, path, body, written) as answer:
         return answer.read()
 
 
@@ -109,11 +114,12 @@ def stream(server: Server, path: str, body: dict[str, Any]) -> Iterator[dict[str
     raise NotServing(f"the stream of {path} ended without [DONE]")
 
 
-def _open(server: Server, path: str, body: dict[str, Any]):
+def _open(server: Server, path: str, body: dict[str, Any], written: Callable[[dict], str] = json.dumps):
+    kind = "json" if written is json.dumps else "x-www-form-urlencoded"
     request = urllib.request.Request(
         server.url + path,
-        data=json.dumps({"model": server.name} | body).encode(),
-        headers={"Content-Type": "application/json"},
+        data=written({"model": server.name} | body).encode(),
+        headers={"Content-Type": f"application/{kind}"},
     )
     try:
         return urllib.request.urlopen(request, timeout=_ANSWER_SECONDS)
