@@ -138,7 +138,7 @@ def _expect(folder: Path) -> None:
 
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
-    """The video of a prompt, its noise drawn from the number ``index``: (frames, height, width) brightness."""
+    """The video of a prompt, its noise drawn from ``index``: brightness (frames, height, width)."""
     import av
     import torch
 
