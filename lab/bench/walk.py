@@ -32,7 +32,7 @@ from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.plan_file import load_plan
-from npu_upgrade.lineage.downstream import runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import open_source
 
 MOST_STEPS = 120
@@ -252,7 +252,9 @@ def look_at_the_end(done: Walk) -> None:
     if message.count("\nSigned-off-by: ") != 1:
         done.problems.append("the commit is not signed off once")
     changed = set(git(done.repo, "diff", "--name-only", "main..HEAD").split())
-    if not changed or changed - {runner.path for runner in runners_of(open_source(f"dir:{done.repo}"))}:
+    if not changed or changed - {
+        runner.path for runner in omni_side(open_source(f"dir:{done.repo}")).runners
+    }:
         done.problems.append(f"the commit changes {sorted(changed)}")
     if git(done.repo, "status", "--porcelain").strip():
         done.problems.append("the working tree is not clean")

@@ -10,7 +10,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from npu_upgrade.gates.emulation.packages import entry_points
-from npu_upgrade.lineage.downstream import runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 IDENTITY = {"name": "A Maintainer", "mail": "maintainer@example.com"}
@@ -30,7 +30,7 @@ def make_repo(folder: Path, omni: str, gpu: str) -> None:
     _commit(folder, release, f"vllm-omni {omni}", keep=())
     git(folder, "tag", f"v{omni}")
     if gpu != omni:
-        runners = [runner.path for runner in runners_of(release)]
+        runners = [runner.path for runner in omni_side(release).runners]
         _commit(folder, open_source(f"pypi:vllm-omni=={gpu}"), f"GPU side of vllm-omni {gpu}", keep=runners)
 
 

@@ -32,6 +32,8 @@ _FRAMES = {
     "case": ("match 0:\n ", "\n  pass", "", 1, 0),
 }
 _PLAIN = ("", "\n pass", "", 0, 0)
+CONTINUES = re.compile(r"(elif|else|except|finally|case)\b")
+"""Headers that belong to the block before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ def canonical(code: str) -> str:
         return " ".join(code.split())
 
 
-def parse_line(code: str) -> ast.AST:
+def parse_line(code: str) -> ast.Module | ast.Expression:
     """The syntax of one logical line; a header gets an empty body, and a part of a block the rest of it.
 
     Raises :class:`SyntaxError` for what is no Python.

@@ -267,16 +267,6 @@ def omni_side(tree: SourceTree, upstreams: Mapping[str, SourceTree] | None = Non
     return side
 
 
-def runners_of(omni: SourceTree) -> tuple[Runner, ...]:
-    """The runner files of a vllm-omni, by its own imports; :class:`BadInput` when it has none."""
-    return omni_side(omni).runners
-
-
-def find_upstream(omni: SourceTree) -> Upstream:
-    """The runner of upstream's that those of a vllm-omni build on; :class:`BadInput` when there is none."""
-    return omni_side(omni).upstream
-
-
 def read_runner(tree: SourceTree, path: str) -> Module:
     """Parse one runner file; refuses conflict markers and files that are not Python."""
     source = tree.read(path)

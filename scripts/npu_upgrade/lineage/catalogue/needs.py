@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from npu_upgrade.code.definitions import absolute, every_import, functions, read_module
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.lineage.catalogue.syntax import dotted, nodes
+from npu_upgrade.code.walk import dotted
+from npu_upgrade.lineage.catalogue.syntax import nodes
 from npu_upgrade.sources.tree import SourceTree
 
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)|^\s*([A-Za-z_]\w*)\s*[:=]", re.MULTILINE)
