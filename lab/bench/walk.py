@@ -83,8 +83,9 @@ def walk(
     skip: Sequence[str] = (),
     *,
     prove: bool = True,
+    deliver: bool = True,
 ) -> Walk:
-    """Start the upgrade and do what `next` says until there is nothing left to do.
+    """Start the upgrade and do what `next` says until there is nothing left to do, or to do but ``deliver``.
 
     ``skip`` are kinds of questions to leave out, which the commit then names; without ``prove`` the
     release that answers is not audited itself, and no waiver counts as proven.
@@ -110,6 +111,8 @@ def walk(
                 done, release, asked[0]
             ):
                 break
+        elif not deliver and " deliver " in answer["next"]:
+            return done
         elif not run_named(done, answer["next"], emulate):
             break
         answer = call(done, ["next"])
