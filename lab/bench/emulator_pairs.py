@@ -109,7 +109,10 @@ def load_known() -> list[Known]:
 
 def play_pair(pair: Pair, names: Sequence[str], out: Path, run: Run) -> list[Row]:
     """All runs of a pair in all tiers."""
-    outcomes = run.result(f"pair {pair}", list(names), list[Outcome], _play, pair, names, out, good=_clear)
+    outcomes = run.result(
+        f"pair {pair}", list(names), list[Outcome], _play, pair, names, out,
+        good=lambda all_: all(one.state != INCONCLUSIVE for one in all_),
+    )  # fmt: skip
     return [Row(pair, outcome) for outcome in outcomes]
 
 
@@ -153,7 +156,3 @@ def write_down(pairs: Sequence[Pair]) -> None:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def _clear(outcomes: list[Outcome]) -> bool:
-    return all(outcome.state != INCONCLUSIVE for outcome in outcomes)

@@ -156,20 +156,8 @@ def undefined(merged: MergedRunners) -> int:
 
 
 def report(replays: Iterable[Replay], cases: bool) -> str:
-    head = (
-        "sync",
-        "base",
-        "target",
-        "methods",
-        "clean",
-        "hunks",
-        "git",
-        "reproduced",
-        "git ",
-        "ceiling",
-        "of",
-    )
-    head += ("extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
+    head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling")
+    head += ("of", "extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
     rows = [_row(r) for r in replays]
     text = table(head, rows)
     if cases:

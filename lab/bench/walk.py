@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     run = begin("bench-walk", args, args.only or args.emulate != "whole")
     out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
     walks = [
-        run.result(one.id, args.emulate, Walk, walk, one, out / one.id, args.emulate, good=good)
+        run.result(one.id, args.emulate, Walk, walk, one, out / one.id, args.emulate, good=lambda it: it.good)
         for one in TRANSITIONS
         if one.id in (args.only or known)
     ]
@@ -70,10 +70,6 @@ def main(argv: list[str] | None = None) -> int:
     if args.out is None and all(one.good for one in walks):
         shutil.rmtree(out)
     return run.close(summary(walks, cold), short_of_goals(walks, cold))
-
-
-def good(done: Walk) -> bool:
-    return done.good
 
 
 def walk(
