@@ -208,16 +208,17 @@ class _Scope:
             yield from self._returned(name, depth)
         elif isinstance(call.func, ast.Name) and (found := self._class(name)):
             yield self._module(found, call)
-        elif isinstance(call.func, ast.Name) and (name in self.locals or name in _arguments(self.method)):
-            choices = [self._class(one.id) for one in self._choices(name) if isinstance(one, ast.Name)]
+        elif isinstance(call.func, ast.Name) and (name in self.locals or self._takes(name)):
+            values = self.locals.get(name, [])
+            ways = [one for v in values for one in ((v.body, v.orelse) if isinstance(v, ast.IfExp) else (v,))]
+            choices = [self._class(one.id) for one in ways if isinstance(one, ast.Name)]
             nodes = [self._module(one, call) for one in choices if one]
             yield from nodes or [OPEN]
         else:
             yield LEAF
 
-    def _choices(self, name: str) -> Iterator[ast.expr]:
-        for value in self.locals.get(name, []):
-            yield from (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+    def _takes(self, name: str) -> bool:
+        return name in {one.arg for one in (*self.method.args.args, *self.method.args.kwonlyargs)}
 
     def _items(self, call: ast.Call, depth: int) -> Iterator[Node]:
         for argument in [*call.args, *(word.value for word in call.keywords if word.arg == "layer_fn")]:
@@ -281,7 +282,3 @@ def _class_of(file: File, name: str) -> ClassSymbol | None:
 
 def _called(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
-
-
-def _arguments(method: Function) -> set[str]:
-    return {argument.arg for argument in (*method.args.args, *method.args.kwonlyargs)}

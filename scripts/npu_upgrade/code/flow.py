@@ -38,7 +38,9 @@ def _unbound(statements: tuple[Statement, ...]) -> frozenset[str]:
     for block in _blocks([s for s in statements if s.key != END]):
         parameters = uses(block.head.key).parameters
         if parameters is not None:
-            reader.local = set(rebinds(_keys(block.body))) - _declared(block.body)
+            keys = _keys(block.body)
+            declared = [_words(key)[1:] for key in keys if key.startswith(("global ", "nonlocal "))]
+            reader.local = rebinds(keys).difference(*declared)
             reader.run(block.body, _State(frozenset(parameters)))
     return frozenset(reader.found) - ALWAYS_DEFINED
 
@@ -283,9 +285,3 @@ def _keys(blocks: Sequence[_Block]) -> list[str]:
         inner = uses(block.head.key).parameters is not None or block.head.key.startswith("class ")
         found += [] if inner else _keys(block.body)
     return found
-
-
-def _declared(blocks: Sequence[_Block]) -> set[str]:
-    """The names that a function takes from around it."""
-    declared = [key for key in _keys(blocks) if key.startswith(("global ", "nonlocal "))]
-    return {name for key in declared for name in _words(key.partition(" ")[2])}

@@ -92,7 +92,8 @@ def split_statements(source: str) -> list[Statement]:
 @functools.lru_cache(maxsize=2048)
 def _split(source: str) -> tuple[Statement, ...]:
     lines = source.split("\n")
-    offset = 1 if _starts_indented(lines) else 0
+    head = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    offset = int(head[:1].isspace())
     text = ("if 1:\n" if offset else "") + source + "\n"
     statements: list[Statement] = []
     comments: list[Comment] = []
@@ -131,11 +132,6 @@ def indented(lines: Sequence[str], indent: int) -> list[str]:
         line if number in inside or not line.strip() else " " * indent + line
         for number, line in enumerate(lines)
     ]
-
-
-def _starts_indented(lines: list[str]) -> bool:
-    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    return first[:1].isspace()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, tuple[int, int], int, str]]:

@@ -73,6 +73,7 @@ def filled(length: int, seconds: float) -> Callable[[Client, str], list[Check]]:
 PREEMPTED = "vllm:num_preemptions_total"
 _TIMES = (1, 3, 6)  # times the tokens, one try after the other
 _TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
+_PROMPT = "Story {} about the {}:"  # each its own, so that no cache of prefixes answers for another
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
 
 
@@ -95,21 +96,16 @@ def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, st
 
 
 def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
+    body = {"model": name, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     before = counted(client.metrics(), PREEMPTED)
     with ThreadPoolExecutor(number) as pool:
         sent = [
-            pool.submit(client.stream, "/v1/completions", _body(name, at, tokens), seconds)
-            for at in range(number)
+            pool.submit(client.stream, "/v1/completions", body | {"prompt": prompt}, seconds)
+            for prompt in (_PROMPT.format(at, _WORDS[at % len(_WORDS)]) for at in range(number))
         ]
         answers = [one.result() for one in sent]
     after = counted(client.metrics(), PREEMPTED)
     return _judge(number, answers, (after or 0.0) - (before or 0.0))
-
-
-def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
-    """A prompt of its own for each, so that no cache of prefixes answers for another."""
-    prompt = f"Story {at} about the {_WORDS[at % len(_WORDS)]}:"
-    return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
 def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:

@@ -47,7 +47,8 @@ def indexes() -> list[Index]:
     env = os.environ
     main = env.get("PIP_INDEX_URL") or env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL")
     urls = [main or settings.get("index-url") or DEFAULT_INDEX]
-    if _truthy(env.get("PIP_NO_INDEX") or settings.get("no-index", "")):
+    switch = env.get("PIP_NO_INDEX") or settings.get("no-index", "")
+    if switch.strip().lower() in ("1", "y", "yes", "t", "true", "on"):
         return []
     extra = env.get("PIP_EXTRA_INDEX_URL") or settings.get("extra-index-url", "")
     urls += [*extra.split(), *env.get("UV_EXTRA_INDEX_URL", "").split(), *env.get("UV_INDEX", "").split()]
@@ -115,7 +116,3 @@ def _index(text: str) -> Index:
     parts = urlsplit(url)
     credentials = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return Index(without_credentials(url), credentials)
-
-
-def _truthy(text: str) -> bool:
-    return text.strip().lower() in ("1", "y", "yes", "t", "true", "on")

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import Repo, version_of_tag
 from npu_upgrade.sources.index import releases_of
 
 if TYPE_CHECKING:
@@ -49,14 +49,6 @@ class Published:
     yanked: bool | None = None
     tag: str | None = None
     sha: str | None = None
-
-
-def version_of_tag(tag: str) -> str | None:
-    """The version a tag names ("v0.18.0rc1" -> "0.18.0rc1"), or None for another kind of tag."""
-    try:
-        return str(Version(tag))
-    except InvalidVersion:
-        return None
 
 
 def indexed(project: str) -> list[Published]:

@@ -231,7 +231,8 @@ def _downgrades(package: Package, mode: str) -> Iterator[LogCall]:
     for path, node in package.nodes("cudagraph_mode ="):
         for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(block, list) and any(_sets(one, mode) for one in block):
-                yield from _said(block, path)
+                calls = (log_call(one.value, path) for one in block if isinstance(one, ast.Expr))
+                yield from (call for call in calls if call and call.is_telling)
 
 
 def _sets(statement: ast.stmt, mode: str) -> bool:
@@ -240,12 +241,6 @@ def _sets(statement: ast.stmt, mode: str) -> bool:
     targets = [ast.unparse(one) for one in statement.targets]
     value = ast.unparse(statement.value)
     return any(one.endswith(".cudagraph_mode") for one in targets) and value.endswith(f"CUDAGraphMode.{mode}")
-
-
-def _said(block: list[ast.stmt], path: str) -> Iterator[LogCall]:
-    for statement in block:
-        if isinstance(statement, ast.Expr) and (call := log_call(statement.value, path)) and call.is_telling:
-            yield call
 
 
 _BY_OPTION: dict[str, tuple[tuple[str, ...], Callable[..., Capability]]] = {
