@@ -55,11 +55,6 @@ class Facts(msgspec.Struct, frozen=True):
     removed: dict[str, str]
     moved: dict[str, str]
 
-    def traits_of(self, architecture: str) -> list[str] | None:
-        """The abilities of an architecture, None when they are unknown."""
-        one = self.architectures.get(architecture)
-        return one.traits if one else None
-
 
 @functools.cache
 def facts() -> Facts:

@@ -14,6 +14,7 @@ from typing import Any
 
 from npu_upgrade.checkpoint.registry import methods, values
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.program.facts import constant
 from npu_upgrade.program.program import ClassSymbol
 
 _FORMS = {"prefix": r"\A{}", "suffix": r"{}\Z"}
@@ -70,7 +71,7 @@ def name_map(one: ClassSymbol) -> NameMap | None:
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
-            result.ignored += [text for node in ast.walk(value) if (text := _constant(node))]
+            result.ignored += [text for node in ast.walk(value) if (text := constant(node))]
     result.ignored += list(_skipped(method))
     if _calls_super(calls):
         above = name_map(found[1].owner) if len(found) > 1 else None
@@ -123,10 +124,6 @@ def _text(node: ast.expr | None) -> str | None:
     return None
 
 
-def _constant(node: ast.AST) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
 def _stacked(method: Function) -> dict[str, str]:
     """``(parameter, weight, shard)`` of a list in the method: weight -> parameter."""
     found: dict[str, str] = {}
@@ -156,7 +153,7 @@ def _skipped(method: Function) -> Iterator[str]:
                     case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In()]):
                         yield text
                     case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
-                        yield from filter(None, (_constant(one) for one in ast.walk(argument)))
+                        yield from filter(None, (constant(one) for one in ast.walk(argument)))
 
 
 def _as_given(call: ast.Call) -> bool:

@@ -277,16 +277,11 @@ def find(project: str, source: str = "auto", clone: Path | None = None, rest_url
         answer.source, answer.where, answer.releases = name, places[name], _newest_first(releases)
         break
     if project == "torch-npu" and answer.source is None and source != "index":
-        answer = _only_index(answer)
+        # torch-npu from its one authority, whatever source was asked for the others
+        passed_over, answer = answer.passed_over, find("torch-npu", "index")
+        answer.passed_over = passed_over | answer.passed_over
     answer.notes = _notes(answer)
     return answer
-
-
-def _only_index(answer: Answer) -> Answer:
-    """torch-npu from its one authority, whatever source was asked for the others."""
-    fallback = find("torch-npu", "index")
-    fallback.passed_over = answer.passed_over | fallback.passed_over
-    return fallback
 
 
 def _newer_on_index(project: str, tags: list[Published]) -> str | None:

@@ -88,7 +88,8 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
     if ascend is None:
         return Capability("flashcomm1", known=True, why="it is vllm-ascend's, which is not here")
     found = settings(ascend, "flashcomm", _FLASHCOMM)
-    ways = tuple(_way(one) for one in found if one.used and _can_be_given(one, vllm))
+    takes_config = vllm is None or "--additional-config" in flags(vllm)
+    ways = tuple(_way(one) for one in found if one.used and (takes_config or one.kind == ENVIRONMENT))
     calls = [call for call in log_calls(ascend, "flashcomm") if call.level != "debug"]
     off = [call for call in calls if _FLASHCOMM_OFF.search(call.text)]
     on = [call for call in calls if _FLASHCOMM_ON.search(call.text) and call not in off]
@@ -103,10 +104,6 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
     return Capability(
         "flashcomm1", True, ways, (logged(on),), logged(off), names=names, why=why, places=places
     )
-
-
-def _can_be_given(setting: Setting, vllm: Package | None) -> bool:
-    return setting.kind == ENVIRONMENT or vllm is None or "--additional-config" in flags(vllm)
 
 
 def _way(setting: Setting) -> Way:
@@ -182,7 +179,8 @@ def _graph(ascend: Package | None, vllm: Package | None) -> Capability:
     if ascend is None:
         why = "only graphs of an NPU can be replayed, and no vllm-ascend is here"
         return Capability("graph", known=True, why=why)
-    replayed = [call for call in log_calls(ascend, "replay") if _is_replay(call)]
+    said = [call for call in log_calls(ascend, "replay") if call.level == "info"]
+    replayed = [call for call in said if _REPLAYED.search(call.text) and not _DRAFT.search(call.text)]
     captured = [call for one in packages for call in log_calls(one, "captur") if _CAPTURED.search(call.text)]
     shown = (logged(captured), logged(replayed, after_ready=True))
     if not switch:
@@ -220,10 +218,6 @@ def _members(definition: ast.ClassDef) -> tuple[str, ...]:
             elif isinstance(value, ast.Tuple):
                 values[node.targets[0].id] = [values.get(ast.unparse(one)) for one in value.elts]
     return tuple(f"{name}={json.dumps(value)}" for name, value in values.items())
-
-
-def _is_replay(call: LogCall) -> bool:
-    return call.level == "info" and bool(_REPLAYED.search(call.text)) and not _DRAFT.search(call.text)
 
 
 def _downgrades(package: Package, mode: str) -> Iterator[LogCall]:
