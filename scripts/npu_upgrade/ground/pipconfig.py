@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -25,6 +26,22 @@ class Index:
 
     url: str
     credentials: tuple[str, str] | None = field(default=None, repr=False)
+
+
+class Anchors(HTMLParser):
+    """Collects the attributes of every ``<a href>`` of an index page, and the first ``<base href>``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base: str | None = None
+        self.anchors: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag == "base" and self.base is None:
+            self.base = attributes.get("href")
+        elif tag == "a" and attributes.get("href"):
+            self.anchors.append(attributes)
 
 
 def redact(text: str) -> str:
