@@ -34,7 +34,7 @@ from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 FAMILIES = ROOT / "tests" / "fixtures" / "model_configs"
 ENGINE = Path(__file__).with_name("analyze_engine.py")

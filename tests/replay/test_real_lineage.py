@@ -10,8 +10,7 @@ from known_runners import RUNNERS
 from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.units import Relation, UnitLineage, read_units
-from npu_upgrade.sources import SourceTree, open_source
-from npu_upgrade.sources.tree import overlay
+from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 pytestmark = pytest.mark.network
 

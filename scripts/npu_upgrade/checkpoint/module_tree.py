@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from npu_upgrade.checkpoint.name_map import NameMap, name_map
+from npu_upgrade.checkpoint.name_map import name_map
 from npu_upgrade.checkpoint.registry import ModelSources, methods
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File
@@ -57,7 +57,6 @@ class ModuleTree:
     sources: ModelSources
     root: ClassSymbol
     _children: dict[Node, dict[str, list[Node]]] = field(default_factory=dict)
-    _maps: dict[ClassSymbol, NameMap | None] = field(default_factory=dict)
 
     def place(self, name: str) -> Place:
         """Where the tensor ``name`` of a checkpoint goes."""
@@ -65,7 +64,7 @@ class ModuleTree:
 
     def _walk(self, node: Node, name: str, path: str, sure: bool = True) -> Place:
         if node.kind == "module" and node.cls:
-            mapping = self._map(node.cls)
+            mapping = name_map(node.cls)
             if mapping is not None:
                 mapped = mapping.apply(name)
                 if mapped is None:
@@ -98,11 +97,6 @@ class ModuleTree:
             self._children[node] = {}
             self._children[node] = self._read(node)
         return self._children[node]
-
-    def _map(self, cls: ClassSymbol) -> NameMap | None:
-        if cls not in self._maps:
-            self._maps[cls] = name_map(cls)
-        return self._maps[cls]
 
     def _read(self, node: Node) -> dict[str, list[Node]]:
         found: dict[str, list[Node]] = {}

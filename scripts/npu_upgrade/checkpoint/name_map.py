@@ -7,6 +7,7 @@ A class says it by a ``WeightsMapper`` (``hf_to_vllm_mapper``), by a ``stacked_p
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class NameMap:
         return NameMap(rules, self.ignored + other.ignored, self.sure and other.sure)
 
 
+@functools.lru_cache(maxsize=256)  # each tensor's name is asked of it
 def name_map(one: ClassSymbol) -> NameMap | None:
     """The map of the class's own ``load_weights``, None when neither it nor a base has one."""
     found = list(methods(one, "load_weights"))

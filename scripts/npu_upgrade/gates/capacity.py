@@ -131,14 +131,9 @@ def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preem
 
 def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
     """The most requests that had begun to answer at one time with a good part still to come."""
-    spans = [(stream[0].at, _nearly_done(stream)) for stream in streams]
+    good = ((stream, (1 - _TO_COME) * stream[-1].tokens) for stream in streams)
+    spans = [(stream[0].at, next(one.at for one in stream if one.tokens > kept)) for stream, kept in good]
     return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
-
-
-def _nearly_done(stream: Sequence[Arrival]) -> float:
-    """When no more than the last part of a request's tokens was to come."""
-    kept = (1 - _TO_COME) * stream[-1].tokens
-    return next(one.at for one in stream if one.tokens > kept)
 
 
 LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond

@@ -205,12 +205,8 @@ def _modes(vllm: Package) -> tuple[str, ...]:
     """The modes of graphs as ``NAME=VALUE``, the value as it stands in JSON."""
     nodes = (node for _, node in vllm.nodes("class CUDAGraphMode", below="config/"))
     classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "CUDAGraphMode")
-    return next(map(_members, classes), ())
-
-
-def _members(definition: ast.ClassDef) -> tuple[str, ...]:
     values: dict[str, object] = {}
-    for node in definition.body:
+    for node in getattr(next(classes, None), "body", ()):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = node.value
             if isinstance(value, ast.Constant):
