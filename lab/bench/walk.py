@@ -36,7 +36,6 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import open_source
 
 MOST_STEPS = 120
-QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
 
 
 TRANSITIONS = (
@@ -50,10 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     known = [one.id for one in TRANSITIONS]
     parser.add_argument("--only", nargs="+", choices=known, metavar="ID", help=", ".join(known))
     parser.add_argument(
-        "--emulate",
-        choices=("whole", "quick", "skip"),
-        default="whole",
-        help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
+        "--emulate", choices=("whole", "skip"), default="whole", help="the emulated run: a gate, or left out"
     )
     parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
     parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
@@ -128,15 +124,7 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
         return False
     args = words[place + 1 :]
     if args[0] == "emulate" and emulate != "whole":
-        if emulate == "quick":
-            quick = call(done, [*args, *QUICK])
-            done.verdicts["emulate (quick, no gate)"] = quick.get("verdict", "?")
-        reason = (
-            "scripted walk: only import and two eager scenarios ran"
-            if emulate == "quick"
-            else "scripted walk"
-        )
-        call(done, ["next", "--skip", "emulate", "--note", reason])
+        call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
         return True
     if args[0] == "emulate" and done.transition.baseline:
         args += ["--baseline", *done.transition.baseline]
