@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.walk_repo import IDENTITY, git, make_repo
+from bench.walk_repo import begin_repo, git, make_repo, write_texts
 from graders.task import CHECKOUT, TASK, Handed, Setup, Task
 from npu_upgrade.cli import calls
 from npu_upgrade.gates.vllm_cpu import tiny
@@ -87,17 +87,8 @@ def _log(setup: Setup, checkout: Path) -> None:
 
 
 def _begin(checkout: Path, paths: list[str], read: Callable[[str], str], message: str) -> None:
-    checkout.mkdir(parents=True)
-    git(checkout, "init", "-q", "-b", "main")
-    for name, value in (("user.name", IDENTITY["name"]), ("user.email", IDENTITY["mail"])):
-        git(checkout, "config", name, value)
-    for path in paths:
-        try:
-            text = read(path)
-        except (OSError, ValueError):  # pictures and sounds
-            continue
-        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / path).write_text(text, encoding="utf-8")
+    begin_repo(checkout)
+    write_texts(checkout, paths, read)
     git(checkout, "add", "-A")
     git(checkout, "commit", "-q", "-s", "-m", message)
 

@@ -16,7 +16,7 @@ from graders.task import Task
 from graders.workspace import Workspace
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
-from npu_upgrade.lineage.downstream import Runner, find_upstream, runners_of
+from npu_upgrade.lineage.downstream import Runner, omni_side
 from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.tree import SourceTree, open_source
@@ -93,7 +93,7 @@ def omni_kept(workspace: Workspace, task: Task) -> Score:
 def _methods(workspace: Workspace, task: Task) -> list[Method]:
     """The methods of the runners that upstream's class has too."""
     human, found = _human(task), []
-    upstream = find_upstream(human)
+    upstream = omni_side(human).upstream
     sides = {role: parse_module(_ascend(task, role).read(upstream.path)).units for role in ("base", "ascend")}
     for runner in runners(task):
         ours, after = parse_module(workspace.before(runner.path)).units, _units(workspace.after(runner.path))
@@ -136,7 +136,7 @@ def _human(task: Task) -> SourceTree:
 
 
 def runners(task: Task) -> tuple[Runner, ...]:
-    return runners_of(_human(task))
+    return omni_side(_human(task)).runners
 
 
 def _ascend(task: Task, role: str) -> SourceTree:
@@ -144,4 +144,4 @@ def _ascend(task: Task, role: str) -> SourceTree:
 
 
 def upstream_keys(task: Task, role: str) -> Counter[str]:
-    return keys(_ascend(task, role).read(find_upstream(_human(task)).path))
+    return keys(_ascend(task, role).read(omni_side(_human(task)).upstream.path))

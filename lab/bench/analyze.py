@@ -34,7 +34,7 @@ from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 FAMILIES = ROOT / "tests" / "fixtures" / "model_configs"
 ENGINE = Path(__file__).with_name("analyze_engine.py")
@@ -174,7 +174,9 @@ def _engines(folder: Path, given: argparse.Namespace, run: Run) -> tuple[list[st
     rows, missed, worst, compared = [], [], 0.0, 0
     for name in ENGINES:
         say(f"starting vLLM {DEFAULT} on the tiny {name} model")
-        answer = run.result(f"engine {name}", {}, dict, _start, folder, name, good=_started)
+        answer = run.result(
+            f"engine {name}", {}, dict, _start, folder, name, good=lambda said: "error" not in said
+        )
         if "error" in answer:
             rows.append((name, "", "", answer["error"][:90]))
             continue
@@ -200,10 +202,6 @@ def _start(folder: Path, name: str) -> dict[str, Any]:
         return found
     planned = analyse(folder / name, Sources()).file.memory[0].cache_bytes_per_token
     return found | {"planned": planned}
-
-
-def _started(answer: dict[str, Any]) -> bool:
-    return "error" not in answer
 
 
 if __name__ == "__main__":

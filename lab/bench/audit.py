@@ -58,9 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--cases-only", action="store_true", help="no precision, no time and memory")
     parser.add_argument(
-        "--write-unreviewed", metavar="FILE", help="list the findings that nobody has reviewed, as YAML"
-    )
-    parser.add_argument(
         "--sweep", nargs=2, type=int, metavar=("N", "SEED"), help="only N random mutations of each kind"
     )
     parser.add_argument("--jobs", type=int, help="processes for the cases (default: one for each core)")
@@ -80,7 +77,11 @@ def main(argv: list[str] | None = None) -> int:
         if not args.cases_only:
             items = reviewed(run)
             print("\n" + _precision_table(items))
-            _list_unreviewed(items, args.write_unreviewed)
+            open_ = [one for one in items if one.verdict is None]
+            rows = (
+                f'- {{release: "{i.release}", key: {i.finding.key}}}  # {_line(i.finding)}' for i in open_
+            )
+            print("\n".join(["", "not reviewed:", *rows]) if open_ else "")
             figures |= {"precision": f"{precision(items):.3f}"} | times
         missed = short_of_goals(figures, results)
     if args.sweep or run.whole:
@@ -218,16 +219,6 @@ def _precision_table(items: Sequence[Reviewed]) -> str:
         counts = [verdicts.count(verdict) for verdict in (True, False, None)]
         rows.append((name, *map(str, [len(own), *counts]), f"{precision(own):.2f}"))
     return table(("release or check", "findings", "true", "false", "not reviewed", "precision"), rows)
-
-
-def _list_unreviewed(items: Sequence[Reviewed], path: str | None) -> None:
-    missing = [item for item in items if item.verdict is None]
-    lines = [f'- {{release: "{i.release}", key: {i.finding.key}}}  # {_line(i.finding)}\n' for i in missing]
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-    elif missing:
-        print("\nnot reviewed:\n" + "".join(lines))
 
 
 def _show(cases: Sequence[Case]) -> int:

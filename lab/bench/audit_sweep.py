@@ -24,7 +24,7 @@ from npu_upgrade.code.signatures import Function
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.lineage.downstream import Runner, runners_of
+from npu_upgrade.lineage.downstream import Runner, omni_side
 from npu_upgrade.sources.tree import SourceTree
 
 Mutation = tuple[str, Edit]
@@ -70,7 +70,7 @@ def _noticed(bench: Bench, case: Case) -> int:
 
 def mutations(omni: SourceTree) -> Iterator[Mutation]:
     """All mutations of the three runners; those of parity only where the GPU runner has the same."""
-    for runner in runners_of(omni):
+    for runner in omni_side(omni).runners:
         for kind, edit in _of_runner(omni, runner):
             yield kind, {"in": "omni", "path": runner.path, **edit}
 

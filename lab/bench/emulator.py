@@ -125,13 +125,8 @@ def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str])
         if row.pair.omni in WHOLE and row.outcome.scenario in (*STAGES, "import")
         if row.outcome.state != "PASS" and not _fixed(row, known)
     ]
-    limits = {
-        "import_s": IMPORT_S,
-        "eager_s": TIER_S,
-        "graph_s": TIER_S,
-        "serve_s": TIER_S,
-        "memory_mib": MEMORY_MIB,
-    }
+    limits = dict.fromkeys(("eager_s", "graph_s", "serve_s"), TIER_S)
+    limits |= {"import_s": IMPORT_S, "memory_mib": MEMORY_MIB}
     return missed + [
         f"{name} {figures[name]}, goal < {most:g}"
         for name, most in limits.items()

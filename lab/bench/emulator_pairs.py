@@ -110,8 +110,10 @@ def load_known() -> list[Known]:
 
 def play_pair(pair: Pair, names: Sequence[str], out: Path, run: Run, tiers: Sequence[str] = OWN) -> list[Row]:
     """The runs of a pair in these tiers."""
-    given = [list(names), list(tiers)]
-    outcomes = run.result(f"pair {pair}", given, list[Outcome], _play, pair, names, out, tiers, good=_clear)
+    outcomes = run.result(
+        f"pair {pair}", [*names, *tiers], list[Outcome], _play, pair, names, out, tiers,
+        good=lambda all_: all(one.state != INCONCLUSIVE for one in all_),
+    )  # fmt: skip
     return [Row(pair, outcome) for outcome in outcomes]
 
 
@@ -161,7 +163,3 @@ def write_down(pairs: Sequence[Pair]) -> None:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def _clear(outcomes: list[Outcome]) -> bool:
-    return all(outcome.state != INCONCLUSIVE for outcome in outcomes)

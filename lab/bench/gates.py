@@ -20,11 +20,12 @@ from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.gates_bare import bare, free_port
+from bench.gates_bare import bare
 from bench.gates_cases import CASES, Case
 from bench.gates_observers import NAMES
 from bench.gates_run import Outcome, faults, play
 from bench.shared import Run, begin, options, some
+from npu_upgrade.gates.serving.server import HOST, choose_port
 from npu_upgrade.gates.vllm_cpu import DEFAULT
 from npu_upgrade.ground.errors import Blocked, UpgradeError, report
 from npu_upgrade.ground.progress import say
@@ -89,7 +90,7 @@ def _other(cases: list[Case]) -> Generator[int | None]:
         yield None
         return
     say("another vLLM, for cases in which one is in the way")
-    port = free_port()
+    port = choose_port(HOST, None)
     with tempfile.TemporaryDirectory(prefix="bench-gates-") as folder, bare(port, Path(folder)):
         yield port
 
@@ -167,7 +168,7 @@ def measure() -> Cost:
     for number in range(_REPEAT):
         say(f"what the gate costs: {number + 1} of {_REPEAT}")
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder, bare(free_port(), Path(folder)):
+        with tempfile.TemporaryDirectory() as folder, bare(choose_port(HOST, None), Path(folder)):
             pass
         one.append(round(time.monotonic() - began, 1))
         seen = play(case, None)

@@ -14,7 +14,6 @@ import httpx
 import psutil
 
 from bench.gates_cases import SMALL
-from npu_upgrade.gates.serving.server import choose_port
 from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
 from npu_upgrade.ground.errors import Blocked
 
@@ -80,8 +79,3 @@ def _group(leader: int) -> list[int]:
             if os.getpgid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
     return found
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    return choose_port("127.0.0.1", None)

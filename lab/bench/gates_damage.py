@@ -28,22 +28,27 @@ def damaged(name: str, folder: Path) -> Path:
 
 def _two_shards(folder: Path) -> None:
     """Split the weights over two files with an index, as large checkpoints are."""
-    data = (folder / WEIGHTS).read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
+    data, header, start = _opened(folder)
     header.pop("__metadata__", None)
     names = sorted(header)
     where = {}
     for number, part in enumerate((names[::2], names[1::2]), start=1):
         shard = f"model-{number:05}-of-00002.safetensors"
-        _write_shard(folder / shard, {name: header[name] for name in part}, data[8 + length :])
+        _write_shard(folder / shard, {name: header[name] for name in part}, data[start:])
         where |= dict.fromkeys(part, shard)
-    index = {"metadata": {"total_size": len(data) - 8 - length}, "weight_map": where}
+    index = {"metadata": {"total_size": len(data) - start}, "weight_map": where}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
     (folder / WEIGHTS).unlink()
 
 
-def _write_shard(path: Path, tensors: dict[str, dict], data: bytes) -> None:
+def _opened(folder: Path) -> tuple[bytearray, dict[str, dict], int]:
+    """A weights file, its header, and where its data begins."""
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    return data, json.loads(data[8:start]), start
+
+
+def _write_shard(path: Path, tensors: dict[str, dict], data: bytearray) -> None:
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     pieces, at = [], 0
     for name, tensor in tensors.items():
@@ -89,11 +94,9 @@ def _pipe(folder: Path) -> None:
 
 def _other(folder: Path) -> None:
     """The weights of another model with the same shapes: all loads, and the answers are not this model's."""
-    data = bytearray((folder / WEIGHTS).read_bytes())
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
+    data, header, start = _opened(folder)
     rows, columns = header["lm_head.weight"]["shape"]
-    first, last = (8 + length + place for place in header["lm_head.weight"]["data_offsets"])
+    first, last = (start + place for place in header["lm_head.weight"]["data_offsets"])
     matrix, row = data[first:last], 4 * columns
     assert len(matrix) == rows * row
     data[first:last] = matrix[7 * row :] + matrix[: 7 * row]  # each token is answered with a later one
@@ -102,10 +105,8 @@ def _other(folder: Path) -> None:
 
 def _blind(folder: Path) -> None:
     """What the tower sees of a picture is multiplied by zero on its way to the decoder."""
-    data = bytearray((folder / WEIGHTS).read_bytes())
-    length = struct.unpack("<Q", data[:8])[0]
-    places = json.loads(data[8 : 8 + length])["language_projection.weight"]["data_offsets"]
-    first, last = (8 + length + place for place in places)
+    data, header, start = _opened(folder)
+    first, last = (start + place for place in header["language_projection.weight"]["data_offsets"])
     data[first:last] = bytes(last - first)
     (folder / WEIGHTS).write_bytes(data)
 

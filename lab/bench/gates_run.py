@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 
 from bench import gates_faulty_vllm
-from bench.gates_bare import free_port
 from bench.gates_cases import SMALL, Case
 from bench.gates_damage import damaged
 from bench.gates_inject import Scene, inject
@@ -27,7 +26,7 @@ from bench.gates_observers import Observers
 from bench.gates_omni import Stages, stages
 from bench.shared import UPGRADE
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.gates.serving.server import check_leftovers, leftovers
+from npu_upgrade.gates.serving.server import HOST, check_leftovers, choose_port, leftovers
 from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
@@ -85,7 +84,7 @@ def play(case: Case, stale_port: int | None) -> Outcome:
         model = (
             omni.model if omni else tiny(case.model) if case.model in _TINY else damaged(case.model, folder)
         )
-        port = stale_port if case.on_stale and stale_port else free_port()
+        port = stale_port if case.on_stale and stale_port else choose_port(HOST, None)
         seen: set[tuple[int, float]] = set()
         with _gates(case, folder, model, port, mark, omni) as gates:
             scenes = [
@@ -152,7 +151,7 @@ def _gates(
             text=True,
             start_new_session=True,
         )
-        for one in [port, *(free_port() for _ in range(case.gates - 1))]
+        for one in [port, *(choose_port(HOST, None) for _ in range(case.gates - 1))]
     ]
     try:
         yield gates
@@ -199,15 +198,8 @@ def _on_disk(case: Case, folder: Path, command: list[str]) -> list[str]:
         return command
     disk.mkdir()
     mount = shlex.join(["mount", "-t", "tmpfs", "-o", f"size={case.disk}", "none", str(disk)])
-    return [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        f"{mount} && exec {shlex.join(command)}",
-    ]
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    return [*alone, f"{mount} && exec {shlex.join(command)}"]
 
 
 def _disk(case: Case, folder: Path) -> Path | None:

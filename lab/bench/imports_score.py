@@ -97,43 +97,29 @@ def _compare(score: ImportScore, path: str, before: str, after: str, plan: Impor
     old, human, derived = (set(all_imports(text)) for text in (before, after, plan.source))
     unused_before, unused_after = _unused(before), _unused(after)
     file = path.rpartition("/")[2]
-    for item in _ordered(human - old):
-        if item.bound in unused_after:
-            score.apart += 1
-            continue
-        score.added += 1
-        score.added_right += item in derived
-        if item not in derived:
-            score.cases.append(f"{file}: not added: {_text(item)}")
-    for item in _ordered(old - human):
-        if item.bound in unused_before and item in derived:
-            score.apart += 1
-            continue
-        score.dropped += 1
-        score.dropped_right += item not in derived
-        if item in derived:
-            score.cases.append(f"{file}: not dropped: {_text(item)}")
-    for item in _ordered(derived - old - human):
-        score.extra += 1
-        score.cases.append(f"{file}: added beyond: {_text(item)} ({plan.reasons.get(item.bound, '')})")
-    for item in _ordered((old & human) - derived):
-        if item.bound in unused_after:
-            score.apart += 1
-            continue
-        score.extra += 1
-        score.cases.append(f"{file}: dropped beyond: {_text(item)}")
-    for name in sorted(undefined_names(plan.source)):
-        score.undefined += 1
-        score.cases.append(f"{file}: undefined: {name}: {plan.reasons.get(name, '')}")
+    apart = {item for item in (human - old) | ((old & human) - derived) if item.bound in unused_after}
+    apart |= {item for item in (old - human) & derived if item.bound in unused_before}
+    added, dropped, undefined = human - old - apart, old - human - apart, undefined_names(plan.source)
+    beyond, lost = derived - old - human, (old & human) - derived - apart
+    score.apart += len(apart)
+    score.added += len(added)
+    score.added_right += len(added & derived)
+    score.dropped += len(dropped)
+    score.dropped_right += len(dropped - derived)
+    score.extra += len(beyond) + len(lost)
+    score.undefined += len(undefined)
+    wrong = {"not added": added - derived, "not dropped": dropped & derived}
+    wrong |= {"added beyond": beyond, "dropped beyond": lost}
+    for what, items in wrong.items():
+        for item in sorted(items, key=lambda item: (item.module, item.name or "", item.typing_only)):
+            why = f" ({plan.reasons.get(item.bound, '')})" if items is beyond else ""
+            score.cases.append(f"{file}: {what}: {_text(item)}{why}")
+    score.cases += [f"{file}: undefined: {name}: {plan.reasons.get(name, '')}" for name in sorted(undefined)]
 
 
 def _unused(source: str) -> set[str]:
     """Names bound by imports that nothing in ``source`` reads."""
     return imports_of(source).keys() - names_of(source).read - exported(source) - {"annotations"}
-
-
-def _ordered(items: set[Import]) -> list[Import]:
-    return sorted(items, key=lambda item: (item.module, item.name or "", item.typing_only))
 
 
 def _text(item: Import) -> str:

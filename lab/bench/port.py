@@ -103,18 +103,8 @@ def _cases(what: str, lines: Lines) -> list[str]:
 
 
 def report(found: Sequence[Transition], cases: bool) -> str:
-    head = (
-        "transition",
-        "since",
-        "hunks 1/2/3",
-        "top lines",
-        "taken",
-        "precision",
-        "human",
-        "held",
-        "recall",
-    )
-    head += ("2nd lines", "taken ", "3rd lines", "taken  ", "seconds")
+    head = ("transition", "since", "hunks 1/2/3", "top lines", "taken", "precision", "human", "held")
+    head += ("recall", "2nd lines", "taken ", "3rd lines", "taken  ", "seconds")
     text = table(head, [_row(t) for t in found])
     if cases:
         text += "".join(f"\n{t.name} {case}" for t in found for case in t.score.cases)

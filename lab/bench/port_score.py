@@ -56,8 +56,7 @@ class Release:
         return runner.gpu_class in self.bases(runner)
 
     def bases(self, runner: Runner) -> set[str]:
-        node = self.npu[runner.kind].class_def(runner.class_name)
-        return {ast.unparse(base) for base in node.bases} if node else set()
+        return _bases(self.npu[runner.kind], runner)
 
     def keys(self, runner: Runner, unit: str) -> Counter[str]:
         """The statements that run as this unit of the NPU runner."""
@@ -135,7 +134,7 @@ def human_lines(before: Release, after: Release, since: GpuSide, upstream: Upstr
             if unit not in before.npu[runner.kind].units and "." in unit and before.inherits(runner):
                 continue
             found += _unit_lines(runner, unit, before, after, since, upstream)
-        gained = after.bases(runner) & _gpu_bases(module, runner) - before.bases(runner)
+        gained = after.bases(runner) & _bases(module, runner) - before.bases(runner)
         found += Counter({(runner.kind, runner.class_name, f"+{base}"): 1 for base in gained})
     return found
 
@@ -157,6 +156,6 @@ def _without(keys: Counter[str], known: Collection[str]) -> Mapping[str, int]:
     return {key: count for key, count in keys.items() if key not in known}
 
 
-def _gpu_bases(module: Module, runner: Runner) -> set[str]:
+def _bases(module: Module, runner: Runner) -> set[str]:
     node = module.class_def(runner.class_name)
     return {ast.unparse(base) for base in node.bases} if node else set()

@@ -22,7 +22,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
-from npu_upgrade.lineage.downstream import find_upstream, runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.inference import Lineage, infer
@@ -77,7 +77,7 @@ def replay(before: str, after: str, ascend: str) -> Replay:
     assert ours.base, "the runners of a release are copies"
     assert theirs.base
     target = open_source(theirs.base.spec)
-    upstream = find_upstream(omni)
+    upstream = omni_side(omni).upstream
     bases = Bases(ours, target=theirs.base.version)
     base, vllm = open_source(ours.base.spec), vllm_tree(target)
     merged = merge_runners(omni, target, upstream, bases, labels=LABELS, base=base, vllm=vllm)
@@ -126,7 +126,7 @@ def _texts(
 
 def _gpu(tree: SourceTree, path: str, name: str) -> str:
     """The GPU runner's method of the same name, with the helpers beside it."""
-    runner = next(r for r in runners_of(tree) if r.path == path)
+    runner = next(r for r in omni_side(tree).runners if r.path == path)
     if not tree.exists(runner.gpu_path):
         return ""
     units = parse_module(tree.read(runner.gpu_path)).units
@@ -134,14 +134,13 @@ def _gpu(tree: SourceTree, path: str, name: str) -> str:
 
 
 def _imports(omni: SourceTree, human: SourceTree, target: SourceTree) -> ImportScore:
-    upstream = find_upstream(human)
-    runners = runners_of(human)
-    paths = [r.path for r in runners]
+    side = omni_side(human)
+    paths = [r.path for r in side.runners]
     return score_imports(
         {path: omni.read(path) for path in paths},
         {path: human.read(path) for path in paths},
-        UpstreamFile(upstream.path, target.read(upstream.path)),
-        {r.gpu_path: human.read(r.gpu_path) for r in runners if r.gpu_path},
+        UpstreamFile(side.upstream.path, target.read(side.upstream.path)),
+        {r.gpu_path: human.read(r.gpu_path) for r in side.runners if r.gpu_path},
         target,
         human,
     )
@@ -157,20 +156,8 @@ def undefined(merged: MergedRunners) -> int:
 
 
 def report(replays: Iterable[Replay], cases: bool) -> str:
-    head = (
-        "sync",
-        "base",
-        "target",
-        "methods",
-        "clean",
-        "hunks",
-        "git",
-        "reproduced",
-        "git ",
-        "ceiling",
-        "of",
-    )
-    head += ("extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
+    head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling")
+    head += ("of", "extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
     rows = [_row(r) for r in replays]
     text = table(head, rows)
     if cases:

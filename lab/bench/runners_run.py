@@ -80,14 +80,10 @@ def play_all(cells: Sequence[Cell], folder: Path, run: Run, at_once: int) -> lis
             return result
 
         judged = [cell.plan(""), cell.served()]
-        return run.result(cell.label, judged, Result, played, good=_passed)
+        return run.result(cell.label, judged, Result, played, good=lambda it: it.state.startswith("pass"))
 
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, cells))
-
-
-def _passed(result: Result) -> bool:
-    return result.state.startswith("pass")
 
 
 def play(cell: Cell, folder: Path) -> Result:

@@ -19,9 +19,7 @@ from bench import gates_faulty_vllm, walk
 from bench.gates_cases import SMALL
 from bench.gates_omni import stages
 from bench.shared import ROOT, UPGRADE
-from bench.walk_answers import NextRelease
-from bench.walk_repo import git, make_repo
-from bench.walk_report import Walk
+from bench.walk_repo import begin_repo, git, write_texts
 from bench.wrong_weights import make_biased
 from npu_upgrade.environments.venvs import find_uv, uv_variables
 from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
@@ -33,7 +31,6 @@ ADAPT = ROOT / "scripts" / "adapt.py"
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 QUICK = ("--quiet", "1", "--generations", "1")
 _TRANSITION = next(one for one in walk.TRANSITIONS if one.id == "0.24-0.26")
-_STEPS = 120
 _PROJECT = """[project]
 name = "reed"
 version = "1"
@@ -198,7 +195,6 @@ def _place(base: str, folder: Path) -> Place:
 def _adapt(place: Place) -> None:
     """A checkpoint analysed, planned, served with dummy and real weights, and written about."""
     assert place.model
-    place.repo.mkdir(parents=True)
     _ascend(place.repo)
     if place.plugin:
         make_biased(place.model)
@@ -231,20 +227,11 @@ def _install(place: Place) -> None:
 
 def _ascend(repo: Path) -> None:
     """What of vllm-ascend's release a delivery touches, on a branch of its own."""
-    tree = open_source(ASCEND)
-    for path in tree.list(""):
-        if path.startswith(("docs/", "tests/e2e/models/")) or path in ("mkdocs.yml", ".gitignore"):
-            try:
-                text = tree.read(path)
-            except (OSError, ValueError):  # pictures
-                continue
-            (repo / path).parent.mkdir(parents=True, exist_ok=True)
-            (repo / path).write_text(text, "utf-8")
+    begin_repo(repo)
+    tree, wanted = open_source(ASCEND), ("docs/", "tests/e2e/models/", "mkdocs.yml", ".gitignore")
+    write_texts(repo, [path for path in tree.list() if path.startswith(wanted)], tree.read)
     with (repo / ".gitignore").open("a") as stream:
         stream.write("*.egg-info/\n__pycache__/\n")
-    git(repo, "init", "-q", "-b", "main")
-    git(repo, "config", "user.name", "A Maintainer")
-    git(repo, "config", "user.email", "maintainer@example.com")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "Start")
     git(repo, "switch", "-q", "-c", "adapt")
@@ -252,23 +239,10 @@ def _ascend(repo: Path) -> None:
 
 def _upgrade(place: Place) -> None:
     """A walk to the delivery, without the emulated run as a gate; then both stages, served with the job."""
-    done = Walk(_TRANSITION, place.repo, prove=False)
-    tree = open_source(f"pypi:vllm-omni=={_TRANSITION.answers}")
-    release = NextRelease(tree, _TRANSITION.gpu == _TRANSITION.answers)
-    make_repo(place.repo, _TRANSITION.omni, _TRANSITION.gpu)
+    done = walk.walk(_TRANSITION, place.repo, "skip", prove=False, deliver=False)
+    if not done.good:
+        raise Blocked(f"the walk stopped: {done.problems}", expected="a delivery", try_="make bench-walk")
     (place.repo / ".git/info/exclude").write_text("stages/\nfault/\n", "utf-8")
-    ascend = f"pypi:vllm-ascend=={_TRANSITION.ascend}"
-    walk.call(done, ["merge", "--omni", f"git:{place.repo}@main", "--ascend", ascend, "--apply"])
-    for _ in range(_STEPS):
-        asked = walk.call(done, ["next"])
-        if asked.get("step") == "answer":
-            more = walk.resolve(done, release, asked["ask"])
-        elif " deliver " in str(asked.get("next")):
-            break
-        else:
-            more = asked["verdict"] == "PASS" and walk.run_named(done, asked["next"], "skip")
-        if not more:
-            raise Blocked(f"the walk stopped: {asked}", expected="a delivery", try_="make bench-walk")
     served = place.omni()
     _good(served)
     if not served.data.get("job"):

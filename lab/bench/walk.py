@@ -32,11 +32,10 @@ from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.plan_file import load_plan
-from npu_upgrade.lineage.downstream import runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import open_source
 
 MOST_STEPS = 120
-QUICK = ("--tiers", "import,eager", "--scenarios", "ar", "generation")
 
 
 TRANSITIONS = (
@@ -50,10 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     known = [one.id for one in TRANSITIONS]
     parser.add_argument("--only", nargs="+", choices=known, metavar="ID", help=", ".join(known))
     parser.add_argument(
-        "--emulate",
-        choices=("whole", "quick", "skip"),
-        default="whole",
-        help="the emulated run: whole (a gate), quick (two scenarios, then left out as a gate), or left out",
+        "--emulate", choices=("whole", "skip"), default="whole", help="the emulated run: a gate, or left out"
     )
     parser.add_argument("--out", type=Path, help="keep the repositories below this folder")
     parser.add_argument("--cold", action="store_true", help="also time the first plan with an empty cache")
@@ -61,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     run = begin("bench-walk", args, args.only or args.emulate != "whole")
     out = (args.out or Path(tempfile.mkdtemp(prefix="bench-walk-"))).absolute()
     walks = [
-        run.result(one.id, args.emulate, Walk, walk, one, out / one.id, args.emulate, good=good)
+        run.result(one.id, args.emulate, Walk, walk, one, out / one.id, args.emulate, good=lambda it: it.good)
         for one in TRANSITIONS
         if one.id in (args.only or known)
     ]
@@ -72,10 +68,6 @@ def main(argv: list[str] | None = None) -> int:
     return run.close(summary(walks, cold), short_of_goals(walks, cold))
 
 
-def good(done: Walk) -> bool:
-    return done.good
-
-
 def walk(
     transition: Transition,
     repo: Path,
@@ -83,8 +75,9 @@ def walk(
     skip: Sequence[str] = (),
     *,
     prove: bool = True,
+    deliver: bool = True,
 ) -> Walk:
-    """Start the upgrade and do what `next` says until there is nothing left to do.
+    """Start the upgrade and do what `next` says until there is nothing left to do, or to do but ``deliver``.
 
     ``skip`` are kinds of questions to leave out, which the commit then names; without ``prove`` the
     release that answers is not audited itself, and no waiver counts as proven.
@@ -110,6 +103,8 @@ def walk(
                 done, release, asked[0]
             ):
                 break
+        elif not deliver and " deliver " in answer["next"]:
+            return done
         elif not run_named(done, answer["next"], emulate):
             break
         answer = call(done, ["next"])
@@ -129,15 +124,7 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
         return False
     args = words[place + 1 :]
     if args[0] == "emulate" and emulate != "whole":
-        if emulate == "quick":
-            quick = call(done, [*args, *QUICK])
-            done.verdicts["emulate (quick, no gate)"] = quick.get("verdict", "?")
-        reason = (
-            "scripted walk: only import and two eager scenarios ran"
-            if emulate == "quick"
-            else "scripted walk"
-        )
-        call(done, ["next", "--skip", "emulate", "--note", reason])
+        call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
         return True
     if args[0] == "emulate" and done.transition.baseline:
         args += ["--baseline", *done.transition.baseline]
@@ -252,7 +239,9 @@ def look_at_the_end(done: Walk) -> None:
     if message.count("\nSigned-off-by: ") != 1:
         done.problems.append("the commit is not signed off once")
     changed = set(git(done.repo, "diff", "--name-only", "main..HEAD").split())
-    if not changed or changed - {runner.path for runner in runners_of(open_source(f"dir:{done.repo}"))}:
+    if not changed or changed - {
+        runner.path for runner in omni_side(open_source(f"dir:{done.repo}")).runners
+    }:
         done.problems.append(f"the commit changes {sorted(changed)}")
     if git(done.repo, "status", "--porcelain").strip():
         done.problems.append("the working tree is not clean")

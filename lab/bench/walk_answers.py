@@ -12,7 +12,7 @@ from npu_upgrade.code.conflict_text import answers as readings
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import END, Statement, render, split_statements
-from npu_upgrade.lineage.downstream import runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.align import align, align_similar
 
@@ -35,7 +35,9 @@ class NextRelease:
     def __init__(self, tree: SourceTree, same_gpu_side: bool) -> None:
         self.name = f"vllm-omni {tree.version}"
         self.same_gpu_side = same_gpu_side
-        self._modules = {runner.path: parse_module(tree.read(runner.path)) for runner in runners_of(tree)}
+        self._modules = {
+            runner.path: parse_module(tree.read(runner.path)) for runner in omni_side(tree).runners
+        }
 
     def answer(self, ask: dict[str, Any], file: str, known: bool) -> Answer:
         """The answer to one question; ``file`` is the text of the file it is about, as it stands.

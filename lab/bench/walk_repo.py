@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from email.parser import HeaderParser
 from pathlib import Path
 
 from npu_upgrade.gates.emulation.packages import entry_points
-from npu_upgrade.lineage.downstream import runners_of
+from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import SourceTree, open_source
-
-IDENTITY = {"name": "A Maintainer", "mail": "maintainer@example.com"}
 
 
 def make_repo(folder: Path, omni: str, gpu: str) -> None:
@@ -21,17 +19,34 @@ def make_repo(folder: Path, omni: str, gpu: str) -> None:
 
     that brings everything but the three NPU runner files to it: the usual state before an upgrade.
     """
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "user.name", IDENTITY["name"])
-    git(folder, "config", "user.email", IDENTITY["mail"])
-    git(folder, "config", "commit.gpgsign", "false")
+    begin_repo(folder)
     release = open_source(f"pypi:vllm-omni=={omni}")
     _commit(folder, release, f"vllm-omni {omni}", keep=())
     git(folder, "tag", f"v{omni}")
     if gpu != omni:
-        runners = [runner.path for runner in runners_of(release)]
+        runners = [runner.path for runner in omni_side(release).runners]
         _commit(folder, open_source(f"pypi:vllm-omni=={gpu}"), f"GPU side of vllm-omni {gpu}", keep=runners)
+
+
+def begin_repo(folder: Path) -> None:
+    """An empty repository on ``main`` with an identity."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "user.name", "A Maintainer")
+    git(folder, "config", "user.email", "maintainer@example.com")
+    git(folder, "config", "commit.gpgsign", "false")
+
+
+def write_texts(folder: Path, paths: Iterable[str], read: Callable[[str], str]) -> None:
+    """Those of some files that hold text."""
+    for path in paths:
+        try:
+            text = read(path)
+        except (OSError, ValueError):  # pictures and sounds
+            continue
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
 
 
 def git(folder: Path, *args: str) -> str:
@@ -49,16 +64,7 @@ def _commit(folder: Path, tree: SourceTree, message: str, keep: Iterable[str]) -
     old = set(git(folder, "ls-files").split("\n")) - kept - {""}
     for path in old:
         (folder / path).unlink()
-    for path in tree.list(""):
-        if path in kept or not path.startswith("vllm_omni/") or ".." in path:
-            continue
-        try:
-            text = tree.read(path)
-        except (OSError, ValueError):  # pictures and sounds
-            continue
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
+    write_texts(folder, [path for path in tree.list("vllm_omni") if path not in kept], tree.read)
     (folder / "pyproject.toml").write_text(_project(tree), encoding="utf-8")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-s", "-m", message)

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from bench.gates_cases import OPEN, Case
@@ -46,34 +47,22 @@ def make_biased(folder: Path) -> None:
     subprocess.run([cpu_python(), "-P", "-c", _BIASED, folder], env=environment, check=True)
 
 
-def _right(model: str, *arguments: str) -> Case:
-    name = " ".join(["right:", model, *arguments])
-    return Case(
-        name, ("PASS",), model=model, options=_QUICK, passed=("reference",), arguments=arguments, fit=OPEN
-    )
+_right = partial(Case, verdicts=("PASS",), options=_QUICK, passed=("reference",), fit=OPEN)
+_differs = partial(Case, verdicts=("FAIL",), options=_QUICK, why="differs from Transformers", fit=OPEN)
 
 
 def _wrong(model: str, fault: str, *arguments: str) -> Case:
-    return Case(
-        " ".join([f"{fault}: {model}", *arguments]), ("FAIL",), why="differs from Transformers", model=model,
-        fault=fault, options=_QUICK, arguments=arguments, fit=OPEN,
-    )  # fmt: skip
+    name = " ".join([f"{fault}: {model}", *arguments])
+    return _differs(name, model=model, fault=fault, arguments=arguments)
 
 
 def _read(model: str, what: str, **config: object) -> Case:
-    arguments = ("--hf-overrides", json.dumps(config))
-    return Case(
-        f"{what}: {model}", ("FAIL",), why="differs from Transformers", model=model, arguments=arguments,
-        options=_QUICK, fit=OPEN,
-    )  # fmt: skip
+    return _differs(f"{what}: {model}", model=model, arguments=("--hf-overrides", json.dumps(config)))
 
 
 CASES = (
-    _right("biased"),
-    _right("dense"),
-    _right("dense", *_FINE),
-    _right("mixture"),
-    _right("looker"),
+    *(_right(f"right: {model}", model=model) for model in ("biased", "dense", "mixture", "looker")),
+    _right(f"right: dense {' '.join(_FINE)}", model="dense", arguments=_FINE),
     _wrong("dense", "swapped-gate-up"),
     _wrong("mixture", "swapped-gate-up"),
     _wrong("biased", "transposed-projection"),

@@ -13,8 +13,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.cli import main as cli
-from npu_upgrade.sources import open_source
-from npu_upgrade.sources.tree import overlay
+from npu_upgrade.sources.tree import open_source, overlay
 
 pytestmark = pytest.mark.network
 

@@ -7,11 +7,10 @@ from collections import Counter
 import pytest
 
 from known_runners import RUNNERS
-from npu_upgrade.lineage.downstream import Downstream, runners_of
+from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.units import Relation, UnitLineage, read_units
-from npu_upgrade.sources import SourceTree, open_source
-from npu_upgrade.sources.tree import overlay
+from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 pytestmark = pytest.mark.network
 
@@ -53,7 +52,7 @@ def related(side: Downstream) -> dict[str, list[UnitLineage]]:
 )
 def test_the_runners_of_a_release(version: str, base: str, copied: dict[str, int]) -> None:
     omni = release("vllm-omni", version)
-    assert runners_of(omni) == RUNNERS
+    assert omni_side(omni).runners == RUNNERS
     found = infer(omni, "pypi:vllm-ascend")
     assert found.base
     assert found.base.label == base
@@ -63,7 +62,7 @@ def test_the_runners_of_a_release(version: str, base: str, copied: dict[str, int
 def test_a_fourth_runner_file() -> None:
     omni = release("vllm-omni", "0.30.0")
     path = "vllm_omni/platforms/npu/song/npu_song_model_runner.py"
-    runners = {runner.kind: runner for runner in runners_of(overlay(omni, {path: FOURTH}))}
+    runners = {runner.kind: runner for runner in omni_side(overlay(omni, {path: FOURTH})).runners}
     assert list(runners) == ["base", "song", "ar", "generation"]
     assert (runners["song"].path, runners["song"].class_name) == (path, "NPUSongModelRunner")
     assert runners["song"].gpu_path == ""

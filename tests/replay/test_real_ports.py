@@ -15,7 +15,7 @@ from known_runners import RUNNERS
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 pytestmark = pytest.mark.network
 

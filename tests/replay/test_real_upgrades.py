@@ -16,7 +16,7 @@ from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 pytestmark = pytest.mark.network
 

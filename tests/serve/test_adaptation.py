@@ -29,7 +29,7 @@ from adaptation_kit import (
 )
 
 from bench.gates_cases import SMALL
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 NAME = "Tidal-1M"
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"

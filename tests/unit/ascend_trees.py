@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 OLD, NEW = "0.18.0", "0.30.0rc2"
 _PARTS = (

@@ -48,11 +48,6 @@ def test_a_whole_pair_passes_or_has_a_recorded_fix() -> None:
     assert _short([row(pair=Pair("0.28.0", "0.28.0rc1"), state=INCONCLUSIVE)], [], FIGURES) == []
 
 
-def test_a_slow_or_large_run_is_short_of_the_goal() -> None:
-    slow = FIGURES | {"import_s": "20", "memory_mib": "8192"}
-    assert _short([], [], slow) == ["import_s 20, goal < 20", "memory_mib 8192, goal < 8192"]
-
-
 def test_the_recorded_defects_name_what_there_is() -> None:
     names, upgrades = {one.name for one in scenarios()}, {one.id for one in load_upgrades()}
     pairs = {(pair.omni, pair.ascend) for pair in [*MATCHED, *ALONE]}

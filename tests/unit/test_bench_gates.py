@@ -12,16 +12,13 @@ from pathlib import Path
 import pytest
 import serving_kit as kit
 
-from bench.gates import Cost, _report, chosen
 from bench.gates_cases import CASES, Case
 from bench.gates_observers import NAMES, Observers
 from bench.gates_run import Outcome, _left, faults
-from bench.shared import Run
 from npu_upgrade.gates.serving.server import HOST, choose_port, start, stop
 from npu_upgrade.gates.serving.signatures import signatures
 
 RIGHT = Outcome(["FAIL"], "start: it stands still", "port-in-use", 1.0, [], [], 1)
-RUN = Run("bench-gates", "default")
 CASE = Case("a fault", ("FAIL",), "port-in-use", "stands still")
 
 
@@ -49,23 +46,6 @@ def test_the_cases_name_what_there_is() -> None:
     assert {one.root for one in CASES if one.root} <= known | {"UNKNOWN"}
     assert len({one.name for one in CASES}) == len(CASES)
     assert all(re.fullmatch(r"|[a-z-]+@[a-z]+", one.inject) for one in CASES)
-
-
-def test_a_default_run_leaves_out_only_what_another_case_shows() -> None:
-    default = chosen(RUN, [])
-    assert {one.verdicts for one in CASES} == {one.verdicts for one in default}
-    assert chosen(replace(RUN, kind="whole"), []) == list(CASES)
-
-
-def test_the_summary_counts_what_each_said(capsys: pytest.CaptureFixture[str]) -> None:
-    said = replace(RIGHT, observers={"helper": "ready", "bench": "not ready", "curl": "ready"})
-    assert _report([(CASE, said)], Cost([10.0, 20.0, 30.0], [25.0, 26.0, 27.0]), RUN) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert "right=1" in line
-    assert "bench=1/1 curl=0/1 helper=0/1" in line
-    assert "overhead=5.0%" in line
-    assert _report([(CASE, said)], Cost([10.0], [17.0]), RUN) == 1
-    assert _report([(CASE, replace(said, left=["x"]))], None, RUN) == 1
 
 
 @pytest.mark.parametrize(("fault", "ready"), [("none", set(NAMES)), ("error", {"helper", "curl"})])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import shared
-from bench.shared import Run, begin, some
+from bench.shared import Run, begin
 from bench.walk import TRANSITIONS
 from bench.walk_report import Walk
 
@@ -77,9 +77,3 @@ def test_the_closing_line_says_which_run_it_was(
     assert capsys.readouterr().out.splitlines()[-1] == f"bench-x: run={kind} recall=0.9"
     assert run.close({}, ["recall=0.8, goal 0.9"]) == 1
     assert "recall=0.8, goal 0.9" in capsys.readouterr().err
-
-
-def test_a_name_that_fits_no_case_is_no_success() -> None:
-    assert some([1], ["one"]) == [1]
-    with pytest.raises(SystemExit, match="no case fits"):
-        some([], ["one"])

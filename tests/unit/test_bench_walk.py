@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.walk import TRANSITIONS
 from bench.walk_answers import region
-from bench.walk_report import Walk, short_of_goals, summary
 from npu_upgrade.job.conflicts import conflicts_in, without
 
 BEFORE = ["        a = self.first()", "        b = self.second(a)"]
@@ -64,13 +60,3 @@ def test_an_answer_replaces_the_conflict_and_nothing_else(lines: list[str]) -> N
         [*AFTER, ""]
     )
     assert region(FILE, PLACE, text.partition("\n")[2].rstrip()) == answer.rstrip("\n")
-
-
-def test_what_falls_short_is_named() -> None:
-    good, bad = (Walk(TRANSITIONS[0], Path(), to_plan_s=seconds) for seconds in (10.0, 90.0))
-    bad.problems.append("2 commits on the upgrade branch, not one")
-    assert short_of_goals([good], 100.0) == []
-    missed = short_of_goals([good, bad], 400.0)
-    assert [text.partition(":")[0] for text in missed[:2]] == ["0.20-0.22", "0.20-0.22"]
-    assert len(missed) == 3
-    assert summary([good, bad], None)["good"] == "1"

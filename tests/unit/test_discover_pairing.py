@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from sources_kit import write_tree
 
-from npu_upgrade.sources import open_source
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.pairing import pair_of, resolve
 from npu_upgrade.sources.pins import kind_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.releases import Published
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 MAIN = "ee0da84ab9e04ac7610e28580af62c365e898389"
 OTHER = "85c09e9885e346ea1612da30ebff5a75f67d2350"

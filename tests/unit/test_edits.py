@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.edits import apply
 from npu_upgrade.ground.errors import BadInput
@@ -162,22 +160,3 @@ def test_an_edit_without_its_place_is_refused(do: str, at: str, args: dict[str, 
     with pytest.raises(BadInput, match=reason) as error:
         edit(do, at, **args)
     assert do == "delete-everything" or "worker.py" in error.value.what
-
-
-NAMES = st.sampled_from(["alpha", "beta", "gamma", "δέλτα", "omega"])
-CALLS = st.lists(st.tuples(NAMES, st.lists(NAMES, unique=True)), min_size=1, max_size=6)
-
-
-@given(CALLS, st.data())
-def test_a_deleted_call_is_gone_and_the_rest_is_untouched(
-    calls: list[tuple[str, list[str]]], data: st.DataObject
-) -> None:
-    lines = [
-        f"    {name}({', '.join(f'{key}=1' for key in keys)})  # {i}" for i, (name, keys) in enumerate(calls)
-    ]
-    source = "\n".join(["def f():", *lines, "    return None", ""])
-    place = data.draw(st.integers(0, len(calls) - 1))
-    name = calls[place][0]
-    nth = [i for i, (other, _) in enumerate(calls) if other == name].index(place) + 1
-    result = apply("f.py", source, {"do": "delete-statement", "at": "f", "calls": name, "nth": nth})
-    assert result.split("\n") == [line for line in source.split("\n") if line != lines[place]]

@@ -29,7 +29,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import Scores, confidence, infer, infer_base, rank
 from npu_upgrade.lineage.records import Bases
-from npu_upgrade.sources import SourceTree, open_source
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 BASE_PATH = RUNNERS[0].path
 NAME = "OmniNPUModelRunner.run"

@@ -26,7 +26,7 @@ from npu_upgrade.commands import lineage
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, open_job, start_job
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from npu_upgrade.checkpoint.module_tree import ModuleTree
 from npu_upgrade.checkpoint.registry import ModelSources, read_registry, registered_by_calls
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 REGISTRY = """
 _TEXT_GENERATION_MODELS = {"TinyForCausalLM": ("tiny", "TinyForCausalLM")}

@@ -24,7 +24,7 @@ from npu_upgrade.port.needs import Needs, closure, uses
 from npu_upgrade.port.npu_side import read_npu_side
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
 from npu_upgrade.port.unit_diff import diff_units
-from npu_upgrade.sources import open_source
+from npu_upgrade.sources.tree import open_source
 
 AR = RUNNERS[1]
 NAMES = {runner.gpu_class: runner.class_name for runner in RUNNERS}

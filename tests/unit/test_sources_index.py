@@ -13,7 +13,8 @@ from sources_kit import html, link, sha, wheel
 
 from npu_upgrade.ground import pipconfig
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.sources import index, project_files, releases_of
+from npu_upgrade.sources import index
+from npu_upgrade.sources.index import project_files, releases_of
 from npu_upgrade.sources.simplepage import UnreadablePage, parse_page
 
 pytest_plugins = "sources_kit"

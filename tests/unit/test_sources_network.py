@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.sources import open_source, peek_file, releases_of, remote_wheel
+from npu_upgrade.sources import remote_wheel
+from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.remote_wheel import peek_file
+from npu_upgrade.sources.tree import open_source
 
 pytestmark = pytest.mark.network
 

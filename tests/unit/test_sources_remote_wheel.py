@@ -6,7 +6,9 @@ import pytest
 from sources_kit import SOURCES, html, link, sdist, wheel
 
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.sources import archives, index, open_source, peek_file, remote_wheel
+from npu_upgrade.sources import archives, index, remote_wheel
+from npu_upgrade.sources.remote_wheel import peek_file
+from npu_upgrade.sources.tree import open_source
 
 pytest_plugins = "sources_kit"
 RUNNER = "vllm_ascend/worker/model_runner_v1.py"

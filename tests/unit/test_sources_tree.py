@@ -9,7 +9,9 @@ import pytest
 from sources_kit import SOURCES, commit, git, html, link, sdist, sha, wheel
 
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.sources import Spec, archives, open_source
+from npu_upgrade.sources import archives
+from npu_upgrade.sources.spec import Spec
+from npu_upgrade.sources.tree import open_source
 
 pytest_plugins = "sources_kit"
 pytestmark = pytest.mark.usefixtures("clean_machine")

@@ -24,7 +24,7 @@ from npu_upgrade.artifacts.state import Written
 from npu_upgrade.artifacts.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.artifacts.view import ModelView
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
-from npu_upgrade.sources.checkout import Checkout, open_checkout
+from npu_upgrade.sources.checkout import open_checkout
 
 _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measured.\n"
 
@@ -181,7 +181,9 @@ def merged(path: Path, current: str | None, written: str | None, new: str) -> st
 def check_replaceable(path: Path) -> None:
     """Raise :class:`BadInput` unless git has the present text of ``path``, so that nothing gets lost."""
     try:
-        checkout = _around(path)
+        folder = path.resolve().parent
+        top = next((up for up in (folder, *folder.parents) if (up / ".git").exists()), folder)
+        checkout = open_checkout(top)
         name = path.resolve().relative_to(checkout.root).as_posix()
         known = checkout.ask("rev-parse", f"HEAD:{name}") is not None
         clean = known and checkout.run("diff", "--quiet", "--no-ext-diff", "HEAD", "--", name).returncode == 0
@@ -193,12 +195,6 @@ def check_replaceable(path: Path) -> None:
             expected="a file that is committed as it is",
             try_=f"commit it first, or --keep {path.name}",
         )
-
-
-def _around(path: Path) -> Checkout:
-    folder = path.resolve().parent
-    top = next((up for up in (folder, *folder.parents) if (up / ".git").exists()), folder)
-    return open_checkout(top)
 
 
 def _three_way(current: str, written: str, new: str) -> str | None:

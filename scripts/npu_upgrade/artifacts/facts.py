@@ -50,15 +50,13 @@ def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
             run = newest.get((gate, label))
             for entry in run.many("features") if run else []:
                 name = str(entry.get("feature"))
-                if run and entry.get("status") in STATUSES and _adds(found.get(name), str(entry["status"])):
+                known, status = found.get(name), entry.get("status")
+                # labels come strongest first: a weaker one adds only what the stronger did not prove
+                adds = known is None or (known.status == "not proven" != status)
+                if run and status in STATUSES and adds:
                     found[name] = _row(name, entry, run)
     names = [*EXPECTED, *sorted(set(found) - set(EXPECTED))]
     return [found.get(name, Feature(name)) for name in names]
-
-
-def _adds(known: Feature | None, status: str) -> bool:
-    """Labels come strongest first: a weaker one adds only what the stronger did not prove."""
-    return known is None or (known.status == "not proven" and status != "not proven")
 
 
 def _row(name: str, entry: dict, run: Run) -> Feature:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from npu_upgrade.artifacts.tree_form import TreeForm
 from npu_upgrade.artifacts.view import ModelView, cause
+from npu_upgrade.checkpoint.scaffold import templates
 
 _TEMPLATES = Path(__file__).parent / "templates"
 COMMENT = "issue-comment.md"
@@ -42,13 +42,7 @@ def _public(page: str, view: ModelView) -> str:
 
 
 def _render(template: str, **context: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates(_TEMPLATES)
     environment.globals["zh"] = yaml.safe_load((_TEMPLATES / "zh.yaml").read_text("utf-8"))
     environment.filters |= {"cell": cell, "code": code, "cause": cause}
     return tidy(environment.get_template(template).render(**context))

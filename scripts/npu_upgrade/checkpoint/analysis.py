@@ -49,7 +49,7 @@ from npu_upgrade.checkpoint.parts import (
     wrong_values,
 )
 from npu_upgrade.checkpoint.quantization import Quantization, check_quantization, read_quantization
-from npu_upgrade.checkpoint.reading import Finding, error, note, read_object, shortened, unsure
+from npu_upgrade.checkpoint.reading import SEVERITIES, Finding, error, note, read_object, shortened, unsure
 from npu_upgrade.checkpoint.serving import Serving, Sources, choose, serving
 from npu_upgrade.checkpoint.shape import Shape, is_hybrid, layer_kinds, shape_of, sliding_window
 from npu_upgrade.checkpoint.side_files import Files, SideFiles, read_side_files
@@ -137,7 +137,7 @@ def analyse(
         mapping=places,
         memory=_memory(config, shape, grouped(weights.tensors), per_weight, utilisation, reserve),
         strategy=choose(served, quantization.method, sources.ascend, places.missing or 0, attention.kind),
-        findings=_unique(findings),
+        findings=sorted(dict.fromkeys(findings), key=lambda one: SEVERITIES.index(one.severity)),
     )
     return Analysis(folder, config, shape, weights, side, file)
 
@@ -317,8 +317,3 @@ def _memory(
             if not possible(shape, cut):
                 rows.append(plan(shape, config, groups, CARDS[card], cut, utilisation, reserve, estimate))
     return rows
-
-
-def _unique(findings: list[Finding]) -> list[Finding]:
-    order = {"error": 0, "unsure": 1, "note": 2}
-    return sorted(dict.fromkeys(findings), key=lambda one: order[one.severity])

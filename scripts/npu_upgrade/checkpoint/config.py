@@ -55,11 +55,6 @@ class Facts(msgspec.Struct, frozen=True):
     removed: dict[str, str]
     moved: dict[str, str]
 
-    def traits_of(self, architecture: str) -> list[str] | None:
-        """The abilities of an architecture, None when they are unknown."""
-        one = self.architectures.get(architecture)
-        return one.traits if one else None
-
 
 @functools.cache
 def facts() -> Facts:
@@ -105,15 +100,13 @@ class Config:
         kind = self.known.parts.get(name, "")
         if not isinstance(raw, dict) and not (raw is None and kind and name not in self.raw):
             return None
-        # older files hold the text model's keys at the top; the class takes them from there
-        raw = raw if isinstance(raw, dict) else self._flat(kind)
+        if not isinstance(raw, dict):
+            # older files hold the text model's keys at the top; the class takes them from there
+            known = facts().configs.get(kind, ConfigFacts())
+            names = {*known.defaults, *known.aliases, "rope_scaling", "rope_theta"}
+            raw = {key: value for key, value in self.raw.items() if key in names}
         own = raw.get("model_type")
         return load(raw, own if isinstance(own, str) and own else kind, f"{self.path}{name}.")
-
-    def _flat(self, kind: str) -> dict[str, Any]:
-        known = facts().configs.get(kind, ConfigFacts())
-        names = {*known.defaults, *known.aliases, "rope_scaling", "rope_theta"}
-        return {key: value for key, value in self.raw.items() if key in names}
 
     @functools.cached_property
     def text(self) -> Config:

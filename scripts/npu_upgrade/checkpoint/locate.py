@@ -45,7 +45,9 @@ def model_folder(given: str, models: Path = MODELS) -> Path:
 
 
 def _cached(name: str, models: Path) -> Path:
-    for root in _caches():
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    named = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
+    for root in [*(Path(one).expanduser() for one in named if one), home / "hub"]:
         folder = root / f"models--{name.replace('/', '--')}"
         if snapshot := _snapshot(folder):
             return snapshot
@@ -58,12 +60,6 @@ def _cached(name: str, models: Path) -> Path:
         expected="a downloaded checkpoint; nothing is downloaded here",
         try_=f"{shlex.join(['hf', 'download', name])} (its configuration alone: add --include '*.json')",
     )
-
-
-def _caches() -> list[Path]:
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    named = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
-    return [Path(one).expanduser() for one in named if one] + [home / "hub"]
 
 
 def _snapshot(folder: Path) -> Path | None:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from npu_upgrade.checkpoint.name_map import NameMap, name_map
+from npu_upgrade.checkpoint.name_map import name_map
 from npu_upgrade.checkpoint.registry import ModelSources, methods
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File
@@ -57,7 +57,6 @@ class ModuleTree:
     sources: ModelSources
     root: ClassSymbol
     _children: dict[Node, dict[str, list[Node]]] = field(default_factory=dict)
-    _maps: dict[ClassSymbol, NameMap | None] = field(default_factory=dict)
 
     def place(self, name: str) -> Place:
         """Where the tensor ``name`` of a checkpoint goes."""
@@ -65,7 +64,7 @@ class ModuleTree:
 
     def _walk(self, node: Node, name: str, path: str, sure: bool = True) -> Place:
         if node.kind == "module" and node.cls:
-            mapping = self._map(node.cls)
+            mapping = name_map(node.cls)
             if mapping is not None:
                 mapped = mapping.apply(name)
                 if mapped is None:
@@ -98,11 +97,6 @@ class ModuleTree:
             self._children[node] = {}
             self._children[node] = self._read(node)
         return self._children[node]
-
-    def _map(self, cls: ClassSymbol) -> NameMap | None:
-        if cls not in self._maps:
-            self._maps[cls] = name_map(cls)
-        return self._maps[cls]
 
     def _read(self, node: Node) -> dict[str, list[Node]]:
         found: dict[str, list[Node]] = {}
@@ -208,16 +202,17 @@ class _Scope:
             yield from self._returned(name, depth)
         elif isinstance(call.func, ast.Name) and (found := self._class(name)):
             yield self._module(found, call)
-        elif isinstance(call.func, ast.Name) and (name in self.locals or name in _arguments(self.method)):
-            choices = [self._class(one.id) for one in self._choices(name) if isinstance(one, ast.Name)]
+        elif isinstance(call.func, ast.Name) and (name in self.locals or self._takes(name)):
+            values = self.locals.get(name, [])
+            ways = [one for v in values for one in ((v.body, v.orelse) if isinstance(v, ast.IfExp) else (v,))]
+            choices = [self._class(one.id) for one in ways if isinstance(one, ast.Name)]
             nodes = [self._module(one, call) for one in choices if one]
             yield from nodes or [OPEN]
         else:
             yield LEAF
 
-    def _choices(self, name: str) -> Iterator[ast.expr]:
-        for value in self.locals.get(name, []):
-            yield from (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+    def _takes(self, name: str) -> bool:
+        return name in {one.arg for one in (*self.method.args.args, *self.method.args.kwonlyargs)}
 
     def _items(self, call: ast.Call, depth: int) -> Iterator[Node]:
         for argument in [*call.args, *(word.value for word in call.keywords if word.arg == "layer_fn")]:
@@ -281,7 +276,3 @@ def _class_of(file: File, name: str) -> ClassSymbol | None:
 
 def _called(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
-
-
-def _arguments(method: Function) -> set[str]:
-    return {argument.arg for argument in (*method.args.args, *method.args.kwonlyargs)}

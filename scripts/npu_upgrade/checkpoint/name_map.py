@@ -7,6 +7,7 @@ A class says it by a ``WeightsMapper`` (``hf_to_vllm_mapper``), by a ``stacked_p
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 from npu_upgrade.checkpoint.registry import methods, values
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.program.facts import constant
 from npu_upgrade.program.program import ClassSymbol
 
 _FORMS = {"prefix": r"\A{}", "suffix": r"{}\Z"}
@@ -53,6 +55,7 @@ class NameMap:
         return NameMap(rules, self.ignored + other.ignored, self.sure and other.sure)
 
 
+@functools.lru_cache(maxsize=256)  # each tensor's name is asked of it
 def name_map(one: ClassSymbol) -> NameMap | None:
     """The map of the class's own ``load_weights``, None when neither it nor a base has one."""
     found = list(methods(one, "load_weights"))
@@ -70,7 +73,7 @@ def name_map(one: ClassSymbol) -> NameMap | None:
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
-            result.ignored += [text for node in ast.walk(value) if (text := _constant(node))]
+            result.ignored += [text for node in ast.walk(value) if (text := constant(node))]
     result.ignored += list(_skipped(method))
     if _calls_super(calls):
         above = name_map(found[1].owner) if len(found) > 1 else None
@@ -123,10 +126,6 @@ def _text(node: ast.expr | None) -> str | None:
     return None
 
 
-def _constant(node: ast.AST) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
 def _stacked(method: Function) -> dict[str, str]:
     """``(parameter, weight, shard)`` of a list in the method: weight -> parameter."""
     found: dict[str, str] = {}
@@ -156,7 +155,7 @@ def _skipped(method: Function) -> Iterator[str]:
                     case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In()]):
                         yield text
                     case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
-                        yield from filter(None, (_constant(one) for one in ast.walk(argument)))
+                        yield from filter(None, (constant(one) for one in ast.walk(argument)))
 
 
 def _as_given(call: ast.Call) -> bool:

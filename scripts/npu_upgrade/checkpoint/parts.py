@@ -20,6 +20,8 @@ _MTP_KEYS = (
 _MTP_NAMES = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:[._]|$)|\.(?:eh_proj|enorm|hnorm)\.")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _TEXT_LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.\*\.")
+_LAYER_NUMBER = re.compile(r"^(?:model\.|language_model\.)*layers\.(\d{1,6})\.")
+_NOT_TEXT = re.compile(r"mtp|talker|vision|visual|audio|per_layer|encoder|draft")
 Patterns = Mapping[str, list[str]]
 _LAYER = re.compile(r"^(.*?\b(?:layers|h|blocks|layer))\.(\d+)\.(.+)$")
 _MODALITIES = {
@@ -84,18 +86,18 @@ def mtp(config: Config, patterns: Patterns) -> Mtp:
     count = config.text.number("num_hidden_layers")
     found = [name for key, names in patterns.items() if _MTP_NAMES.search(key) for name in names]
     numbered = [names for key, names in patterns.items() if _TEXT_LAYER.match(key)]
-    found += [name for names in numbered for name in names if _beyond(name, count) and name not in found]
+    found += [
+        name
+        for names in numbered
+        for name in names
+        if (layer := _LAYER_NUMBER.match(name)) and count and int(layer[1]) >= count and name not in found
+    ]
     state = "none"
     if announced:
         state = "ready" if found else ("checkpoint missing" if patterns else "config only")
     elif found:
         state = "not announced"
     return Mtp(state, announced, len(found), min(found, default=""))
-
-
-def _beyond(name: str, count: int) -> bool:
-    match = re.match(r"^(?:model\.|language_model\.)*layers\.(\d{1,6})\.", name)
-    return bool(match and count and int(match[1]) >= count)
 
 
 def modalities(config: Config, patterns: Patterns, of_processor: Iterable[str] = ()) -> dict[str, Tower]:
@@ -214,7 +216,8 @@ def check_numbers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
     text, found = config.text, []
     hidden, vocabulary = text.number("hidden_size"), text.number("vocab_size")
     for name, one in tensors.items():
-        if re.search(r"(?:^|\.)embed_tokens\.weight$", name) and len(one.shape) == 2 and _plain_text(name):
+        embeds = re.search(r"(?:^|\.)embed_tokens\.weight$", name) and not _NOT_TEXT.search(name)
+        if embeds and len(one.shape) == 2:
             if hidden and one.shape[1] != hidden and one.dtype.startswith(("BF", "F")):
                 what = f"{name} has {one.shape[1]} columns, hidden_size is {hidden}"
                 found.append(error("shape-hidden", what, name))
@@ -222,10 +225,6 @@ def check_numbers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
                 what = f"{name} has {one.shape[0]} rows, vocab_size is {vocabulary}"
                 found.append(error("shape-vocabulary", what, name))
     return found
-
-
-def _plain_text(name: str) -> bool:
-    return not re.search(r"mtp|talker|vision|visual|audio|per_layer|encoder|draft", name)
 
 
 def wrong_values(config: Config) -> list[Finding]:

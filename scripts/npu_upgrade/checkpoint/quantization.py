@@ -26,6 +26,7 @@ _DETAILS = (
     *("kv_cache_scheme", "scale_fmt"),
 )
 _DESCRIPTION = "quant_model_description.json"
+_SCALE_OF = re.compile(r"_scale(?:_inv)?$")
 _KV_SCALE = re.compile(r"\.(?:k|v|q|kv|prob)_(?:scale|zero_point|proj\.output_scale|cache_scale)$")
 
 
@@ -136,7 +137,7 @@ def _check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findi
         for name in tensors
         if name.endswith((".weight_scale_inv", ".weight_scale"))
         and not _KV_SCALE.search(name)
-        and not _owner(name, tensors)
+        and not any(_SCALE_OF.sub(end, name) in tensors for end in ("", "_packed", "_quantized"))
     ]
     wrong = [name for name in weights if isinstance(block, list) and not _fits(name, tensors, block)]
     of, not_of = (
@@ -163,11 +164,6 @@ def _scales_of(name: str, tensors: dict[str, Tensor]) -> list[str]:
         *(f"{stem}.{end}" for end in ("scale", "weight_scale", "scales")),
     )
     return [one for one in options if one in tensors and one != name]
-
-
-def _owner(name: str, tensors: dict[str, Tensor]) -> bool:
-    stem = re.sub(r"_scale(?:_inv)?$", "", name)
-    return any(f"{stem}{suffix}" in tensors for suffix in ("", "_packed", "_quantized"))
 
 
 def _fits(name: str, tensors: dict[str, Tensor], block: list[Any]) -> bool:

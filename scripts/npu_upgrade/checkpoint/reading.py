@@ -7,11 +7,12 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 Severity = Literal["error", "unsure", "note"]
+SEVERITIES = get_args(Severity)
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -14,8 +14,7 @@ from typing import Any
 
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.program.program import ClassSymbol, File, Method, Program, ValueSymbol
-from npu_upgrade.sources import open_source
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 MODELS = "vllm.model_executor.models"
 REGISTRY = "vllm/model_executor/models/registry.py"

@@ -215,14 +215,18 @@ def _values(found: Analysis, near: Nearest, places: dict[str, str]) -> dict[str,
     }
 
 
-def _render(template: str, values: dict[str, Any]) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+def templates(folder: Path) -> Environment:
+    """The templates of a folder; a name that is not given is an error."""
+    return Environment(
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
     )
+
+
+def _render(template: str, values: dict[str, Any]) -> str:
+    environment = templates(_TEMPLATES)
     environment.filters["plain"] = plain
     return environment.get_template(f"{template}.j2").render(values)

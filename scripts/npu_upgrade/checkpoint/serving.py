@@ -153,7 +153,8 @@ def _wrapped(name: str, config: Config, registry: Registry, origin: str) -> Serv
     why = f"no model of vLLM's own; Transformers has {name} and vLLM can run it as {target}"
     if name in registry.removed:
         why += f"; vLLM's own was removed after {registry.removed[name]}"
-    module, traits = registry.models.get(target, ("", ""))[0], facts().traits_of(target)
+    module, known = registry.models.get(target, ("", ""))[0], facts().architectures.get(target)
+    traits = known.traits if known else None
     return Serving(
         "transformers", target, target, module, target, "transformers_backend", traits, origin, why
     )

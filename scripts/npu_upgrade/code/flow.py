@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from npu_upgrade.code.statements import END, Statement, parse_line
+from npu_upgrade.code.statements import CONTINUES, END, Statement, parse_line
 from npu_upgrade.code.uses import ALWAYS_DEFINED, rebinds, uses
 
 _ENDS = re.compile(r"(return|raise)\b")
 _LEAVES = re.compile(r"(return|raise|continue|break)\b")
 _LOOPS = re.compile(r"(async )?(for|while)\b")
-_CONTINUES = re.compile(r"(elif|else|except|finally|case)\b")
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
     **{ast.In: ast.NotIn, ast.NotIn: ast.In},
@@ -39,7 +38,9 @@ def _unbound(statements: tuple[Statement, ...]) -> frozenset[str]:
     for block in _blocks([s for s in statements if s.key != END]):
         parameters = uses(block.head.key).parameters
         if parameters is not None:
-            reader.local = set(rebinds(_keys(block.body))) - _declared(block.body)
+            keys = _keys(block.body)
+            declared = [_words(key)[1:] for key in keys if key.startswith(("global ", "nonlocal "))]
+            reader.local = rebinds(keys).difference(*declared)
             reader.run(block.body, _State(frozenset(parameters)))
     return frozenset(reader.found) - ALWAYS_DEFINED
 
@@ -68,7 +69,7 @@ def _walk_guards(blocks: Sequence[_Block], known: Guards, found: dict[int, Guard
     refused: frozenset[str] = frozenset()
     for block in blocks:
         key = block.head.key
-        refused = refused if _CONTINUES.match(key) else frozenset()
+        refused = refused if CONTINUES.match(key) else frozenset()
         found[block.number] = here = replace(known, above=known.above | refused)
         known_below = conditions(key)
         inside = known_below[0] if known_below else {"for"} & {key.partition(" ")[0]}
@@ -182,7 +183,7 @@ class _Reader:
             if state is None:
                 return None
             end = number + 1
-            while end < len(blocks) and _CONTINUES.match(blocks[end].head.key):
+            while end < len(blocks) and CONTINUES.match(blocks[end].head.key):
                 end += 1
             state = self._one(blocks[number:end], state)
             number = end
@@ -284,9 +285,3 @@ def _keys(blocks: Sequence[_Block]) -> list[str]:
         inner = uses(block.head.key).parameters is not None or block.head.key.startswith("class ")
         found += [] if inner else _keys(block.body)
     return found
-
-
-def _declared(blocks: Sequence[_Block]) -> set[str]:
-    """The names that a function takes from around it."""
-    declared = [key for key in _keys(blocks) if key.startswith(("global ", "nonlocal "))]
-    return {name for key in declared for name in _words(key.partition(" ")[2])}

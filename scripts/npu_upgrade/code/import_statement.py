@@ -50,7 +50,7 @@ def with_name(text: str, item: Import, orders: Sequence[Order] = ORDERS) -> str:
     new = item.statement().partition(" import ")[2]
     raw, spans = text.encode(), _spans(text, node)
     row_starts = _row_starts(text)
-    if _one_per_line(raw, spans):
+    if all(_alone(raw, span) for span in spans) and b"(" in raw[: spans[0][0]]:  # one on each line
         return _own_line(raw, spans, place, new).decode()
     joined = _inline(raw, spans, place, new).decode()
     if all(len(line.rstrip("\r\n")) <= WIDTH for line in split_lines(joined)):
@@ -64,7 +64,8 @@ def with_name(text: str, item: Import, orders: Sequence[Order] = ORDERS) -> str:
 def without_name(text: str, item: Import) -> str:
     """The statement without ``item``; empty when nothing is left. Comments of other names stay."""
     node = _parsed(text)
-    kept = [found != (item.module, item.name, item.asname) for found in _keys(node)]
+    gone = item.module, item.name, item.asname
+    kept = [(found.module, found.name, found.asname) != gone for found in imports_in(node)]
     if not any(kept):
         return ""
     raw, spans = text.encode(), _spans(text, node)
@@ -98,10 +99,6 @@ def _parsed(text: str) -> ast.Import | ast.ImportFrom:
     return found
 
 
-def _keys(node: ast.Import | ast.ImportFrom) -> list[tuple[str, str | None, str | None]]:
-    return [(item.module, item.name, item.asname) for item in imports_in(node)]
-
-
 def _row_starts(text: str) -> list[int]:
     starts, at = [], 0
     for line in split_lines(text):
@@ -131,10 +128,6 @@ def _alone(raw: bytes, span: tuple[int, int]) -> bool:
     first, last = _line(raw, *span)
     after = raw[span[1] : last].strip().removeprefix(b",").strip()
     return not raw[first : span[0]].strip() and (not after or after.startswith(b"#"))
-
-
-def _one_per_line(raw: bytes, spans: list[tuple[int, int]]) -> bool:
-    return all(_alone(raw, span) for span in spans) and b"(" in raw[: spans[0][0]]
 
 
 def _own_line(raw: bytes, spans: list[tuple[int, int]], place: int, new: str) -> bytes:

@@ -60,7 +60,11 @@ def names_of(source: str) -> Names:
     """The global names of a module; raises :class:`SyntaxError`."""
     everything = _table(source, keep_annotations=True)
     at_run_time = _table(source, keep_annotations=False)
-    bound = {symbol.get_name() for symbol in everything.get_symbols() if _binds(symbol)}
+    bound = {
+        symbol.get_name()
+        for symbol in everything.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+    }
     below = [scope for scope in _scopes(everything) if scope is not everything]
     inner = [symbol for scope in below for symbol in scope.get_symbols()]
     bound |= {symbol.get_name() for symbol in inner if symbol.is_declared_global() and symbol.is_assigned()}
@@ -121,12 +125,9 @@ def exported(source: str) -> set[str]:
 
 
 def _table(source: str, keep_annotations: bool) -> symtable.SymbolTable:
-    tree = with_annotations if keep_annotations else without_annotations
-    return symtable.symtable(ast.unparse(tree(ast.parse(source), _has_future(source))), "<source>", "exec")
-
-
-def _has_future(source: str) -> bool:
-    return any(item.module == "__future__" and item.name == "annotations" for item in all_imports(source))
+    rewrite = with_annotations if keep_annotations else without_annotations
+    future = any((item.module, item.name) == ("__future__", "annotations") for item in all_imports(source))
+    return symtable.symtable(ast.unparse(rewrite(ast.parse(source), future)), "<source>", "exec")
 
 
 def _read(table: symtable.SymbolTable) -> set[str]:
@@ -136,10 +137,6 @@ def _read(table: symtable.SymbolTable) -> set[str]:
         for symbol in scope.get_symbols()
         if symbol.is_referenced() and (symbol.is_global() or scope is table)
     }
-
-
-def _binds(symbol: symtable.Symbol) -> bool:
-    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -32,6 +32,8 @@ _FRAMES = {
     "case": ("match 0:\n ", "\n  pass", "", 1, 0),
 }
 _PLAIN = ("", "\n pass", "", 0, 0)
+CONTINUES = re.compile(r"(elif|else|except|finally|case)\b")
+"""Headers that belong to the block before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def split_statements(source: str) -> list[Statement]:
 @functools.lru_cache(maxsize=2048)
 def _split(source: str) -> tuple[Statement, ...]:
     lines = source.split("\n")
-    offset = 1 if _starts_indented(lines) else 0
+    head = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    offset = int(head[:1].isspace())
     text = ("if 1:\n" if offset else "") + source + "\n"
     statements: list[Statement] = []
     comments: list[Comment] = []
@@ -129,11 +132,6 @@ def indented(lines: Sequence[str], indent: int) -> list[str]:
         line if number in inside or not line.strip() else " " * indent + line
         for number, line in enumerate(lines)
     ]
-
-
-def _starts_indented(lines: list[str]) -> bool:
-    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    return first[:1].isspace()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, tuple[int, int], int, str]]:
@@ -194,7 +192,7 @@ def canonical(code: str) -> str:
         return " ".join(code.split())
 
 
-def parse_line(code: str) -> ast.AST:
+def parse_line(code: str) -> ast.Module | ast.Expression:
     """The syntax of one logical line; a header gets an empty body, and a part of a block the rest of it.
 
     Raises :class:`SyntaxError` for what is no Python.

@@ -64,7 +64,9 @@ def entries() -> list[Entry]:
 
 def _in(folder: Path, kind: str) -> Iterator[Entry]:
     for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not _being_made(path):
+        # it may be the scratch folder of a running build, which has no lock of its own
+        made = path.name.startswith(".unfinished-") and time.time() - path.stat().st_mtime < _DAY
+        if path.is_dir() and not made:
             stamp = next((path / name for name in _STAMPS if (path / name).is_file()), None)
             used = (stamp or path).stat().st_mtime
             measured = read_stamp(path).get("size_mb") if kind == "environment" else None
@@ -72,11 +74,6 @@ def _in(folder: Path, kind: str) -> Iterator[Entry]:
                 measured = sizes.megabytes(path)
             name = path.name.rpartition("-")[0] or path.name
             yield Entry(name, kind, path, stamp is not None, used, measured)
-
-
-def _being_made(path: Path) -> bool:
-    """Whether it may be the scratch folder of a running build, which has no lock of its own."""
-    return path.name.startswith(".unfinished-") and time.time() - path.stat().st_mtime < _DAY
 
 
 def remove(entry: Entry, *, dry_run: bool = False) -> int | None:

@@ -12,12 +12,11 @@ import re
 import ssl
 import sys
 import urllib.request
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.pipconfig import ca_bundle, credentials_for, indexes
+from npu_upgrade.ground.pipconfig import Anchors, ca_bundle, credentials_for, indexes
 from npu_upgrade.ground.progress import say
 
 _WHEEL = re.compile(r"/(pip-(\d+(?:\.\d+)*)-py3-none-any\.whl)$")
@@ -33,9 +32,9 @@ def fetch_pip_wheel(folder: Path) -> Path:
     if not configured:
         raise _blocked("pip is configured to use no index")
     page = configured[0].url + "/pip/"
-    links = _Links()
+    links = Anchors()
     links.feed(_get(page).decode("utf-8", "replace"))
-    url, digest, name = _newest(page, links.found)
+    url, digest, name = _newest(page, links.anchors)
     say(f"  Downloading {name}")
     content = _get(url)
     if hashlib.sha256(content).hexdigest() != digest:
@@ -43,18 +42,6 @@ def fetch_pip_wheel(folder: Path) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
-
-
-class _Links(HTMLParser):
-    """Collects the attributes of each link of a simple index page (PEP 503)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, str | None]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.found.append(dict(attrs))
 
 
 def _newest(page: str, links: list[dict[str, str | None]]) -> tuple[str, str, str]:

@@ -91,7 +91,8 @@ def create_heavy(spec: EnvSpec, lock: int) -> None:
     """
     uv, variables = find_uv(), uv_variables()
     run([uv, "venv", "--quiet", "--python", sys.executable, str(spec.folder)], lock, "uv venv", variables)
-    _write_lists(spec)
+    for name, lines in zip(_LISTS, (spec.requirements, spec.overrides), strict=True):
+        (spec.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     install = [uv, "pip", "install", "--python", str(spec.python)]
     doing = f"installing the environment {spec.name!r} with uv"
     run([*install, *arguments(spec.folder)], lock, doing, variables)
@@ -104,11 +105,6 @@ def arguments(folder: Path) -> list[str]:
     requirements, overrides = (str(folder / name) for name in _LISTS)
     # like pip, which looks at all indexes and takes the best version
     return ["--index-strategy", "unsafe-best-match", "--requirements", requirements, "--overrides", overrides]
-
-
-def _write_lists(spec: EnvSpec) -> None:
-    for name, lines in zip(_LISTS, (spec.requirements, spec.overrides), strict=True):
-        (spec.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _tell(spec: EnvSpec, name: str, version: str) -> None:

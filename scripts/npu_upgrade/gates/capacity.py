@@ -73,6 +73,7 @@ def filled(length: int, seconds: float) -> Callable[[Client, str], list[Check]]:
 PREEMPTED = "vllm:num_preemptions_total"
 _TIMES = (1, 3, 6)  # times the tokens, one try after the other
 _TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
+_PROMPT = "Story {} about the {}:"  # each its own, so that no cache of prefixes answers for another
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
 
 
@@ -95,21 +96,16 @@ def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, st
 
 
 def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
+    body = {"model": name, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     before = counted(client.metrics(), PREEMPTED)
     with ThreadPoolExecutor(number) as pool:
         sent = [
-            pool.submit(client.stream, "/v1/completions", _body(name, at, tokens), seconds)
-            for at in range(number)
+            pool.submit(client.stream, "/v1/completions", body | {"prompt": prompt}, seconds)
+            for prompt in (_PROMPT.format(at, _WORDS[at % len(_WORDS)]) for at in range(number))
         ]
         answers = [one.result() for one in sent]
     after = counted(client.metrics(), PREEMPTED)
     return _judge(number, answers, (after or 0.0) - (before or 0.0))
-
-
-def _body(name: str, at: int, tokens: int) -> dict[str, Any]:
-    """A prompt of its own for each, so that no cache of prefixes answers for another."""
-    prompt = f"Story {at} about the {_WORDS[at % len(_WORDS)]}:"
-    return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
 def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:
@@ -135,14 +131,9 @@ def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preem
 
 def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
     """The most requests that had begun to answer at one time with a good part still to come."""
-    spans = [(stream[0].at, _nearly_done(stream)) for stream in streams]
+    good = ((stream, (1 - _TO_COME) * stream[-1].tokens) for stream in streams)
+    spans = [(stream[0].at, next(one.at for one in stream if one.tokens > kept)) for stream, kept in good]
     return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
-
-
-def _nearly_done(stream: Sequence[Arrival]) -> float:
-    """When no more than the last part of a request's tokens was to come."""
-    kept = (1 - _TO_COME) * stream[-1].tokens
-    return next(one.at for one in stream if one.tokens > kept)
 
 
 LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond

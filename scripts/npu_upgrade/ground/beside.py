@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 
 def beside(work: Callable[[], bytes]) -> Callable[[], bytes]:
@@ -18,7 +17,7 @@ def beside(work: Callable[[], bytes]) -> Callable[[], bytes]:
         return work
     context = multiprocessing.get_context("fork")  # trees hold functions, which cannot be sent
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(sending, work), daemon=True)
+    process = context.Process(target=lambda: sending.send_bytes(work()), daemon=True)
     process.start()
     sending.close()
 
@@ -31,7 +30,3 @@ def beside(work: Callable[[], bytes]) -> Callable[[], bytes]:
             process.join()
 
     return result
-
-
-def _send(sending: Connection, work: Callable[[], bytes]) -> None:
-    sending.send_bytes(work())

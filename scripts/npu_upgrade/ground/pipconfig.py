@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -25,6 +26,22 @@ class Index:
 
     url: str
     credentials: tuple[str, str] | None = field(default=None, repr=False)
+
+
+class Anchors(HTMLParser):
+    """Collects the attributes of every ``<a href>`` of an index page, and the first ``<base href>``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base: str | None = None
+        self.anchors: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag == "base" and self.base is None:
+            self.base = attributes.get("href")
+        elif tag == "a" and attributes.get("href"):
+            self.anchors.append(attributes)
 
 
 def redact(text: str) -> str:
@@ -47,7 +64,8 @@ def indexes() -> list[Index]:
     env = os.environ
     main = env.get("PIP_INDEX_URL") or env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL")
     urls = [main or settings.get("index-url") or DEFAULT_INDEX]
-    if _truthy(env.get("PIP_NO_INDEX") or settings.get("no-index", "")):
+    switch = env.get("PIP_NO_INDEX") or settings.get("no-index", "")
+    if switch.strip().lower() in ("1", "y", "yes", "t", "true", "on"):
         return []
     extra = env.get("PIP_EXTRA_INDEX_URL") or settings.get("extra-index-url", "")
     urls += [*extra.split(), *env.get("UV_EXTRA_INDEX_URL", "").split(), *env.get("UV_INDEX", "").split()]
@@ -115,7 +133,3 @@ def _index(text: str) -> Index:
     parts = urlsplit(url)
     credentials = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return Index(without_credentials(url), credentials)
-
-
-def _truthy(text: str) -> bool:
-    return text.strip().lower() in ("1", "y", "yes", "t", "true", "on")

@@ -76,9 +76,11 @@ class Alike:
 
     def _candidate(self, path: str, line: int) -> Candidate | None:
         units = self._units(path).values()
-        # A function inside another one is no unit.
-        inside = [unit for unit in units if unit.start <= line < unit.end]
-        return next((Candidate(path, unit) for unit in inside if _heads(unit, line)), None)
+        for unit in (unit for unit in units if unit.start <= line < unit.end):
+            decorators = unit.source.split("\n")[: line - unit.start]
+            if not any(map(_DEFINITION.match, decorators)):  # a function inside another one is no unit
+                return Candidate(path, unit)
+        return None
 
 
 def lines_of(lines: Iterable[str]) -> set[str]:
@@ -95,9 +97,3 @@ def _block(lines: list[str], start: int, indent: int) -> Iterator[str]:
         if text and len(line) - len(text) <= indent and text[0] not in ")]}#":
             return
         yield line
-
-
-def _heads(unit: Unit, line: int) -> bool:
-    """Whether the definition at ``line`` is the unit itself, below its decorators."""
-    before = unit.source.split("\n")[: line - unit.start]
-    return not any(_DEFINITION.match(text) for text in before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -167,7 +167,7 @@ class Downstream:
         base = words(next(iter(by_file)).removesuffix(".py"))
         found: list[Runner] = []
         for path, classes in by_file.items():
-            kind = "-".join(dict.fromkeys(word for word in _ordered(path) if word not in base)) or "base"
+            kind = "-".join(word for word in words(path.removesuffix(".py")) if word not in base) or "base"
             known = {runner.kind for runner in found}
             kind = kind if kind not in known else f"{kind}-{classes[0].name}"
             mirror = self.mirror(classes[0])
@@ -267,16 +267,6 @@ def omni_side(tree: SourceTree, upstreams: Mapping[str, SourceTree] | None = Non
     return side
 
 
-def runners_of(omni: SourceTree) -> tuple[Runner, ...]:
-    """The runner files of a vllm-omni, by its own imports; :class:`BadInput` when it has none."""
-    return omni_side(omni).runners
-
-
-def find_upstream(omni: SourceTree) -> Upstream:
-    """The runner of upstream's that those of a vllm-omni build on; :class:`BadInput` when there is none."""
-    return omni_side(omni).upstream
-
-
 def read_runner(tree: SourceTree, path: str) -> Module:
     """Parse one runner file; refuses conflict markers and files that are not Python."""
     source = tree.read(path)
@@ -303,11 +293,6 @@ def _imported(cls: ClassSymbol, base: ast.expr, package: str) -> Upstream | None
     # A special device may put its own class under the same name; the usual one bears it itself.
     found.sort(key=lambda item: item.name != item.bound)
     return Upstream(found[0].module.replace(".", "/") + ".py", str(found[0].name)) if found else None
-
-
-def _ordered(path: str) -> Iterator[str]:
-    for part in path.removesuffix(".py").split("/"):
-        yield from (word for word in part.lower().split("_") if word)
 
 
 def _lines(cls: ClassSymbol) -> int:

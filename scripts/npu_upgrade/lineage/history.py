@@ -9,13 +9,14 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.outline import outline
@@ -163,6 +164,15 @@ SCHEMA = 1
 Outline = dict[str, str]
 
 
+class _Stored(msgspec.Struct):
+    """The file of a cache: who made it, units as (name, text hash), blob -> its units, text hash -> keys."""
+
+    made_by: str
+    units: list[tuple[str, str]]
+    blobs: dict[str, list[int]]
+    keys: dict[str, list[int]]
+
+
 class HistoryCache:
     """``outlines``: blob -> {qualified name: text hash}. ``keys``: text hash -> statement keys.
 
@@ -175,8 +185,8 @@ class HistoryCache:
         self.outlines: dict[str, Outline] = {}
         self.keys: dict[str, list[int]] = {}
         self._saved = (0, 0)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-            self._load(json.loads(self.place.read_text("utf-8")))
+        with contextlib.suppress(OSError, msgspec.MsgspecError, IndexError):
+            self._load(msgspec.json.decode(self.place.read_bytes(), type=_Stored))
 
     def save(self) -> None:
         """Write what was added; a cache that cannot be written is no reason to fail."""
@@ -188,21 +198,18 @@ class HistoryCache:
             blob: [numbers.setdefault(unit, len(numbers)) for unit in outline.items()]
             for blob, outline in self.outlines.items()
         }
-        stored = {"made_by": _maker(), "units": list(numbers), "blobs": blobs, "keys": self.keys}
         with contextlib.suppress(BadInput):
-            write_atomic(self.place, json.dumps(stored, separators=(",", ":")))
+            write_atomic(self.place, msgspec.json.encode(_Stored(_maker(), list(numbers), blobs, self.keys)))
             self._saved = size
 
-    def _load(self, stored: Any) -> None:
-        if stored["made_by"] != _maker():
-            return
-        units = [(str(name), str(digest)) for name, digest in stored["units"]]
-        outlines = {
-            blob: dict(units[number] for number in numbers) for blob, numbers in stored["blobs"].items()
-        }
-        keys = {digest: [int(key) for key in row] for digest, row in stored["keys"].items()}
-        self.outlines, self.keys = outlines, keys
-        self._saved = (len(outlines), len(keys))
+    def _load(self, stored: _Stored) -> None:
+        if stored.made_by == _maker():
+            blobs = stored.blobs.items()
+            self.outlines = {
+                blob: dict(stored.units[number] for number in numbers) for blob, numbers in blobs
+            }
+            self.keys = stored.keys
+            self._saved = (len(self.outlines), len(self.keys))
 
 
 def _maker() -> str:

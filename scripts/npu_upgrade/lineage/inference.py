@@ -169,17 +169,14 @@ def _rivals(
     for (entry, unit), ranked in zip(entries, ranks, strict=True):
         best = ranked.best[0]
         newer = base and unit.digest(base.version) and base.version not in ranked.best
-        newer = newer and _is_after(best, base.window[1], unit.history)
+        place = unit.history.versions.index
+        newer = newer and place(best) > place(base.window[1])
         gain = unit.match(best).matched - unit.match(base.version).matched if base and newer else 0
         rivals.append(best if newer and unit.is_copy(best) else None)
         own.append(max(0, gain))
         gains[entry.path] += max(0, gain)
     sure = [gain > 0 and gains[entry.path] >= GAIN for gain, (entry, _) in zip(own, entries, strict=True)]
     return [None if known else rival for known, rival in zip(sure, rivals, strict=True)]
-
-
-def _is_after(one: Version, other: Version, history: History) -> bool:
-    return history.versions.index(one) > history.versions.index(other)
 
 
 def _method(

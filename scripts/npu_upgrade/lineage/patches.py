@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_upgrade.code.module import Unit
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.places import patch_target
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, ModuleSymbol, Symbol
 
@@ -49,7 +50,7 @@ def _settings(nodes: list[ast.AST]) -> Iterator[tuple[int, ast.expr, str, ast.ex
             for target in node.targets:
                 if (what := patch_target(target)) is not None:
                     yield node.lineno, *what, node.value
-        elif isinstance(node, ast.Call) and _dotted(node.func) == "setattr" and len(node.args) == 3:
+        elif isinstance(node, ast.Call) and dotted(node.func) == "setattr" and len(node.args) == 3:
             owner, name = patch_target(node) or (node.args[0], "*")
             yield node.lineno, owner, name, node.args[2]
 
@@ -69,7 +70,7 @@ def _aliases(file: File) -> dict[str, Symbol | None]:
 def _named(file: File, value: ast.expr) -> Symbol | None:
     if isinstance(value, ast.Attribute):
         return file.resolve(value)
-    if isinstance(value, ast.Call) and _dotted(value.func).rpartition(".")[2] == "import_module":
+    if isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] == "import_module":
         name = value.args[0] if value.args else None
         if isinstance(name, ast.Constant) and file.program.has_module(str(name.value)):
             return ModuleSymbol(str(name.value))
@@ -80,11 +81,11 @@ def _resolved(file: File, expr: ast.expr, aliases: dict[str, Symbol | None]) -> 
     symbol = file.resolve(expr)
     if isinstance(symbol, _KNOWN):
         return symbol
-    owner, _, name = _dotted(expr).rpartition(".")
+    owner, _, name = dotted(expr).rpartition(".")
     above = aliases.get(owner)
     if isinstance(above, ModuleSymbol):
         return file.program.lookup(above.name, name)
-    return aliases.get(_dotted(expr), symbol)
+    return aliases.get(dotted(expr), symbol)
 
 
 def _place(file: File, owner: Symbol | None, name: str) -> str | None:
@@ -93,10 +94,6 @@ def _place(file: File, owner: Symbol | None, name: str) -> str | None:
         return f"{owner.file.path}:{owner.name}.{name}"
     module = file.program.module(owner.name) if isinstance(owner, ModuleSymbol) else None
     return f"{module.path}:{name}" if module else None
-
-
-def _dotted(expr: ast.expr) -> str:
-    return ast.unparse(expr) if isinstance(expr, (ast.Name, ast.Attribute)) else ""
 
 
 def _value(file: File, expr: ast.expr, aliases: dict[str, Symbol | None]) -> str:

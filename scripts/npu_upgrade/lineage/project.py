@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass, replace
 
 from npu_upgrade.ground.errors import BadInput
@@ -88,9 +88,9 @@ def distribution(package: str) -> str:
     return package.replace("_", "-")
 
 
-def words(path: str) -> set[str]:
-    """The words of a path, or of a name."""
-    return set(_WORDS.findall(path.lower()))
+def words(path: str) -> KeysView[str]:
+    """The words of a path, or of a name, in their order."""
+    return dict.fromkeys(_WORDS.findall(path.lower())).keys()
 
 
 def _device(tree: SourceTree, package: str, upstreams: Sequence[str]) -> str:
@@ -110,11 +110,8 @@ def _device(tree: SourceTree, package: str, upstreams: Sequence[str]) -> str:
     def fit(word: str) -> tuple[float, int]:
         paths = with_word[word]
         named = re.compile(rf"^class \w*{word}", re.MULTILINE | re.IGNORECASE)
-        return 2 * len(paths & near) / (len(paths) + len(near)), _count(named, texts, paths)
+        count = sum(len(named.findall(texts[path])) for path in paths)
+        return 2 * len(paths & near) / (len(paths) + len(near)), count
 
     best = max(sorted(with_word), key=fit)
     return best if fit(best)[0] >= TELLING else ""
-
-
-def _count(named: re.Pattern[str], texts: Mapping[str, str], paths: set[str]) -> int:
-    return sum(len(named.findall(texts[path])) for path in paths)

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.lineage.downstream import Downstream
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import Repo, below
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.releases import version_of_tag
 from npu_upgrade.sources.remote_wheel import peek_file
@@ -49,13 +49,10 @@ def _same_tag(side: Downstream, repo: Repo, tags: list[tuple[Version, str, str]]
     own = {path: _blob(data) for path, data in side.tree.contents(side.paths).items()}
     for _, tag, sha in tags[:_MOST]:
         files = repo.files(sha)
-        if {path: blob for path, blob in files.items() if _holds(side, path)} == own:
+        theirs = filter(side.project.holds, below(files, side.project.package))
+        if {path: files[path] for path in theirs} == own:
             return str(Spec("git", path=str(repo.path), ref=tag))
     return None
-
-
-def _holds(side: Downstream, path: str) -> bool:
-    return path.startswith(f"{side.project.package}/") and side.project.holds(path)
 
 
 def _same_release(side: Downstream) -> str | None:

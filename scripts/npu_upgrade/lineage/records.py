@@ -196,17 +196,14 @@ def find_version(history: History, spec: str) -> Version:
 
 def check_direction(base: Version, target: SourceTree) -> None:
     """Raise :class:`BadInput` when the target is older than what the runners are based on."""
-    if not _is_older(target, base):
+    try:
+        older = Number(target.version or "") < Number(base.version or "")
+    except InvalidVersion:
+        older = target.date and base.date and target.date < base.date and target.sha != base.sha
+    if not older:
         return
     raise BadInput(
         f"{target.spec} is older than the base of the runners, {base.label}",
         expected="a vllm-ascend that is newer than the version the runners were copied from",
         try_="name a newer --ascend, or --base where the inferred one is wrong (upgrade.py lineage)",
     )
-
-
-def _is_older(target: SourceTree, base: Version) -> bool:
-    try:
-        return Number(target.version or "") < Number(base.version or "")
-    except InvalidVersion:
-        return bool(target.date and base.date and target.date < base.date and target.sha != base.sha)

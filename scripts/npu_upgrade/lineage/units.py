@@ -231,34 +231,35 @@ class _Reader:
         over = tuple(self.over.get(f"{cls.file.path}:{cls.name}", ()))
         above, twin = self._above(cls), self._twin(cls)
         vendored = _most([unit for unit in methods if unit.relation is Relation.VENDORED], methods)
-        relation, upstream = Relation.OWN, ""
-        if vendored:
-            relation, upstream = Relation.VENDORED, vendored.rpartition(".")[0] or vendored
-        elif over:
-            relation, upstream = Relation.PATCH, over[0]
-        elif above:
-            relation, upstream = Relation.OVERRIDE, _name(above[0])
-        elif twin:
-            relation, upstream = Relation.MIRROR, _name(twin)
-        first, last = cls.node.lineno, cls.node.end_lineno or cls.node.lineno
         mirror = _name(twin) if twin else ""
+        related = _first(
+            (Relation.VENDORED, vendored.rpartition(".")[0] or vendored),
+            (Relation.PATCH, "".join(over[:1])),
+            (Relation.OVERRIDE, "".join(map(_name, above[:1]))),
+            (Relation.MIRROR, mirror),
+        )
+        first, last = cls.node.lineno, cls.node.end_lineno or cls.node.lineno
         place = (cls.file.path, cls.name, "class", first, last - first + 1)
-        return UnitLineage(*place, relation, upstream, mirror, over)
+        return UnitLineage(*place, *related, mirror, over)
 
     def _file(self, file: File, units: list[UnitLineage]) -> UnitLineage:
         """A whole file, by where most of its lines are from, and by what it patches."""
         patched = tuple(patch.target for patch in self.patches if patch.path == file.path)
-        mirrored = self.side.mirrored_files(file.path)[:1] if any(unit.mirror for unit in units) else []
+        mirrors = any(unit.mirror for unit in units)
+        mirror = "".join(self.side.mirrored_files(file.path)[:1]) if mirrors else ""
         vendored = _most([unit for unit in units if unit.copied], units)
-        relation, upstream = Relation.OWN, ""
-        if vendored:
-            relation, upstream = Relation.VENDORED, vendored.partition(":")[0]
-        elif patched:
-            relation, upstream = Relation.PATCH, patched[0]
-        elif mirrored:
-            relation, upstream = Relation.MIRROR, mirrored[0]
+        related = _first(
+            (Relation.VENDORED, vendored.partition(":")[0]),
+            (Relation.PATCH, "".join(patched[:1])),
+            (Relation.MIRROR, mirror),
+        )
         place = (file.path, "", "module", 1, file.source.count("\n"))
-        return UnitLineage(*place, relation, upstream, "".join(mirrored), patched)
+        return UnitLineage(*place, *related, mirror, patched)
+
+
+def _first(*relations: tuple[Relation, str]) -> tuple[Relation, str]:
+    """The first relation that there is something for."""
+    return next((one for one in relations if one[1]), (Relation.OWN, ""))
 
 
 def _most(chosen: list[UnitLineage], units: list[UnitLineage]) -> str:

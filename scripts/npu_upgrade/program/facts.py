@@ -67,7 +67,7 @@ def facts_of(file: File, node: Function) -> Facts:
     return _Reader(file, node).read()
 
 
-def constant(node: ast.expr | None) -> str:
+def constant(node: ast.AST | None) -> str:
     """The text of a string literal; empty for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 

@@ -85,7 +85,9 @@ def unpacked(file: ReleaseFile) -> Archive:
             raise _cannot_write(store, error) from error
     if "sha256" not in file.hashes:
         write_json(_alias(file), {"sha256": digest})
-    return cached(file) or _lost(store / digest)
+    if found := cached(file):
+        return found
+    raise _cannot_write(store / digest, OSError("the folder vanished while it was written"))
 
 
 def cached(file: ReleaseFile) -> Archive | None:
@@ -241,7 +243,3 @@ def _cannot_write(place: Path, error: OSError) -> Blocked:
         expected="a cache folder with free space that this user may write",
         try_="free space or correct permissions there, or set XDG_CACHE_HOME to another folder",
     )
-
-
-def _lost(folder: Path) -> Archive:
-    raise _cannot_write(folder, OSError("the folder vanished while it was written"))

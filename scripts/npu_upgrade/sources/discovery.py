@@ -199,15 +199,11 @@ def changes_under(prefix: str, old: SourceTree, new: SourceTree) -> list[Change]
         if old_lines == new_lines and path in before & after:
             continue
         status = "changed" if path in before & after else "added" if path in after else "removed"
-        found.append(Change(path, status, *_line_counts(old_lines, new_lines)))
+        opcodes = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
+        edits = [edit for edit in opcodes if edit[0] != "equal"]
+        added, removed = sum(e[4] - e[3] for e in edits), sum(e[2] - e[1] for e in edits)
+        found.append(Change(path, status, added, removed))
     return found
-
-
-def _line_counts(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Lines added and removed, by the shortest diff difflib finds."""
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
-    return sum(e[4] - e[3] for e in edits), sum(e[2] - e[1] for e in edits)
 
 
 def previous_tag(repo: Repo, sha: str) -> str | None:

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
+from packaging.version import InvalidVersion, Version
+
 from npu_upgrade.ground.errors import BadInput, Blocked
 
 TIMEOUT_SECONDS = 300
@@ -247,6 +249,14 @@ def decoded(data: bytes, path: str) -> str:
             expected="a text file",
             try_="name another file",
         ) from error
+
+
+def version_of_tag(tag: str) -> str | None:
+    """The version a tag names ("v0.18.0rc1" -> "0.18.0rc1"), or None for another kind of tag."""
+    try:
+        return str(Version(tag))
+    except InvalidVersion:
+        return None
 
 
 def no_file(path: str, source: str) -> BadInput:

@@ -5,6 +5,7 @@ Pages are kept for ten minutes, and used past that when the network is down.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -131,7 +132,9 @@ def _files_on(index: Index, project: str) -> list[ReleaseFile]:
     if urlsplit(url).scheme == "file":
         return _local_files(url, project)
     cache = cache_root() / "index" / f"{sha256(url)}.json"
-    stored = _load(cache)
+    stored = None
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        stored = msgspec.json.decode(cache.read_bytes(), type=_Page)
     if stored and 0 <= time.time() - stored.checked < FRESH_SECONDS:
         return stored.files
     try:
@@ -195,13 +198,6 @@ def _complete(file: ReleaseFile, entry: dict[str, Any]) -> ReleaseFile:
         size=file.size if file.size is not None or not isinstance(size, int) else size,
         upload_time=file.upload_time or when,
     )
-
-
-def _load(cache: Path) -> _Page | None:
-    try:
-        return msgspec.json.decode(cache.read_bytes(), type=_Page)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _not_a_page(place: str, why: str) -> Blocked:

@@ -36,7 +36,13 @@ class Pair:
 
 def resolve(pins: Iterable[Pin], clone: Repo | None) -> list[Pin]:
     """The pins with branches and short SHAs resolved by a clone of the project they name."""
-    return [_resolved(pin, clone) if pin.kind in ("branch", "short-sha") else pin for pin in pins]
+    found = []
+    for pin in pins:
+        if clone and pin.kind in ("branch", "short-sha"):
+            with contextlib.suppress(UpgradeError):
+                pin = replace(pin, sha=clone.resolve(pin.value))
+        found.append(pin)
+    return found
 
 
 def pair_of(
@@ -83,11 +89,3 @@ def _inferred(version: str | None, date: datetime | None, vllm: Sequence[Publish
             if holds(release):
                 return Pair(release.version, "inferred", f"no pins in the tree; {why}")
     return Pair(None, "unresolved", f"no pins in the tree, and no vllm release near {version}")
-
-
-def _resolved(pin: Pin, clone: Repo | None) -> Pin:
-    if clone is None:
-        return pin
-    with contextlib.suppress(UpgradeError):
-        return replace(pin, sha=clone.resolve(pin.value))
-    return pin

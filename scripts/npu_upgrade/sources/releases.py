@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import Repo, version_of_tag
 from npu_upgrade.sources.index import releases_of
 
 if TYPE_CHECKING:
@@ -49,14 +49,6 @@ class Published:
     yanked: bool | None = None
     tag: str | None = None
     sha: str | None = None
-
-
-def version_of_tag(tag: str) -> str | None:
-    """The version a tag names ("v0.18.0rc1" -> "0.18.0rc1"), or None for another kind of tag."""
-    try:
-        return str(Version(tag))
-    except InvalidVersion:
-        return None
 
 
 def indexed(project: str) -> list[Published]:
@@ -285,16 +277,11 @@ def find(project: str, source: str = "auto", clone: Path | None = None, rest_url
         answer.source, answer.where, answer.releases = name, places[name], _newest_first(releases)
         break
     if project == "torch-npu" and answer.source is None and source != "index":
-        answer = _only_index(answer)
+        # torch-npu from its one authority, whatever source was asked for the others
+        passed_over, answer = answer.passed_over, find("torch-npu", "index")
+        answer.passed_over = passed_over | answer.passed_over
     answer.notes = _notes(answer)
     return answer
-
-
-def _only_index(answer: Answer) -> Answer:
-    """torch-npu from its one authority, whatever source was asked for the others."""
-    fallback = find("torch-npu", "index")
-    fallback.passed_over = answer.passed_over | fallback.passed_over
-    return fallback
 
 
 def _newer_on_index(project: str, tags: list[Published]) -> str | None:

@@ -15,7 +15,6 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
 
 import msgspec
 
@@ -43,19 +42,12 @@ def peek_file(project: str, version: str, path: str) -> str | None:
     files = release(project, version).files
     chosen = archives.pick(files)
     archive = archives.cached(chosen)
-    wheel = _smallest_remote_wheel(files)
-    if archive is None and wheel is not None:
-        try:
-            return _remembered(wheel, path)
-        except NoRanges:
-            pass
+    wheels = [file for file in files if file.kind == "wheel" and file.url.startswith("http")]
+    if archive is None and wheels:
+        with contextlib.suppress(NoRanges):
+            return _remembered(archives.pick(wheels), path)
     archive = archive or archives.unpacked(chosen)
     return decoded((archive.root / path).read_bytes(), path) if path in archive.files else None
-
-
-def _smallest_remote_wheel(files: Sequence[ReleaseFile]) -> ReleaseFile | None:
-    wheels = [file for file in files if file.kind == "wheel" and file.url.startswith("http")]
-    return archives.pick(wheels) if wheels else None
 
 
 def _remembered(wheel: ReleaseFile, path: str) -> str | None:

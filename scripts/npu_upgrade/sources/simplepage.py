@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from typing import Any, Literal
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
@@ -19,7 +18,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion
 
-from npu_upgrade.ground.pipconfig import without_credentials
+from npu_upgrade.ground.pipconfig import Anchors, without_credentials
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 
@@ -80,7 +79,7 @@ def _from_json(project: str, body: str, url: str) -> list[ReleaseFile]:
 
 
 def _from_html(project: str, body: str, url: str) -> list[ReleaseFile]:
-    parser = _Anchors()
+    parser = Anchors()
     parser.feed(body)
     parser.close()
     files = _files(project, url, urljoin(url, parser.base or ""), map(_entry, parser.anchors))
@@ -136,19 +135,3 @@ def _release_file(project: str, base: str, allowed: set[str], entry: dict[str, A
         yanked=bool(entry.get("yanked")),
         kind=kind,
     )
-
-
-class _Anchors(HTMLParser):
-    """Collects the attributes of every ``<a href>`` and the first ``<base href>``."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.base: str | None = None
-        self.anchors: list[dict[str, str | None]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        if tag == "base" and self.base is None:
-            self.base = attributes.get("href")
-        elif tag == "a" and attributes.get("href"):
-            self.anchors.append(attributes)

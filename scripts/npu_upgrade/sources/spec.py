@@ -42,16 +42,20 @@ def parse_spec(text: str, *, allow_unversioned: bool = False) -> Spec:
     """
     kind, colon, rest = text.strip().partition(":")
     rest = rest.strip()
-    if not colon or kind not in _PARSERS:
+    if not colon or kind not in ("pypi", "git", "dir"):
         _refuse(text, "it names no source kind", "one of pypi:, git: or dir: in front")
     if not rest or any(ord(char) < 32 for char in rest):
         _refuse(text, f"nothing usable stands after {kind}:", "a name or a path")
     if kind == "pypi":
         return _parse_pypi(text, rest, allow_unversioned)
-    return _PARSERS[kind](text, rest)
+    if kind == "git":
+        return _parse_git(text, rest)
+    if "://" in rest:
+        _refuse(text, "a URL is not a folder", "the path of a folder on this machine")
+    return Spec("dir", path=rest)
 
 
-def _parse_pypi(text: str, rest: str, allow_unversioned: bool = False) -> Spec:
+def _parse_pypi(text: str, rest: str, allow_unversioned: bool) -> Spec:
     if _RANGE.search(rest):
         _refuse(text, "a range, extra or marker is not one release", "exactly one version after ==")
     name, pinned, version = (part.strip() for part in rest.partition("=="))
@@ -80,15 +84,6 @@ def _parse_git(text: str, rest: str) -> Spec:
     if ref.startswith(("-", "{")) or re.search(r"[\s:?*\[\\]|\.\.", ref):
         _refuse(text, f"{ref!r} is no ref", "a tag, a branch or a commit SHA")
     return Spec("git", path=path, ref=ref)
-
-
-def _parse_dir(text: str, rest: str) -> Spec:
-    if "://" in rest:
-        _refuse(text, "a URL is not a folder", "the path of a folder on this machine")
-    return Spec("dir", path=rest)
-
-
-_PARSERS = {"pypi": _parse_pypi, "git": _parse_git, "dir": _parse_dir}
 
 
 def _refuse(text: str, why: str, expected: str) -> NoReturn:

@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources import archives, index
-from npu_upgrade.sources.git import Repo, below, decoded, no_file
+from npu_upgrade.sources.git import Repo, below, decoded, no_file, version_of_tag
 from npu_upgrade.sources.spec import Spec, parse_spec
 
 PACKAGES = {"vllm_ascend": "vllm-ascend", "vllm_omni": "vllm-omni", "vllm": "vllm"}
@@ -123,7 +123,7 @@ def _open_git(spec: Spec) -> SourceTree:
     tree = SourceTree(
         spec=str(Spec("git", path=str(repo.path), ref=sha)),
         requested=str(spec),
-        version=_version_of(tags),
+        version=max(filter(None, map(version_of_tag, tags)), key=Version, default=None),
         sha=sha,
         date=date,
         _has=lambda path: path in blobs(),
@@ -168,16 +168,6 @@ def _add_checkout(tree: SourceTree, root: Path) -> None:
 def _project(tree: SourceTree) -> str | None:
     """Which project a source is, by the package folder at its top."""
     return next((name for package, name in PACKAGES.items() if tree.exists(f"{package}/__init__.py")), None)
-
-
-def _version_of(tags: list[str]) -> str | None:
-    versions = []
-    for tag in tags:
-        try:
-            versions.append(Version(tag))
-        except InvalidVersion:
-            continue
-    return str(max(versions)) if versions else None
 
 
 def _folder_version(root: Path, tree: SourceTree) -> str | None:

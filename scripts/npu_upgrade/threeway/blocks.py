@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.statements import CONTINUES, Statement
 from npu_upgrade.threeway.align import align_similar
-
-CONTINUES = re.compile(r"(elif|else|except|finally|case)\b")
-"""Headers that belong to the block before them."""
 
 
 @dataclass(frozen=True, slots=True)

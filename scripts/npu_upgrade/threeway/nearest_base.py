@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.sequences import Change, longest_common, similarity
-from npu_upgrade.code.statements import END, Statement
+from npu_upgrade.code.statements import CONTINUES, END, Statement
 from npu_upgrade.threeway.align import align, fine_changes, resembles, weight
-from npu_upgrade.threeway.blocks import CONTINUES
 from npu_upgrade.threeway.expressions import agreed_version
 
 _NEAR = 2

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.sequences import Change, changes, longest_common
-from npu_upgrade.code.statements import END, Comment, Statement, render
+from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, render
 from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
-from npu_upgrade.threeway.blocks import CONTINUES, Span, split_at_blocks
+from npu_upgrade.threeway.blocks import Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece

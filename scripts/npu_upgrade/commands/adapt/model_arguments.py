@@ -17,8 +17,8 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.adaptation import plain_name
 from npu_upgrade.job.stages import find_workspace
-from npu_upgrade.sources import SourceTree, open_source
 from npu_upgrade.sources.installed import Installed, installed
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 ROOTS = {"vllm": Path("/vllm-workspace/vllm"), "ascend": Path("/vllm-workspace/vllm-ascend")}
 

@@ -103,13 +103,10 @@ def fill_in(path: Path, measured: Mapping[str, Mapping[str, float]]) -> None:
     for task in content["tasks"]:
         for metric in task["metrics"]:
             metric["value"] = round(measured[task["name"]][metric["name"]], 4)
-    head = "".join(line for line in _leading_comments(text.splitlines(keepends=True)))
-    write_atomic(path, head + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True))
-
-
-def _leading_comments(lines: list[str]) -> list[str]:
+    lines = text.splitlines(keepends=True)
     end = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
-    return lines[:end]
+    values = yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True)
+    write_atomic(path, "".join(lines[:end]) + values)
 
 
 def _arguments(path: Path, serve: Mapping[str, Any]) -> list[str]:

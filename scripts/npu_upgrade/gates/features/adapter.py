@@ -32,11 +32,10 @@ _PROMPT = "The capital of France is"
 
 @dataclass(frozen=True)
 class Adapter:
-    """``rank`` of its matrices; ``random``: it was made here."""
+    """``rank`` of its matrices."""
 
     folder: Path
     rank: int
-    random: bool = False
 
     def arguments(self) -> tuple[str, ...]:
         """What vllm serve needs beside ``--enable-lora``."""
@@ -85,7 +84,7 @@ def make(model: Path, folder: Path) -> Adapter | None:
         "bias": "none",
     }
     write_json(folder / "adapter_config.json", config | {"base_model_name_or_path": str(model)})
-    return Adapter(folder.absolute(), _RANK, random=True)
+    return Adapter(folder.absolute(), _RANK)
 
 
 def _present(shapes: Iterable[str], groups: Iterable[Iterable[str]]) -> list[str]:

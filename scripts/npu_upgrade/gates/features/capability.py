@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,14 @@ class Way:
     note: str = ""
 
     @property
+    def words(self) -> list[str]:
+        """The argument and its value."""
+        if self.value is None:
+            return [self.name]
+        is_json = isinstance(self.value, Mapping)
+        return [self.name, json.dumps(self.value, separators=(",", ":")) if is_json else str(self.value)]
+
+    @property
     def shown(self) -> str:
         """As a person would type it."""
         if self.kind == "environment":
@@ -37,13 +46,8 @@ class Way:
         if self.kind == "additional_config":
             return f"--additional-config '{json.dumps({self.name: self.value}, separators=(',', ':'))}'"
         if self.kind == ARGUMENT:
-            value = "" if self.value is None else f" {_one_word(self.value)}"
-            return f"{self.name}{value}"
+            return shlex.join(self.words)
         return "on by default" if self.kind == DEFAULT else "follows from the checkpoint"
-
-
-def _one_word(value: Any) -> str:
-    return f"'{json.dumps(value, separators=(',', ':'))}'" if isinstance(value, Mapping) else str(value)
 
 
 @dataclass(frozen=True)

@@ -82,16 +82,13 @@ class _Log:
         for line in started.lines():
             self.ready = self.ready or READY in line.text
             for proof in wanted:
-                if proof not in self.first and (self.ready or not proof.after_ready) and _fits(proof, line):
+                shown = line.who if proof.kind == PROCESS else line.text
+                if proof not in self.first and (self.ready or not proof.after_ready) and proof.matches(shown):
                     self.first[proof] = started.shown(line)
             if not self.taken and any(proof.matches(line.text) for proof in one.against):
                 self.taken = started.shown(line)
             if not self.lowered and any(proof.matches(line.text) for proof in one.lowered):
                 self.lowered = started.shown(line)
-
-
-def _fits(proof: Proof, line: Any) -> bool:
-    return proof.matches(line.who if proof.kind == PROCESS else line.text)
 
 
 def _looked_for(group: Sequence[Proof], started: Started) -> str:
@@ -117,12 +114,9 @@ def _proof(proof: Proof, started: Started, text: _Log) -> str:
             else ""
         )
     value = setting(started.resolved, proof.text)
-    return f"{started.shown_config}: {proof.text} = {value}" if _is_on(proof, value) else ""
-
-
-def _is_on(proof: Proof, value: Any) -> bool:
-    """Whether a resolved value is the one a feature needs; the proof says ``name=False`` where it is that."""
-    return value is False if proof.shown.endswith("=False") else bool(value)
+    # the proof says name=False where that is the value a feature needs
+    is_on = value is False if proof.shown.endswith("=False") else bool(value)
+    return f"{started.shown_config}: {proof.text} = {value}" if is_on else ""
 
 
 def mode_name(one: Capability, value: Any) -> str:

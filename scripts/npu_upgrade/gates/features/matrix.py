@@ -55,7 +55,7 @@ def start(
     for feature in chosen:
         way = ways[feature]
         if way.kind == ARGUMENT and not clashing(asked, [way.name]):
-            arguments += [way.name, *_value(way)]
+            arguments += way.words
         elif way.kind == "environment":
             environment[way.name] = str(way.value)
         elif way.kind == "additional_config":
@@ -71,14 +71,6 @@ def with_needs(wanted: Iterable[str], ways: Mapping[str, Way]) -> tuple[str, ...
     names = set(wanted)
     names |= {_NEEDS[name] for name in names if name in _NEEDS}
     return tuple(name for name in ways if name in names)
-
-
-def _value(way: Way) -> list[str]:
-    if way.value is None:
-        return []
-    return [
-        json.dumps(way.value, separators=(",", ":")) if isinstance(way.value, Mapping) else str(way.value)
-    ]
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
     if ascend is None:
         return Capability("flashcomm1", known=True, why="it is vllm-ascend's, which is not here")
     found = settings(ascend, "flashcomm", _FLASHCOMM)
-    ways = tuple(_way(one) for one in found if one.used and _can_be_given(one, vllm))
+    takes_config = vllm is None or "--additional-config" in flags(vllm)
+    ways = tuple(_way(one) for one in found if one.used and (takes_config or one.kind == ENVIRONMENT))
     calls = [call for call in log_calls(ascend, "flashcomm") if call.level != "debug"]
     off = [call for call in calls if _FLASHCOMM_OFF.search(call.text)]
     on = [call for call in calls if _FLASHCOMM_ON.search(call.text) and call not in off]
@@ -103,10 +104,6 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
     return Capability(
         "flashcomm1", True, ways, (logged(on),), logged(off), names=names, why=why, places=places
     )
-
-
-def _can_be_given(setting: Setting, vllm: Package | None) -> bool:
-    return setting.kind == ENVIRONMENT or vllm is None or "--additional-config" in flags(vllm)
 
 
 def _way(setting: Setting) -> Way:
@@ -182,7 +179,8 @@ def _graph(ascend: Package | None, vllm: Package | None) -> Capability:
     if ascend is None:
         why = "only graphs of an NPU can be replayed, and no vllm-ascend is here"
         return Capability("graph", known=True, why=why)
-    replayed = [call for call in log_calls(ascend, "replay") if _is_replay(call)]
+    said = [call for call in log_calls(ascend, "replay") if call.level == "info"]
+    replayed = [call for call in said if _REPLAYED.search(call.text) and not _DRAFT.search(call.text)]
     captured = [call for one in packages for call in log_calls(one, "captur") if _CAPTURED.search(call.text)]
     shown = (logged(captured), logged(replayed, after_ready=True))
     if not switch:
@@ -207,12 +205,8 @@ def _modes(vllm: Package) -> tuple[str, ...]:
     """The modes of graphs as ``NAME=VALUE``, the value as it stands in JSON."""
     nodes = (node for _, node in vllm.nodes("class CUDAGraphMode", below="config/"))
     classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "CUDAGraphMode")
-    return next(map(_members, classes), ())
-
-
-def _members(definition: ast.ClassDef) -> tuple[str, ...]:
     values: dict[str, object] = {}
-    for node in definition.body:
+    for node in getattr(next(classes, None), "body", ()):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = node.value
             if isinstance(value, ast.Constant):
@@ -222,16 +216,13 @@ def _members(definition: ast.ClassDef) -> tuple[str, ...]:
     return tuple(f"{name}={json.dumps(value)}" for name, value in values.items())
 
 
-def _is_replay(call: LogCall) -> bool:
-    return call.level == "info" and bool(_REPLAYED.search(call.text)) and not _DRAFT.search(call.text)
-
-
 def _downgrades(package: Package, mode: str) -> Iterator[LogCall]:
     """What is logged beside the statement that gives the graphs a lesser ``mode``."""
     for path, node in package.nodes("cudagraph_mode ="):
         for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(block, list) and any(_sets(one, mode) for one in block):
-                yield from _said(block, path)
+                calls = (log_call(one.value, path) for one in block if isinstance(one, ast.Expr))
+                yield from (call for call in calls if call and call.is_telling)
 
 
 def _sets(statement: ast.stmt, mode: str) -> bool:
@@ -240,12 +231,6 @@ def _sets(statement: ast.stmt, mode: str) -> bool:
     targets = [ast.unparse(one) for one in statement.targets]
     value = ast.unparse(statement.value)
     return any(one.endswith(".cudagraph_mode") for one in targets) and value.endswith(f"CUDAGraphMode.{mode}")
-
-
-def _said(block: list[ast.stmt], path: str) -> Iterator[LogCall]:
-    for statement in block:
-        if isinstance(statement, ast.Expr) and (call := log_call(statement.value, path)) and call.is_telling:
-            yield call
 
 
 _BY_OPTION: dict[str, tuple[tuple[str, ...], Callable[..., Capability]]] = {

@@ -80,7 +80,9 @@ def _add(seen: Setting, node: ast.expr, above: list[ast.AST], place: Place, text
     seen.read = True
     if not _only_logged(node, above):
         seen.used = seen.used or place
-    elif _warns_of_its_end(above):
+    elif (inner := next((one for one in reversed(above) if isinstance(one, ast.If)), None)) and (
+        "deprecated" in ast.unparse(inner).lower()
+    ):
         seen.deprecated = seen.deprecated or place
 
 
@@ -123,11 +125,6 @@ def _only_logs(statement: ast.stmt) -> bool:
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return False
     return bool(log_call(statement.value, "")) or ast.unparse(statement.value.func) == "warnings.warn"
-
-
-def _warns_of_its_end(above: list[ast.AST]) -> bool:
-    around = next((one for one in reversed(above) if isinstance(one, ast.If)), None)
-    return around is not None and "deprecated" in ast.unparse(around).lower()
 
 
 def refuses_unknown_keys(package: Package) -> Place | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from npu_upgrade.code.definitions import read_module
-from npu_upgrade.code.module import Module
 from npu_upgrade.code.statements import END
-from npu_upgrade.lineage.catalogue.block import Block, Catalogue, Listing, Method, runner_ancestries
+from npu_upgrade.lineage.catalogue.block import Catalogue, Listing, Method, runner_ancestries
 from npu_upgrade.lineage.catalogue.counterparts import Counterpart, counterparts
 from npu_upgrade.lineage.catalogue.derive import block_id, derive, places, whole
 from npu_upgrade.lineage.catalogue.needs import OmniNames, needs, omni_names
@@ -78,23 +77,13 @@ def _method(sources: Sources, path: str, one: Counterpart, names: OmniNames) -> 
         keys = {blocks[0].id: [s.key for s in one.ours if s.key != END]}
     else:
         blocks = derive(unit.qualname, unit.start, one.ours, one.base)
-        keys = _keys(unit.qualname, one)
-    with_needs = [_with_needs(block, keys.get(block.id, []), module, path, names) for block in blocks]
+        found = [place for place in places(one.ours, one.base) if place.ours]
+        keys = {block_id(unit.qualname, place.keys): list(place.keys) for place in found}
+    with_needs = [
+        replace(block, needs=needs(keys.get(block.id, ()), module, path, names)) for block in blocks
+    ]
     place = (unit.qualname, unit.start + 1, unit.end)
     return Method(*place, one.upstream, one.version, one.base is not None, tuple(with_needs))
-
-
-def _keys(name: str, one: Counterpart) -> dict[str, list[str]]:
-    """The statements of each block by its id."""
-    return {
-        block_id(name, place.keys): list(place.keys)
-        for place in places(one.ours, one.base or [])
-        if place.ours
-    }
-
-
-def _with_needs(block: Block, keys: list[str], module: Module, path: str, names: OmniNames) -> Block:
-    return replace(block, needs=needs(keys, module, path, names)) if keys else block
 
 
 def _upstream_texts(sources: Sources) -> list[str]:

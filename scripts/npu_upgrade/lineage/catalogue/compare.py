@@ -130,14 +130,12 @@ def _halves(
         for method in file.methods:
             markers = counted(source, method.first, method.last)
             half = Half(method, file.path, markers)
-            found[_neutral(file.path, method.name) if crossed else (file.path, method.name)] = half
+            place = file.path, method.name
+            if crossed:  # without the words of devices: equal for what mirrors one another
+                owner, _, rest = method.name.rpartition(".")
+                place = neutral(file.path.rpartition("/")[2]), f"{neutral(owner)}.{rest}"
+            found[place] = half
     return found
-
-
-def _neutral(path: str, name: str) -> tuple[str, str]:
-    """A file and a method without the words of devices: equal for what mirrors one another."""
-    owner, _, rest = name.rpartition(".")
-    return neutral(path.rpartition("/")[2]), f"{neutral(owner)}.{rest}"
 
 
 def _placed(rows: Iterable[Row]) -> dict[tuple[str, str, str, int], Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.code.module import Unit, parse_module
@@ -38,7 +38,8 @@ def counterparts(
     file = program.file(path)
     if file is None:
         return []
-    above = {cls.name: _upstream(cls) for cls in file.classes.values()}
+    own = path.partition("/")[0]
+    above = {cls.name: [one for one in cls.mro[1:] if _package(one) != own] for cls in file.classes.values()}
     return [
         _from_lineage(path, unit, bases) or _from_parents(unit, above, labels)
         for unit in parse_module(file.source).units.values()
@@ -60,7 +61,9 @@ def _from_parents(unit: Unit, above: dict[str, list[ClassSymbol]], labels: dict[
     best: tuple[float, Counterpart] | None = None
     for package, where, text in _candidates(unit, above):
         theirs = split_statements(text)
-        score, copied = _likeness(ours, theirs)
+        mine, other = ([s.key for s in side if s.key != END] for side in (ours, theirs))
+        found = match(mine, other)
+        score, copied = found.score, is_copy(found, len(mine))
         if best is None or (copied and score > best[0]):
             base = theirs if copied else None
             best = (score if copied else 0.0), Counterpart(unit, ours, where, labels.get(package, ""), base)
@@ -75,18 +78,6 @@ def _candidates(unit: Unit, above: dict[str, list[ClassSymbol]]) -> Iterator[tup
         found = parse_module(ancestor.file.source).units.get(name)
         if found:
             yield _package(ancestor), f"{ancestor.file.path}:{name}", found.source
-
-
-def _likeness(ours: Sequence[Statement], theirs: Sequence[Statement]) -> tuple[float, bool]:
-    """How much two units have in common (dice), and whether one is a copy of the other."""
-    mine, other = ([s.key for s in side if s.key != END] for side in (ours, theirs))
-    found = match(mine, other)
-    return found.score, is_copy(found, len(mine))
-
-
-def _upstream(cls: ClassSymbol) -> list[ClassSymbol]:
-    """The classes of other projects that a class derives from, nearest first."""
-    return [above for above in cls.mro[1:] if _package(above) != _package(cls)]
 
 
 def _package(cls: ClassSymbol) -> str:

@@ -57,7 +57,8 @@ def places(ours: Sequence[Statement], base: Sequence[Statement]) -> list[Place]:
     for change in changes(pairs, len(base), len(ours)):
         own = [n for n in range(max(change.b0, first), change.b1) if ours[n].key != END]
         theirs = [n for n in range(max(change.a0, first_base), change.a1) if base[n].key != END]
-        similar = _paired(base, ours, theirs, own)
+        inner = align_similar([base[i] for i in theirs], [ours[n] for n in own])
+        similar = {theirs[i]: own[n] for i, n in inner}
         for run in _parted(ours, own):
             replaced = tuple(base[i].key for i in theirs if similar.get(i) in run)
             found.append(Place(tuple(run), tuple(ours[n].key for n in run), replaced, run[0]))
@@ -70,13 +71,6 @@ def places(ours: Sequence[Statement], base: Sequence[Statement]) -> list[Place]:
 def block_id(name: str, keys: Sequence[str]) -> str:
     """The hash that names a block: of its statements and the method's name."""
     return sha256("\0".join((name.rpartition(".")[2], *keys)))[:10]
-
-
-def _paired(
-    base: Sequence[Statement], ours: Sequence[Statement], theirs: Sequence[int], own: Sequence[int]
-) -> dict[int, int]:
-    inner = align_similar([base[i] for i in theirs], [ours[n] for n in own])
-    return {theirs[i]: own[n] for i, n in inner}
 
 
 def _parted(ours: Sequence[Statement], own: Sequence[int]) -> list[list[int]]:
@@ -127,7 +121,10 @@ def _signature(
     if not mine or [s.key for s in mine] == [s.key for s in theirs]:
         return []
     keys = [s.key for s in mine]
-    old, new = (_parameters([s.key for s in side]) for side in (theirs, mine))
+    old, new = (
+        [node.arg for node in nodes(s.key for s in side) if isinstance(node, ast.arg)]
+        for side in (theirs, mine)
+    )
     words = {"adds": [n for n in new if n not in old], "drops": [n for n in old if n not in new]}
     text = "; ".join(f"{word} {', '.join(f'`{n}`' for n in names)}" for word, names in words.items() if names)
     first, last = where[0][0], where[len(mine) - 1][1]
@@ -150,7 +147,3 @@ def _signature(
 def _head(statements: Sequence[Statement]) -> list[Statement]:
     """The decorators and the signature."""
     return [s for s in statements[: body_start(statements)] if s.key[:1] not in "'\""]
-
-
-def _parameters(keys: Sequence[str]) -> list[str]:
-    return [node.arg for node in nodes(keys) if isinstance(node, ast.arg)]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from npu_upgrade.code.definitions import absolute, every_import, functions, read_module
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.lineage.catalogue.syntax import dotted, nodes
+from npu_upgrade.code.walk import dotted
+from npu_upgrade.lineage.catalogue.syntax import nodes
 from npu_upgrade.sources.tree import SourceTree
 
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)|^\s*([A-Za-z_]\w*)\s*[:=]", re.MULTILINE)
@@ -52,37 +53,27 @@ def needs(keys: Sequence[str], module: Module, path: str, names: OmniNames) -> t
     items, own = _omni_imports(module, path), _definitions(module)
     for node in nodes(keys):
         if isinstance(node, ast.Name) and node.id in items:
-            found[_imported(items[node.id])] = None
+            found[_plain(items[node.id])] = None
         elif isinstance(node, ast.Name) and node.id in own:
             found[f"`{node.id}` (same file)"] = None
         elif isinstance(node, ast.Attribute):
-            _note_attribute(found, node, names)
-        elif isinstance(node, ast.Call):
-            _note_question(found, node, names)
+            _note(found, dotted(node.value), node.attr, names)
+        elif isinstance(node, ast.Call) and dotted(node.func) in _ASKS and len(node.args) > 1:
+            asked = node.args[1]  # getattr(self, "x") uses x as self.x does
+            if isinstance(asked, ast.Constant) and isinstance(asked.value, str):
+                _note(found, dotted(node.args[0]), asked.value, names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {f"`{item}`": None for item in _imported_here(node, path)}
+            every = (absolute(item, path) for item in imports_in(node))
+            found |= {_plain(item): None for item in every if _is_own(item, path)}
     return tuple(sorted(found))
 
 
-def _note_attribute(found: dict[str, None], node: ast.Attribute, names: OmniNames) -> None:
-    owner = dotted(node.value)
-    if owner == "self" and (home := names.home(node.attr)) is not None:
-        found[f"`self.{node.attr}`" + (f" ({home})" if home else "")] = None
-    elif owner in ("self.model", "model") and node.attr not in names.known:
-        found[f"`model.{node.attr}`"] = None
-
-
-def _note_question(found: dict[str, None], node: ast.Call, names: OmniNames) -> None:
-    """``getattr(self, "x")`` and its like use x as ``self.x`` does."""
-    if dotted(node.func) not in _ASKS or len(node.args) < 2:
-        return
-    name, owner = node.args[1], dotted(node.args[0])
-    if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
-        return
-    if owner == "self" and (home := names.home(name.value)) is not None:
-        found[f"`self.{name.value}`" + (f" ({home})" if home else "")] = None
-    elif owner in ("self.model", "model") and name.value not in names.known:
-        found[f"`model.{name.value}`"] = None
+def _note(found: dict[str, None], owner: str, name: str, names: OmniNames) -> None:
+    """Note that an attribute of the runner, or of its model, is used."""
+    if owner == "self" and (home := names.home(name)) is not None:
+        found[f"`self.{name}`" + (f" ({home})" if home else "")] = None
+    elif owner in ("self.model", "model") and name not in names.known:
+        found[f"`model.{name}`"] = None
 
 
 def _learn(names: OmniNames, node: ast.ClassDef) -> None:
@@ -121,14 +112,5 @@ def _definitions(module: Module) -> set[str]:
     return {node.name for node in module.tree.body if isinstance(node, kinds)}
 
 
-def _imported_here(node: ast.Import | ast.ImportFrom, path: str) -> list[str]:
-    items = (absolute(item, path) for item in imports_in(node))
-    return [_plain(item) for item in items if _is_own(item, path)]
-
-
-def _imported(item: Import) -> str:
-    return f"`{_plain(item)}`"
-
-
 def _plain(item: Import) -> str:
-    return f"{item.module}.{item.name}" if item.name else item.module
+    return f"`{item.module}.{item.name}`" if item.name else f"`{item.module}`"

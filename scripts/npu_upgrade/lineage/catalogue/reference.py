@@ -110,7 +110,9 @@ def _file(file: Listing) -> list[str]:
     lines: list[str] = []
     for method in file.methods:
         if method.copied:
-            lines += ["", f"### `{method.name}`", _origin(method), "", _row(HEAD), _rule(len(HEAD))]
+            place = f"Lines {method.first}-{method.last}"
+            origin = f"{place}, compared with `{method.upstream}` of {method.version}."
+            lines += ["", f"### `{method.name}`", origin, "", _row(HEAD), _rule(len(HEAD))]
             lines += [_row(_cells_of(block)) for block in method.blocks]
     alone = [(method, block) for method in file.methods for block in method.blocks if block.kind in WHOLE]
     if alone:
@@ -119,18 +121,15 @@ def _file(file: Listing) -> list[str]:
     return lines[1:]
 
 
-def _origin(method: Method) -> str:
-    return f"Lines {method.first}-{method.last}, compared with `{method.upstream}` of {method.version}."
-
-
 def _cells_of(block: Block) -> tuple[str, ...]:
     head = (f"`{block.id}`", _lines(block), f"{block.kind} ({_size(block)})", block.marker)
-    return (*head, block.starts, block.made_of, _needs(block), purpose_of(block))
+    return (*head, block.starts, block.made_of, ", ".join(block.needs), purpose_of(block))
 
 
 def _whole_cells(method: Method, block: Block) -> tuple[str, ...]:
     kind = f"{block.kind} ({block.statements})"
-    return f"`{block.id}`", _lines(block), kind, f"`{method.name}`", _needs(block), purpose_of(block)
+    needs = ", ".join(block.needs)
+    return f"`{block.id}`", _lines(block), kind, f"`{method.name}`", needs, purpose_of(block)
 
 
 def purpose_of(block: Block) -> str:
@@ -146,10 +145,6 @@ def _size(block: Block) -> str:
 
 def _lines(block: Block) -> str:
     return f"{block.first}" if block.first == block.last else f"{block.first}-{block.last}"
-
-
-def _needs(block: Block) -> str:
-    return ", ".join(block.needs)
 
 
 def _row(cells: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ All of it is derived from the catalogue: the sentences are the purposes of its b
 
 from __future__ import annotations
 
-from npu_upgrade.lineage.catalogue.block import WHOLE, Ancestry, Block, Catalogue, Listing, Method, drawn
+from npu_upgrade.lineage.catalogue.block import WHOLE, Catalogue, Method, drawn
 
 NAME = "runner-structure.md"
 SENTENCES = 4
@@ -24,19 +24,12 @@ def render(catalogue: Catalogue) -> str:
     lines += [f"- {role}: `{spec}`" for role, spec in catalogue.versions.items()]
     lines += ["", "## Who inherits from whom", "", "Bases stand in the order in which they are named."]
     for one in catalogue.ancestries:
-        lines += ["", *_drawing(one)]
+        lines += ["", "```", *(line.rstrip() for line in drawn(one)), "```", ""]
+        lines += [f"Looked up: {' → '.join(one.mro)}."]
     for file in catalogue.files:
-        lines += ["", f"## `{file.path}`", "", *_methods(file)]
+        lines += ["", f"## `{file.path}`", "", "| method | is | omni's part |", "|---|---|---|"]
+        lines += [f"| `{one.name}` | {_is(one)} | {_part(one)} |" for one in file.methods]
     return "\n".join(lines) + "\n"
-
-
-def _drawing(one: Ancestry) -> list[str]:
-    return ["```", *(line.rstrip() for line in drawn(one)), "```", "", f"Looked up: {' → '.join(one.mro)}."]
-
-
-def _methods(file: Listing) -> list[str]:
-    rows = ["| method | is | omni's part |", "|---|---|---|"]
-    return rows + [f"| `{method.name}` | {_is(method)} | {_part(method)} |" for method in file.methods]
 
 
 def _is(method: Method) -> str:
@@ -48,12 +41,9 @@ def _is(method: Method) -> str:
 
 def _part(method: Method) -> str:
     """The purposes of the largest blocks in the order of their lines, and how many more there are."""
-    told = [block for block in method.blocks if block.purpose and _tells(block)]
+    kinds = ("added", "changed", *WHOLE)
+    told = [block for block in method.blocks if block.purpose and block.kind in kinds]
     largest = sorted(told, key=lambda block: -block.lines)[:SENTENCES]
     sentences = dict.fromkeys(block.purpose for block in told if block in largest)
     more = len(told) - len(largest)
     return " ".join([*sentences, *([f"({more} more)"] if more else [])]).replace("|", "\\|")
-
-
-def _tells(block: Block) -> bool:
-    return block.kind in ("added", "changed", *WHOLE)

@@ -6,13 +6,10 @@ import ast
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
+from npu_upgrade.code.statements import parse_line
+from npu_upgrade.code.walk import dotted
+
 _MOST = 6
-_WRAPPED = {
-    "elif": "if 0: pass\n{}",
-    "else": "if 0: pass\n{}",
-    "except": "try: pass\n{}",
-    "finally": "try: pass\n{}",
-}
 _WORDS = (
     (ast.If, "test of"),
     (ast.While, "loop while"),
@@ -32,19 +29,13 @@ _WORDS = (
 @functools.lru_cache(maxsize=16384)
 def parsed(key: str) -> ast.stmt | None:
     """The tree of one statement (see :mod:`npu_upgrade.code.statements`); None when it has none."""
-    word = key.split(maxsplit=1)[0].rstrip(":") if key else ""
-    text = f"{key} pass" if key.endswith(":") else key
-    if key.startswith("@"):
-        text = key[1:]
-    elif word == "try":
-        text += "\nfinally: pass"
-    elif word == "case":
-        text = f"match 0:\n {text}"
     try:
-        body = ast.parse(_WRAPPED.get(word, "{}").format(text)).body
+        tree = parse_line(key)
     except SyntaxError:
         return None
-    return body[0] if body else None
+    if isinstance(tree, ast.Expression):  # of a decorator
+        return ast.Expr(tree.body)
+    return next(iter(tree.body), None)
 
 
 def nodes(keys: Iterable[str]) -> Iterator[ast.AST]:
@@ -53,15 +44,6 @@ def nodes(keys: Iterable[str]) -> Iterator[ast.AST]:
         tree = parsed(key)
         if tree is not None:
             yield from ast.walk(tree)
-
-
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of a plain chain of names, empty for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (below := dotted(node.value)):
-        return f"{below}.{node.attr}"
-    return ""
 
 
 def called(keys: Sequence[str]) -> list[str]:
