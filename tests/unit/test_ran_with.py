@@ -30,6 +30,12 @@ def test_the_newest_tag_with_the_same_npu_side(clone: Path) -> None:
     assert released_as(open_source(f"dir:{clone}")) == f"git:{clone}@v0.3.0"
 
 
+def test_runners_of_a_release_among_newer_files_ran_with_that_release(clone: Path) -> None:
+    beside = Path(RUNNERS[0].path).with_name("beside.py")
+    commit_at(clone, "2026-05-01", {beside.as_posix(): "a = 5\n"})
+    assert released_as(open_source(f"git:{clone}@main")) == f"git:{clone}@v0.3.0"
+
+
 def test_an_edited_npu_side_is_no_release(clone: Path) -> None:
     path = clone / RUNNERS[0].path
     path.write_text(path.read_text() + "x = 1\n")

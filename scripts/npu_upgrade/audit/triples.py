@@ -57,9 +57,9 @@ def check_parses(omni: SourceTree) -> None:
 def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     """The matched old pair of a triple; None when none can be told.
 
-    It is the last one that the NPU side really ran with: the release that it equals byte for byte,
-    with its own pair; else the pair that the same vllm-omni belongs with; of a triple that belongs
-    together already, the release before with its own pair. ``tracked`` is the vllm-ascend its
+    It is the last one that the NPU side really ran with: the release that its runners equal byte for byte,
+    with that release's GPU side and pair; else the pair that the same vllm-omni belongs with; of a triple
+    that belongs together already, the release before with its own pair. ``tracked`` is the vllm-ascend its
     runners were copied from, where that is known.
     """
     if triple.omni is None:

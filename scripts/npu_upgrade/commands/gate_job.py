@@ -158,12 +158,11 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
     """The old pair that ``--baseline`` asks for: auto, none, or specs; of a job the one before the merge."""
     if specs == ["none"]:
         return None
+    if job:
+        triple = Triple(open_project(job.old_omni_spec, "vllm-omni"), triple.ascend, triple.vllm)
     if specs != ["auto"]:
         return named_triple(specs, triple)
-    if job:
-        before = open_project(job.old_omni_spec, "vllm-omni")
-        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
-    return old_triple(triple)
+    return old_triple(triple, job.base_spec if job else None)
 
 
 def named(triple: Triple) -> str:

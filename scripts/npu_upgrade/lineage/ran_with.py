@@ -22,7 +22,7 @@ _MOST = 24
 
 
 def released_as(tree: SourceTree) -> str | None:
-    """The spec of the newest release with the same files for the device; None where there is none.
+    """The spec of the newest release with the same files for the device, else with the same runners; or None.
 
     Asked are the tags of the clone that the tree is of; without tags the package index, about the files
     beside the runners alone. A release is not asked.
@@ -47,11 +47,15 @@ def _tagged(repo: Repo) -> list[tuple[Version, str, str]]:
 
 def _same_tag(side: Downstream, repo: Repo, tags: list[tuple[Version, str, str]]) -> str | None:
     own = {path: _blob(data) for path, data in side.tree.contents(side.paths).items()}
+    runners = {(one.path, own[one.path]) for one in side.runners}
+    nearly = None
     for _, tag, sha in tags[:_MOST]:
-        files = repo.files(sha)
-        if {path: blob for path, blob in files.items() if _holds(side, path)} == own:
+        files = {path: blob for path, blob in repo.files(sha).items() if _holds(side, path)}
+        if files == own:
             return str(Spec("git", path=str(repo.path), ref=tag))
-    return None
+        if nearly is None and runners <= files.items():
+            nearly = str(Spec("git", path=str(repo.path), ref=tag))
+    return nearly
 
 
 def _holds(side: Downstream, path: str) -> bool:

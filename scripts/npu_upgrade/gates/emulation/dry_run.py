@@ -77,9 +77,10 @@ def run(
             stopped.append(outcome)
         return not stopped
 
-    fresh = _play(triple, todo, out, judged) if todo else {}
-    ran = reused | fresh
     order = [_key(tier, one) for tier, one in all_wanted]
+    dead = order[0] in reused and reused[order[0]].outcome.state != PASS
+    fresh = _play(triple, todo, out, judged) if todo and not dead else {}
+    ran = reused | fresh
     missing = [key for key in order if key not in ran]
     if ran[order[0]].outcome.state != PASS:
         state, why = NOT_REACHED, "the import tier did not pass"
