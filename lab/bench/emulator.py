@@ -6,8 +6,8 @@ beside the product, which takes them in place of running a user's old pair; thos
 scenario has outgrown are named as stale.
 
 A default run has the main scenarios, in all tiers, of three pairs (an older and the newest vllm-omni, the
-newest vllm-ascend alone), upgrades with each kind of fix and in each tier, and one defect of each kind. A
-whole run has all of each.
+newest vllm-ascend alone), upgrades with each kind of fix and in each tier, one defect of each kind, and where
+the seconds of a command go. A whole run has all of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from bench import emulator_defects, emulator_upgrades
+from bench import emulator_defects, emulator_seconds, emulator_upgrades
 from bench.emulator_defects import Defect
 from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, write_down
 from bench.emulator_upgrades import Reproduced, Upgrade
@@ -41,19 +41,30 @@ def main(argv: list[str] | None = None) -> int:
         "--pair", nargs="+", metavar="VERSION", help="these vllm-omni or vllm-ascend versions only"
     )
     parser.add_argument("--scenarios", nargs="+", metavar="NAME", help="core, all, or names")
-    parser.add_argument("--part", choices=("matrix", "defects", "upgrades"), help="this part only, all of it")
+    parser.add_argument(
+        "--part", choices=("matrix", "defects", "upgrades", "seconds"), help="this part only, all of it"
+    )
     parser.add_argument("--case", nargs="+", metavar="ID", help="with --part defects or upgrades: these only")
     args = parser.parse_args(argv)
     check_machine()
     run = begin("bench-emulator", args, args.part or args.pair or args.scenarios or args.case)
     figures: dict[str, str] = {}
     missed: list[str] = []
-    parts = {"matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
+    parts = {"seconds": _seconds, "matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         for name, part in parts.items():
             if args.part in (None, name):
                 part(args, run, Path(scratch) / name, figures, missed)
     return run.close(figures, missed)
+
+
+def _seconds(
+    args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
+) -> None:
+    found = emulator_seconds.measure(out)
+    print(table(["change", "what", "at s", "took s", "of that start s"], emulator_seconds.cells(found)))
+    figures |= {f"emulate_{name}_s": f"{one.total:.0f}" for name, one in found.items()}
+    missed += emulator_seconds.short_of_goals(found)
 
 
 def _matrix(

@@ -75,7 +75,7 @@ def chosen_for(
         fitting = [run for run in everything if _name(run) in executed.get(function, ())]
         if function not in executed:
             unknown.add(function)
-            fitting = _by_words(function, everything)
+            fitting = [run for run in everything if any(word in function.lower() for word in run[1].words)]
         touched |= {_name(run) for run in fitting}
         add(fitting)
         for caller in sorted(_callers(function, called) & executed.keys()):
@@ -107,11 +107,6 @@ def _callers(function: str, called: Mapping[str, set[str]]) -> set[str]:
         found |= new
         todo += new
     return found
-
-
-def _by_words(function: str, runs: Wanted) -> list[tuple[str, Any]]:
-    """The runs that are about what the name of a function says."""
-    return [run for run in runs if any(word in function.lower() for word in run[1].words)]
 
 
 def _name(run: tuple[str, Any]) -> str:

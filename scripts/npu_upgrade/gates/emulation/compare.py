@@ -91,19 +91,11 @@ _WIDEST = 100
 
 def as_text(compared: Sequence[Compared], covered: Sequence[Coverage]) -> str:
     """The outcomes, why each that did not pass did not, and the changed lines nothing executed."""
-    rows = [[one.new.tier, _scenario(one), one.state, _old(one), _seconds(one)] for one in compared]
-    parts = [table(["tier", "scenario", "new pair", "old pair", "s"], rows)]
+    rows = [[one.new.name, one.state, one.old.state if one.old else "-", _seconds(one)] for one in compared]
+    parts = [table(["run", "new pair", "old pair", "s"], rows)]
     parts += [_explained(one) for one in compared if one.why]
     parts += [_uncovered(one) for one in covered if one.unexecuted]
     return "\n\n".join(part for part in parts if part)
-
-
-def _scenario(one: Compared) -> str:
-    return "" if one.new.tier == "import" else one.new.scenario
-
-
-def _old(one: Compared) -> str:
-    return one.old.state if one.old else "-"
 
 
 def _seconds(one: Compared) -> str:

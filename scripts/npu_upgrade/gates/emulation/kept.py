@@ -51,12 +51,6 @@ class Ran(Struct, frozen=True):
     loaded: dict[str, str]
     executed: dict[str, dict[str, list[int]]]
 
-    @property
-    def functions(self) -> set[str]:
-        """The functions of the watched files that ran."""
-        found = (name for part in self.executed.values() for name, ran in part.items() if name and ran)
-        return set(found)
-
 
 def version(scenario: Any, operators: Iterable[str]) -> str:
     """A hash of a scenario and of the emulator's code that it uses; None is the import tier."""
