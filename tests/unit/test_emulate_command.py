@@ -84,7 +84,6 @@ def machine(monkeypatch):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
 
     for name, fake in {
-        "check_machine": lambda: None,
         "check_parses": lambda omni: None,
         "belonging": lambda triple: [],
         "coverage": lambda new, old, executed: [],
@@ -138,6 +137,11 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys
     }  # fmt: skip
     message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
+
+
+def test_who_asks_for_the_core_leaves_pending_what_the_change_needs_beside_it(machine, upgrade, run):
+    run("--scenarios", "core")
+    assert {"eager talker", "graph talker"} <= set(newest(upgrade).data["pending"])
 
 
 def test_the_rest_is_added_to_the_evidence_and_nothing_runs_twice(machine, upgrade, run):

@@ -35,7 +35,6 @@ from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import Compared, as_text, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
-from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS, Outcome
 from npu_upgrade.ground import locks
@@ -44,6 +43,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
 from npu_upgrade.job.stages import find_workspace
 
@@ -190,11 +190,15 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
     old = _old(args.baseline, triple, job)
-    if by_name is None:
-        choice = choose(triple, old, job.plan.files if job else (), args.tiers, _failed(in_job))
-        _say_choice(choice)
-    else:
-        choice = Choice(by_name, ())
+    choice = Choice((), ())
+    if by_name is None or whole:
+        failed = failed_last(in_job.records(), "emulate") if in_job else None
+        files = job.plan.files if job else ()
+        choice = choose(triple, old, files, args.tiers, failed.data["failing"] if failed else ())
+        say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
+    if by_name is not None:
+        left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
+        choice = replace(choice, needed=by_name, pending=left)
     if args.rest:
         choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
     on = f"on {named(replace(triple, omni=None))}"
@@ -202,13 +206,6 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
     return _Asked(triple, old, choice, job, _folder(args.out), whole, args.keep_going, target)
-
-
-def _failed(job: Job | None) -> list[str]:
-    """What failed in the job's newest emulated run on its own target, of whatever contents."""
-    records = job.records() if job else []
-    newest = next((one for one in reversed(records) if one.gate == "emulate"), None)
-    return newest.data.get("failing", []) if newest else []
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -232,14 +229,6 @@ def _job(args: argparse.Namespace) -> Job | None:
     return named_job(args)
 
 
-def _say_choice(choice: Choice) -> None:
-    text = f"{len(choice.needed)} runs for {len(choice.changed)} changed functions" if choice.changed else ""
-    if choice.unknown:
-        text += f", of which {len(choice.unknown)} were never seen running"
-    if text:
-        say(text)
-
-
 def _folder(out: Path | None) -> Path:
     """An empty folder for logs and results: the user's, or one in the cache, where the last few are kept."""
     if out:
@@ -257,7 +246,6 @@ def _folder(out: Path | None) -> Path:
 
 
 def _play(asked: _Asked) -> Result:
-    check_machine()
     problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
@@ -340,15 +328,11 @@ def _result(
     if left:
         text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:
-        text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
+        rest = (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
+        text += f"\n\npending ({rest.short}): {', '.join(pending)}"
     if silent and asked.job:
         text += "\n\nnot shown; the commit will name each as pending:\n" + "\n".join(silent)
     return Result(decided, summary, data, text)
-
-
-def _rest(asked: _Asked) -> Command:
-    """The command that runs what is pending."""
-    return (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
 
 
 def _listed() -> Result:
