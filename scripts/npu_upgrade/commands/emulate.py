@@ -274,7 +274,8 @@ def _play(asked: _Asked) -> Result:
         for one in played.outcomes
         for key in [(one.tier, one.scenario)]
     ]
-    compares = played.reached and asked.old is not None  # else everything would count as changed
+    # without an old pair everything would count as changed
+    compares = asked.old is not None and played.outcomes[0].state == PASS
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
     return _result(asked, played, together, covered, problems)
 

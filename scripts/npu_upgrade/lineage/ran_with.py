@@ -15,7 +15,7 @@ from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.releases import version_of_tag
 from npu_upgrade.sources.remote_wheel import peek_file
 from npu_upgrade.sources.spec import Spec, parse_spec
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 _MOST = 24
 """So many releases are looked at, from the newest back."""
@@ -37,6 +37,19 @@ def released_as(tree: SourceTree) -> str | None:
             return _same_tag(side, Repo(path), tags)
         return _same_release(side)
     return None
+
+
+def at_last_change(tree: SourceTree) -> SourceTree:
+    """The tree at the commit that last changed its runners, with what was around them then; else itself."""
+    spec = parse_spec(tree.requested)
+    with contextlib.suppress(UpgradeError, OSError):
+        if spec.kind != "pypi" and tree.sha:
+            repo = Repo(Path(spec.path or ".").expanduser())
+            paths = [one.path for one in Downstream(tree).runners]
+            commits = [one for path in paths for one in repo.file_history(path, [tree.sha])[:1]]
+            if newest := max(commits, key=lambda one: one.date, default=None):
+                return open_source(str(Spec("git", path=str(repo.path), ref=newest.sha)))
+    return tree
 
 
 def _tagged(repo: Repo) -> list[tuple[Version, str, str]]:

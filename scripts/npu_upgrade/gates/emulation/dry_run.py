@@ -48,11 +48,6 @@ class Played:
     def outcomes(self) -> tuple[Outcome, ...]:
         return tuple(one.outcome for one in self.ran.values()) + self.unreached
 
-    @property
-    def reached(self) -> bool:
-        """Whether the import tier passed, so that scenarios could start."""
-        return bool(self.ran) and self.outcomes[0].state == PASS
-
 
 def run(
     triple: Triple,

@@ -20,7 +20,6 @@ from typing import Any
 
 from packaging.version import Version
 
-from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
@@ -37,8 +36,8 @@ _BESIDE = {"vllm_ascend": ("csrc/torch_binding.cpp", "csrc/torch_binding_meta.cp
 _OWN_ENTRY_POINTS = {
     "torch.backends": {"npu_emulator": "npu_emulator.autoload:start"},
     "triton.backends": {"npu_emulator": "npu_emulator.triton_kernels"},
+    "vllm.general_plugins": {"npu_emulator": "npu_emulator.dry_run.plugin:register"},
 }
-_PLUGIN = {"vllm.general_plugins": {"npu_emulator": "npu_emulator.dry_run.plugin:register"}}
 
 
 def materialise(tree: SourceTree, top: str) -> Path:
@@ -66,11 +65,8 @@ def materialise(tree: SourceTree, top: str) -> Path:
 
 def emulator_info() -> Path:
     """A folder for PYTHONPATH with the emulator's metadata, whose entry points start it in each process."""
-    points = dict(_OWN_ENTRY_POINTS)
-    if (EMULATOR / "npu_emulator" / "dry_run" / "plugin.py").exists():
-        points |= _PLUGIN
-    files = _info("npu-emulator", "0", points)
-    folder = _store() / f"npu_emulator-{sha256(json.dumps(points))[:16]}"
+    files = _info("npu-emulator", "0", _OWN_ENTRY_POINTS)
+    folder = _store() / f"npu_emulator-{sha256(json.dumps(_OWN_ENTRY_POINTS))[:16]}"
     return kept(folder, lambda into: _write(into, files))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 from npu_upgrade.code.definitions import module_of
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.files import sha256, write_json
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.sources.tree import SourceTree
@@ -153,7 +154,7 @@ def import_once(
     What it says does not matter here: the import tier will say it again.
     """
     made_from = "\n".join(str(packages[top]) for top in ("vllm", "vllm_ascend"))
-    mark = python.parents[1] / f".imported-{sha256(made_from)[:16]}"
+    mark = python.parents[1] / f".imported-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}"
     if mark.exists():
         return
     say("importing everything once, which writes its byte code (about 30 s)")
