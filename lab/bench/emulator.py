@@ -21,10 +21,9 @@ from typing import TypeVar
 
 from bench import emulator_defects, emulator_seconds, emulator_upgrades
 from bench.emulator_defects import Defect
-from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, write_down
+from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, stale, write_down
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, each_kind, options, some
-from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -79,7 +78,7 @@ def _matrix(
         say(f"== {pair}")
         rows += play_pair(pair, names, out / pair.name, run)
     write_down(pairs)
-    figures["released_stale"] = str(len(kept.stale()))
+    figures["released_stale"] = str(len(stale()))
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )
@@ -92,7 +91,7 @@ def _matrix(
         figures[f"{tier}_s"] = f"{_longest(rows, tier, STAGES):.0f}"
     figures["memory_mib"] = str(max((row.outcome.peak_mib for row in rows), default=0))
     missed += _short(rows, known, figures)
-    missed += [f"{one} comes with the product and is stale: run it again" for one in kept.stale()]
+    missed += [f"{one} comes with the product and is stale: run it again" for one in stale()]
 
 
 def _upgrades(

@@ -9,7 +9,7 @@ from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, 
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands import emulate
+from npu_upgrade.commands import emulate, gate_job
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run
 from npu_upgrade.gates.emulation.choice import Choice
@@ -63,6 +63,10 @@ class Machine:
         return dry_run.Played(ran, (), {}, reused)
 
 
+def tree(spec, project="vllm-ascend"):
+    return SourceTree(spec, spec, project, version=spec.rpartition("=")[2])
+
+
 @pytest.fixture
 def machine(monkeypatch):
     """In place of trees, environments and processes."""
@@ -76,9 +80,6 @@ def machine(monkeypatch):
             key = (tier, scenario.name if scenario else tier)
             found.asked_old.append(named(key))
             return found.old.get(named(key), Outcome(*key, "PASS"))
-
-    def tree(spec, project="vllm-ascend"):
-        return SourceTree(spec, spec, project, version=spec.rpartition("=")[2])
 
     def open_triple(omni, ascend, vllm):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
@@ -262,6 +263,15 @@ def test_another_target_keeps_the_files_of_the_job_and_is_evidence_of_a_neighbou
 def test_the_jobs_own_target_by_name_is_the_jobs_own(machine, upgrade, run):
     run("--ascend", ASCEND["spec"])
     assert newest(upgrade).gate == "emulate"
+
+
+def test_the_target_is_no_old_pair_of_a_job(machine, upgrade, run, monkeypatch):
+    monkeypatch.setattr(emulate, "baseline", gate_job.baseline)
+    monkeypatch.setattr(gate_job, "open_project", tree)
+    monkeypatch.setattr(gate_job, "named_triple", lambda specs, triple: triple)
+    code, result = run("--baseline", ASCEND["spec"])
+    assert code == 2
+    assert "--baseline is the target itself" in result["error"]
 
 
 def test_vllm_ascend_alone_is_asked_for_by_name_or_outside_of_a_job(

@@ -69,7 +69,11 @@ def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     omni, spec = triple.omni, ascend_of(triple.omni)
     if spec is None:
         omni = at_last_change(omni)
-        spec = ascend_of(omni) or tracked or _tracked(omni)
+        spec = ascend_of(omni) or tracked
+    if spec is None:
+        say("finding the vllm-ascend that the runners track")
+        base = infer(omni, "pypi:vllm-ascend").base
+        spec = base.spec if base else None
     matched = _opened(omni, spec) if spec else None
     if matched and not _same(matched, triple):
         return matched
@@ -118,13 +122,6 @@ def _opened(omni: SourceTree | None, spec: str) -> Triple | None:
     ascend = open_project(spec, "vllm-ascend")
     vllm = vllm_of(ascend)
     return Triple(omni, ascend, open_project(vllm, "vllm")) if vllm else None
-
-
-def _tracked(omni: SourceTree) -> str | None:
-    """The vllm-ascend release that the runners were copied from, for a tree without a version."""
-    say("finding the vllm-ascend that the runners track")
-    base = infer(omni, "pypi:vllm-ascend").base
-    return base.spec if base else None
 
 
 def _same(one: Triple, other: Triple) -> bool:

@@ -152,7 +152,16 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
         inputs = job.job.inputs
         base = inputs.base.spec if inputs.base else None
         triple = Triple(open_project(inputs.omni.spec, "vllm-omni"), triple.ascend, triple.vllm)
-    return old_triple(triple, base) if specs == ["auto"] else named_triple(specs, triple)
+    if specs == ["auto"]:
+        return old_triple(triple, base)
+    old = named_triple(specs, triple)
+    if job and (old.ascend.spec, old.vllm.spec) == (triple.ascend.spec, triple.vllm.spec):
+        raise BadInput(
+            f"--baseline is the target itself, {old.ascend.spec}: it would excuse what the upgrade mends",
+            expected="the pair that the tree ran with before",
+            try_="--baseline auto",
+        )
+    return old
 
 
 def named(triple: Triple) -> str:

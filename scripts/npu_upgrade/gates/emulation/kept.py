@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, devices, scenarios
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
@@ -286,17 +286,6 @@ def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Out
     if known is None or known.version != version(scenario, known.operators):
         return None
     return Outcome(tier, name, known.state, known.why, known.where, seconds=known.seconds)
-
-
-def stale() -> list[str]:
-    """The outcomes that come with us and hold no longer."""
-    known = {one.name: one for one in scenarios()}
-    return [
-        f"{name}: {run}"
-        for name, pair in released().pairs.items()
-        for run, one in pair.runs.items()
-        if one.version != version(known.get(run.partition(" ")[2]), one.operators)
-    ]
 
 
 def executed_by() -> tuple[dict[str, set[str]], dict[str, float]]:

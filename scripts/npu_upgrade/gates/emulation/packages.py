@@ -159,18 +159,14 @@ def generated_files(top: str, version: str, present: set[str]) -> dict[str, byte
     """The generated files of the package ``top``: its version where it is missing, vllm-ascend's device."""
     texts = {}
     if f"{top}/_version.py" not in present:
-        texts[f"{top}/_version.py"] = _version_text(version)
+        texts[f"{top}/_version.py"] = (
+            f"__version__ = version = {version!r}\n"
+            f"__version_tuple__ = version_tuple = {Version(version).release!r}\n"
+            "__commit_id__ = commit_id = None\n"
+        )
     if top == "vllm_ascend":  # a checkout's own may be for another device
         texts[_BUILD_INFO] = _DEVICE
     return {path: text.encode() for path, text in texts.items()}
-
-
-def _version_text(version: str) -> str:
-    return (
-        f"__version__ = version = {version!r}\n"
-        f"__version_tuple__ = version_tuple = {Version(version).release!r}\n"
-        "__commit_id__ = commit_id = None\n"
-    )
 
 
 Points = dict[str, dict[str, str]]  # group -> name -> "module:attribute"
@@ -214,15 +210,11 @@ def _of_pyproject(text: str) -> Points:
 def _of_setup(text: str, spec: str) -> Points:
     """``entry_points=`` of the call of setup(), which has to be written out."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and _name(node.func) == "setup":
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
                 if keyword.arg == "entry_points":
                     return _of_literal(keyword.value, spec)
     return {}
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _of_literal(node: ast.expr, spec: str) -> Points:
