@@ -28,7 +28,7 @@ BROKEN: Edit = {
     "path": "vllm_omni/platforms/npu/worker/npu_ar_model_runner.py",
     "at": "NPUARModelRunner.execute_model",
     "do": "add-keyword",
-    "call": "self._model_forward",
+    "call": "self._prepare_inputs",
     "keyword": "of_another_time",
     "value": "True",
 }

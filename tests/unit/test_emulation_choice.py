@@ -89,3 +89,8 @@ def test_where_nothing_tells_what_changed_all_the_others_are_pending():
 @pytest.mark.parametrize("failed", ["graph ar", "serve server", "eager talk"])
 def test_what_failed_last_starts_first_though_nothing_else_asks_for_it(failed):
     assert names(choose({"Runner.step"}, (failed,)).needed)[0] == failed
+
+
+def test_what_failed_last_changes_the_order_and_takes_nothing_away():
+    before, after = choose({"Runner.embed"}), choose({"Runner.embed"}, ("eager talk", "graph pool"))
+    assert set(names(before.needed)) < set(names(after.needed))

@@ -62,14 +62,14 @@ def chosen_for(
     ``changed`` is None where nothing tells what changed: anything may be touched.
     """
 
-    def cost(run: tuple[str, Any]) -> tuple[bool, float, int]:
-        return _name(run) not in failed, seconds.get(_name(run)) or _SECONDS[run[0]], TIERS.index(run[0])
+    def cost(run: tuple[str, Any]) -> tuple[float, int]:
+        return seconds.get(_name(run)) or _SECONDS[run[0]], TIERS.index(run[0])
 
     def add(runs: Wanted) -> None:
         if runs and not any(run in needed for run in runs):
             needed.append(min(runs, key=cost))
 
-    needed = [run for run in everything if run in core or _name(run) in failed]
+    needed = list(core)
     touched, unknown = set(), set()
     for function in sorted(changed or ()):
         fitting = [run for run in everything if _name(run) in executed.get(function, ())]
@@ -81,10 +81,11 @@ def chosen_for(
         for caller in sorted(_callers(function, called) & executed.keys()):
             for tier in TIERS:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
+    needed += [run for run in everything if _name(run) in failed and run not in needed]
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if changed is None or _name(run) in touched]
     return Choice(
-        _two_lanes(sorted(needed, key=cost)),
+        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run)))),
         sorted(pending, key=cost),
         frozenset(changed or ()),
         frozenset(unknown),
