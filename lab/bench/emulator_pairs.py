@@ -142,7 +142,8 @@ def write_down(pairs: Sequence[Pair]) -> None:
             for part in ran.executed.values() if one else ():
                 for function in part.keys() - {""}:
                     executed.setdefault(function, set()).update([name] if part[function] else [])
-        known[str(pair)] = kept.ReleasedPair(kept.trees_key(triple), runs)
+        if runs:
+            known[str(pair)] = kept.ReleasedPair(kept.trees_key(triple), runs)
     numbers = {
         name: number for number, name in enumerate(sorted({*data.runs, *set().union(*executed.values())}))
     }

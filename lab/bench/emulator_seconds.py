@@ -75,6 +75,8 @@ def _spent(omni: Path, out: Path, cache: str) -> Spent:
     done = subprocess.run(
         command, env=os.environ | {"XDG_CACHE_HOME": cache}, capture_output=True, text=True, check=False
     )
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     lines = [found for line in done.stderr.splitlines() if (found := _LINE.match(line))]
     total, rows = float(lines[-1][1]), []
     for line in lines:

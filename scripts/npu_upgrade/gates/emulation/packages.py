@@ -94,7 +94,7 @@ def _info(project: str, version: str, points: dict[str, dict[str, str]]) -> dict
 
 
 def _store() -> Path:
-    return cache_root().absolute() / "emulation" / "packages"
+    return (cache_root() / "emulation" / "packages").resolve()  # executed lines come with such paths
 
 
 def kept(folder: Path, fill: Callable[[Path], object]) -> Path:
