@@ -6,8 +6,8 @@ beside the product, which takes them in place of running a user's old pair; thos
 scenario has outgrown are named as stale.
 
 A default run has the main scenarios, in all tiers, of three pairs (an older and the newest vllm-omni, the
-newest vllm-ascend alone), upgrades with each kind of fix and in each tier, and one defect of each kind. A
-whole run has all of each.
+newest vllm-ascend alone), upgrades with each kind of fix and in each tier, one defect of each kind, and where
+the seconds of a command go. A whole run has all of each.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from bench import emulator_defects, emulator_upgrades
+from bench import emulator_defects, emulator_seconds, emulator_upgrades
 from bench.emulator_defects import Defect
-from bench.emulator_pairs import ALONE, MATCHED, Known, Row, load_known, play_pair, state, write_down
+from bench.emulator_pairs import (
+    ALONE,
+    MATCHED,
+    Known,
+    Row,
+    load_known,
+    play_pair,
+    stale,
+    state,
+    write_down,
+)
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, each_kind, options, some
-from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -41,19 +50,30 @@ def main(argv: list[str] | None = None) -> int:
         "--pair", nargs="+", metavar="VERSION", help="these vllm-omni or vllm-ascend versions only"
     )
     parser.add_argument("--scenarios", nargs="+", metavar="NAME", help="core, all, or names")
-    parser.add_argument("--part", choices=("matrix", "defects", "upgrades"), help="this part only, all of it")
+    parser.add_argument(
+        "--part", choices=("matrix", "defects", "upgrades", "seconds"), help="this part only, all of it"
+    )
     parser.add_argument("--case", nargs="+", metavar="ID", help="with --part defects or upgrades: these only")
     args = parser.parse_args(argv)
     check_machine()
     run = begin("bench-emulator", args, args.part or args.pair or args.scenarios or args.case)
     figures: dict[str, str] = {}
     missed: list[str] = []
-    parts = {"matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
+    parts = {"seconds": _seconds, "matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         for name, part in parts.items():
             if args.part in (None, name):
                 part(args, run, Path(scratch) / name, figures, missed)
     return run.close(figures, missed)
+
+
+def _seconds(
+    args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
+) -> None:
+    found = emulator_seconds.measure(out)
+    print(table(["change", "what", "at s", "took s", "of that start s"], emulator_seconds.cells(found)))
+    figures |= {f"emulate_{name}_s": f"{one.total:.0f}" for name, one in found.items()}
+    missed += emulator_seconds.short_of_goals(found)
 
 
 def _matrix(
@@ -68,7 +88,7 @@ def _matrix(
         say(f"== {pair}")
         rows += play_pair(pair, names, out / pair.name, run)
     write_down(pairs)
-    figures["released_stale"] = str(len(kept.stale()))
+    figures["released_stale"] = str(len(stale()))
     print(
         table(["vllm-omni", "vllm-ascend", "tier", "scenario", "state", "s", "why"], map(_cells(known), rows))
     )
@@ -81,7 +101,7 @@ def _matrix(
         figures[f"{tier}_s"] = f"{_longest(rows, tier, STAGES):.0f}"
     figures["memory_mib"] = str(max((row.outcome.peak_mib for row in rows), default=0))
     missed += _short(rows, known, figures)
-    missed += [f"{one} comes with the product and is stale: run it again" for one in kept.stale()]
+    missed += [f"{one} comes with the product and is stale: run it again" for one in stale()]
 
 
 def _upgrades(

@@ -17,9 +17,9 @@ from bench.shared import Run
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import dry_run, kept
-from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
+from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.environment import packages_of
-from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, Outcome
+from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, Outcome, in_tree
 from npu_upgrade.ground.files import write_atomic
 
 KNOWN = FOLDER / "known_defects.yaml"
@@ -142,12 +142,18 @@ def write_down(pairs: Sequence[Pair]) -> None:
             if (ran := kept.found(tier, one, environment)) is None:
                 continue
             runs[name] = kept.Known(
-                ran.outcome.state, ran.outcome.seconds, ran.version, ran.operators, ran.outcome.why
+                ran.outcome.state,
+                ran.outcome.seconds,
+                ran.version,
+                ran.operators,
+                in_tree(ran.outcome.why),
+                in_tree(ran.outcome.where),
             )
             for part in ran.executed.values() if one else ():
                 for function in part.keys() - {""}:
                     executed.setdefault(function, set()).update([name] if part[function] else [])
-        known[str(pair)] = kept.ReleasedPair(kept.trees_key(triple), runs)
+        if runs:
+            known[str(pair)] = kept.ReleasedPair(kept.trees_key(triple), runs)
     numbers = {
         name: number for number, name in enumerate(sorted({*data.runs, *set().union(*executed.values())}))
     }
@@ -159,6 +165,17 @@ def write_down(pairs: Sequence[Pair]) -> None:
     tail = f'"runs":{_json(list(numbers))},\n"executed":{_json(lines)}'
     write_atomic(kept.RELEASED, f'{{"pairs":{{\n{body}\n}},\n{tail}}}\n'.encode())
     kept.released.cache_clear()
+
+
+def stale() -> list[str]:
+    """The outcomes that come with the product and hold no longer."""
+    known = {one.name: one for one in scenarios()}
+    return [
+        f"{name}: {run}"
+        for name, pair in kept.released().pairs.items()
+        for run, one in pair.runs.items()
+        if one.version != kept.version(known.get(run.partition(" ")[2]), one.operators)
+    ]
 
 
 def _json(value: object) -> str:

@@ -9,13 +9,14 @@ from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, 
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands import emulate
+from npu_upgrade.commands import emulate, gate_job
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run
 from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.job.upgrade import walk
 from npu_upgrade.sources.tree import SourceTree
 
 AR, GENERATION, TALKER = (SimpleNamespace(name=name) for name in ("ar", "generation", "talker"))
@@ -32,17 +33,25 @@ class Machine:
     """An emulated NPU: which runs fail on the new and on the old pair, and what was asked of it."""
 
     fails: dict[str, str] = field(default_factory=dict)
+    undecided: dict[str, str] = field(default_factory=dict)
     old: dict[str, Outcome] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     played: list[str] = field(default_factory=list)
     asked_old: list[str] = field(default_factory=list)
     omni: SourceTree | None = None
+    failed_last: list[str] = field(default_factory=list)
+
+    def choose(self, new, old, paths, tiers, failed) -> Choice:
+        self.failed_last = failed
+        return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
     def run(self, triple, wanted, out, *, reuse, go_on) -> dry_run.Played:
         self.omni, ran, reused = triple.omni, {}, []
         for key in [("import", "import"), *((tier, one.name) for tier, one in wanted)]:
             state = "FAIL" if named(key) in self.fails else "PASS"
-            outcome = Outcome(*key, state, self.fails.get(named(key), ""), runner="omni.Runner")
+            state = "INCONCLUSIVE" if named(key) in self.undecided else state
+            why = (self.fails | self.undecided).get(named(key), "")
+            outcome = Outcome(*key, state, why, runner="omni.Runner")
             ran[key] = Ran(outcome, "", (), "", {}, {}, {RUNNER: {"Runner.step": [0]}})
             if state in reuse and named(key) in self.known:
                 reused.append(key)
@@ -52,6 +61,10 @@ class Machine:
             if not go_on(outcome):
                 break
         return dry_run.Played(ran, (), {}, reused)
+
+
+def tree(spec, project="vllm-ascend"):
+    return SourceTree(spec, spec, project, version=spec.rpartition("=")[2])
 
 
 @pytest.fixture
@@ -68,21 +81,17 @@ def machine(monkeypatch):
             found.asked_old.append(named(key))
             return found.old.get(named(key), Outcome(*key, "PASS"))
 
-    def tree(spec, project="vllm-ascend"):
-        return SourceTree(spec, spec, project, version=spec.rpartition("=")[2])
-
     def open_triple(omni, ascend, vllm):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
 
     for name, fake in {
-        "check_machine": lambda: None,
         "check_parses": lambda omni: None,
         "belonging": lambda triple: [],
         "coverage": lambda new, old, executed: [],
         "open_triple": open_triple,
         "open_project": tree,
         "baseline": lambda specs, triple, job: triple,
-        "choose": lambda new, old, paths, tiers: Choice(NEEDED, PENDING, frozenset({"Runner.step"})),
+        "choose": found.choose,
         "run_triple": found.run,
         "Before": Before,
     }.items():
@@ -131,6 +140,11 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
 
 
+def test_who_asks_for_the_core_leaves_pending_what_the_change_needs_beside_it(machine, upgrade, run):
+    run("--scenarios", "core")
+    assert {"eager talker", "graph talker"} <= set(newest(upgrade).data["pending"])
+
+
 def test_the_rest_is_added_to_the_evidence_and_nothing_runs_twice(machine, upgrade, run):
     run()
     machine.played.clear()
@@ -152,8 +166,18 @@ def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run)
     assert "emulate" in result["next"]
     machine.fails = {}
     machine.played.clear()
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    cli.main("upgrade.py", "", ["plan"], ["plan"])
     assert run()[1]["verdict"] == "PASS"
+    assert machine.failed_last == ["eager generation"]
     assert "eager ar" not in machine.played
+
+
+def test_on_request_it_goes_on_after_a_new_failure(machine, upgrade, run):
+    machine.fails = {"eager ar": "TypeError: step() takes 2", "graph ar": "TypeError: replay() takes 1"}
+    assert run("--keep-going")[0] == 1
+    assert machine.played == ["import", "eager ar", "eager generation", "graph ar"]
+    assert newest(upgrade).data["failing"] == ["eager ar", "graph ar"]
 
 
 def test_a_failure_of_the_old_pair_too_stops_nothing(machine, upgrade, run):
@@ -164,11 +188,50 @@ def test_a_failure_of_the_old_pair_too_stops_nothing(machine, upgrade, run):
     assert "graph ar" in machine.played
 
 
-def test_an_old_pair_that_cannot_run_leaves_a_failure_undecided(machine, upgrade, run):
+@pytest.mark.parametrize(
+    "old",
+    [
+        Outcome("eager", "ar", "INCONCLUSIVE", "the old pair cannot run here: x"),
+        Outcome("eager", "ar", "NOT REACHED", "the import tier did not pass"),
+        Outcome("eager", "ar", "FAIL", "ImportError: no module of that name"),
+        Outcome("eager", "ar", "FAIL", "KeyError: 7", "vllm_omni/elsewhere.py:3 in other"),
+    ],
+)
+def test_an_old_pair_that_did_not_fail_in_the_same_way_excuses_nothing(machine, upgrade, run, old):
     machine.fails = {"eager ar": "KeyError: 12"}
-    machine.old = {"eager ar": Outcome("eager", "ar", "INCONCLUSIVE", "the old pair cannot run here: x")}
-    assert run()[1]["verdict"] == "INCONCLUSIVE"
-    assert "graph ar" in machine.played
+    machine.old = {"eager ar": old}
+    code, result = run()
+    assert (code, result["tiers"]["eager"]) == (1, "FAIL")
+    assert old.why in result["runs"][1]["why"]
+    assert "graph ar" not in machine.played
+
+
+def test_without_an_old_pair_a_failure_is_one(machine, upgrade, run, monkeypatch):
+    machine.fails = {"eager ar": "KeyError: 12"}
+    monkeypatch.setattr(emulate, "baseline", lambda specs, triple, job: None)
+    assert run("--baseline", "none")[1]["verdict"] == "FAIL"
+
+
+def test_what_was_not_shown_is_said_by_next_and_named_in_the_commit(machine, upgrade, run, capsys):
+    why = "no reference for npu::rope"
+    machine.undecided = {"graph ar": why}
+    code, result = run()
+    assert (code, result["verdict"]) == (4, "INCONCLUSIVE")
+    left = f"graph ar: INCONCLUSIVE, {why}"
+    assert left in result["pending"]
+    assert "not shown: graph ar" in result["summary"]
+    message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
+    assert f"Emulated runs pending (3):\\n- eager talker\\n- graph talker\\n- {left}" in message
+    assert left in next(stage.said for stage in walk(upgrade.job).stages if stage.name == "deliver")
+
+
+def test_a_machine_that_cannot_run_it_leaves_every_run_pending(machine, upgrade, run, monkeypatch):
+    def prepare(*given, **options):
+        raise Blocked("no g++", expected="-", try_="-")
+
+    monkeypatch.setattr(emulate, "run_triple", prepare)
+    assert run()[0] == 3
+    assert newest(upgrade).data["pending"] == ["every run: BLOCKED, no g++"]
 
 
 def test_an_old_pair_that_cannot_be_had_stops_nothing(machine, upgrade, run, monkeypatch):
@@ -202,14 +265,35 @@ def test_the_jobs_own_target_by_name_is_the_jobs_own(machine, upgrade, run):
     assert newest(upgrade).gate == "emulate"
 
 
+def test_the_target_is_no_old_pair_of_a_job(machine, upgrade, run, monkeypatch):
+    monkeypatch.setattr(emulate, "baseline", gate_job.baseline)
+    monkeypatch.setattr(gate_job, "open_project", tree)
+    monkeypatch.setattr(gate_job, "named_triple", lambda specs, triple: triple)
+    code, result = run("--baseline", ASCEND["spec"])
+    assert code == 2
+    assert "--baseline is the target itself" in result["error"]
+
+
 def test_vllm_ascend_alone_is_asked_for_by_name_or_outside_of_a_job(
     machine, upgrade, run, tmp_path, monkeypatch
 ):
     run("--ascend", "pypi:vllm-ascend==0.24.0rc1", "--omni", "none")
     assert machine.omni is None
+    (upgrade.workspace / ".npu-upgrade/current").write_text("gone")
+    machine.omni = None
+    assert run("--ascend", "pypi:vllm-ascend==0.24.0rc1")[0] == 2
+    machine.known.clear()
+    machine.played.clear()
     monkeypatch.chdir(tmp_path)
     run("--ascend", "pypi:vllm-ascend==0.24.0rc1")
-    assert machine.omni is None
+    assert (machine.omni, machine.played[0]) == (None, "import")
+
+
+def test_another_vllm_than_the_targets_is_told_with_the_verdict(machine, upgrade, run):
+    run("--vllm", "pypi:vllm==0.23.0")
+    record = newest(upgrade)
+    assert record.gate == "emulate"
+    assert record.summary.startswith("on vllm-ascend 0.23.0.post1 + vllm 0.23.0, which --vllm named: ")
 
 
 def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monkeypatch):

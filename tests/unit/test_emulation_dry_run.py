@@ -23,8 +23,10 @@ class Machine:
         self.played: list[str] = []
         self.fails: set[str] = set()
         self.dies_at = ""
+        self.starts = 0
 
     def play(self, python, variables, plan, out, runs, go_on) -> None:
+        self.starts += 1
         out.mkdir(parents=True, exist_ok=True)
         failed = {"type": "TypeError", "text": "step() takes 2"}
         imported = {"error": failed} if "import" in self.fails else {"seconds": 1.0}
@@ -102,7 +104,6 @@ def test_after_a_failed_import_nothing_is_reached(machine, triple, tmp_path):
     machine.fails = {"import"}
     played = dry_run.run(triple, WANTED, tmp_path / "a")
     assert [state for _, state in states(played)] == ["FAIL", "NOT REACHED", "NOT REACHED"]
-    assert not played.reached
 
 
 def test_the_old_pair_runs_only_what_nothing_knows(machine, triple, tmp_path, monkeypatch):
@@ -114,6 +115,13 @@ def test_the_old_pair_runs_only_what_nothing_knows(machine, triple, tmp_path, mo
     assert not machine.played
     assert [before.outcome(*graph).state for _ in range(2)] == ["PASS", "PASS"]
     assert machine.played == ["graph ar"]
+
+
+def test_an_old_pair_that_cannot_be_imported_shows_nothing_and_is_asked_once(machine, triple, tmp_path):
+    machine.fails = {"import", "eager ar"}
+    before = dry_run.Before(triple, tmp_path / "old")
+    assert [before.outcome(*one).state for one in WANTED] == ["NOT REACHED", "NOT REACHED"]
+    assert machine.starts == 1
 
 
 def test_an_old_pair_that_cannot_run_decides_nothing(machine, triple, tmp_path, monkeypatch):

@@ -176,6 +176,14 @@ def test_package_can_be_imported_and_found(tmp_path: Path) -> None:
     assert not (folder / "vllm_ascend" / "data.bin").stat().st_mode & 0o222
 
 
+def test_a_cache_behind_a_link_is_named_as_its_processes_name_it(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))
+    folder = packages.materialise(ascend(tmp_path / "a", PINS), "vllm_ascend")
+    assert folder.is_relative_to(tmp_path / "disk")
+
+
 def test_same_content_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     npu = ascend(tmp_path / "a", PINS)
     first = packages.materialise(npu, "vllm_ascend")

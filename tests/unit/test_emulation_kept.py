@@ -139,7 +139,7 @@ def test_another_scenario_of_that_name_is_another_run_but_its_words_do_not_matte
 
 def test_statements_are_kept_by_function_and_classes_are_named(before):
     one = kept.found("eager", One(), before)
-    assert one.functions == {"Runner.step"}
+    assert [name for name, ran in one.executed["vllm_omni/runner.py"].items() if ran] == ["", "Runner.step"]
     assert kept.exercised(one).classes == {"vllm_omni/runner.py": ["Runner"]}
 
 
@@ -188,3 +188,14 @@ def test_a_checkout_with_the_python_of_a_release_has_its_outcomes(tmp_path, monk
     assert kept.released_outcome(pair, "graph", One()) is None
     assert kept.released_outcome(pair, "eager", One(seconds=10)) is None
     assert kept.of_release(checkout(tmp_path / "c", "A = 2\n")) is None
+
+
+def test_the_map_has_what_the_newest_run_executed_and_seconds_that_do_not_move(tmp_path, monkeypatch):
+    known = {"eager ar": kept.Known("PASS", 9.0, "-"), "graph ar": kept.Known("FAIL", 0.0, "-")}
+    monkeypatch.setattr(kept, "released", lambda: kept.Released({"a pair": kept.ReleasedPair({}, known)}))
+    for number in (1, 2):
+        kept.keep(ran(packages(tmp_path, f"omni-{number}", **{"helper.py": f"A = {number}\n"})))
+    executed, seconds = kept.executed_by()
+    assert executed["Runner.step"] == {"eager ar"}
+    assert executed["Runner.idle"] == set()
+    assert seconds == {"eager ar": 9.0, "graph ar": 0.0}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from npu_upgrade.gates.emulation.compare import Compared, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.outcome import Outcome, judged, read_outcome
 from npu_upgrade.ground.verdict import Verdict
 
@@ -165,42 +165,47 @@ def test_outcomes_are_read_with_the_events_of_all_processes(tmp_path):
     assert read_outcome(tmp_path, "eager", "ar").state == "NOT REACHED"
 
 
-def _outcome(state, why="", tier="eager", scenario="ar"):
-    return Outcome(tier, scenario, state, why)
+def _outcome(state, why="", tier="eager", scenario="ar", where=""):
+    return Outcome(tier, scenario, state, why, where)
 
 
-def test_a_failure_the_old_pair_does_not_have_is_new():
-    both = [Compared(_outcome("FAIL", "x"), _outcome("PASS"))]
-    assert both[0].state == "FAIL"
-    assert verdict(both, has_old=True) is Verdict.FAIL
+def _failed(package: str, why: str = "KeyError: 12", line: int = 3, function: str = "step") -> Outcome:
+    place = f"/cache/packages/vllm_omni-{package * 16}/vllm_omni/runner.py:{line} in {function}"
+    return _outcome("FAIL", f"{why} ({place})", where=place)
 
 
-def test_a_failure_both_pairs_have_is_lag_and_fails_nothing():
+def test_a_failure_both_pairs_have_is_lag_fails_nothing_and_is_told():
     both = [
-        Compared(_outcome("FAIL", "KeyError: 12"), _outcome("FAIL", "KeyError: 7")),
+        Compared(_failed("a"), _failed("b", "KeyError: 7", 4)),
         Compared(_outcome("PASS", tier="import"), None),
     ]
     assert both[0].state == "LAG"
-    assert verdict(both, has_old=True) is Verdict.PASS
+    assert verdict(both) is Verdict.PASS
+    assert [one.partition(",")[0] for one in not_shown(both)] == ["eager ar: LAG"]
 
 
-@pytest.mark.parametrize("before", ["INCONCLUSIVE", "NOT REACHED", "FAIL"])
-def test_where_the_old_pair_does_not_pass_either_nothing_is_blamed_on_the_upgrade(before):
-    both = [Compared(_outcome("FAIL", "x"), _outcome(before, "y"))]
-    assert both[0].state == "INCONCLUSIVE"
-    assert "the matched old pair does not pass either: y" in both[0].why
-    assert verdict(both, has_old=True) is Verdict.INCONCLUSIVE
-
-
-def test_without_an_old_pair_a_failure_is_inconclusive():
-    both = [Compared(_outcome("FAIL", "x"), None)]
-    assert verdict(both, has_old=False) is Verdict.INCONCLUSIVE
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        _outcome("PASS"),
+        _outcome("ABSENT"),
+        _outcome("INCONCLUSIVE", "y"),
+        _outcome("NOT REACHED", "y"),
+        _failed("b", "TypeError: step() takes 2"),
+        _failed("b", function="other"),
+    ],
+)
+def test_any_other_old_outcome_excuses_nothing(before):
+    both = [Compared(_failed("a"), before)]
+    assert verdict(both) is Verdict.FAIL
+    assert not not_shown(both)
 
 
 def test_what_was_not_reached_or_never_ran_is_not_a_pass():
     for state in ("NOT REACHED", "ABSENT"):
-        assert verdict([Compared(_outcome(state), None)], has_old=True) is Verdict.INCONCLUSIVE
-    assert verdict([], has_old=True) is Verdict.INCONCLUSIVE
+        assert verdict([Compared(_outcome(state), None)]) is Verdict.INCONCLUSIVE
+    assert verdict([]) is Verdict.INCONCLUSIVE
 
 
 def test_a_tier_is_as_good_as_its_worst_scenario():

@@ -8,7 +8,7 @@ import pytest
 from lineage_kit import RUNNERS, body, commit_at, git_at, omni_files, steps, write_tree
 from sources_kit import clean_machine, server, sha, wheel  # noqa: F401
 
-from npu_upgrade.lineage.ran_with import released_as
+from npu_upgrade.lineage.ran_with import at_last_change, released_as
 from npu_upgrade.sources.tree import open_source
 
 GPU = "vllm_omni/worker/gpu_model_runner.py"
@@ -28,6 +28,21 @@ def clone(tmp_path: Path) -> Path:
 def test_the_newest_tag_with_the_same_npu_side(clone: Path) -> None:
     assert released_as(open_source(f"git:{clone}@main")) == f"git:{clone}@v0.3.0"
     assert released_as(open_source(f"dir:{clone}")) == f"git:{clone}@v0.3.0"
+
+
+def test_runners_of_a_release_among_newer_files_ran_with_that_release(clone: Path) -> None:
+    beside = Path(RUNNERS[0].path).with_name("beside.py")
+    commit_at(clone, "2026-05-01", {beside.as_posix(): "a = 5\n"})
+    assert released_as(open_source(f"git:{clone}@main")) == f"git:{clone}@v0.3.0"
+
+
+def test_runners_of_no_release_are_taken_with_what_was_around_them_when_they_changed(clone: Path) -> None:
+    path = clone / RUNNERS[0].path
+    commit_at(clone, "2026-05-01", {RUNNERS[0].path: path.read_text() + "x = 1\n"})
+    commit_at(clone, "2026-06-01", {GPU: "a = 6\n"})
+    assert released_as(open_source(f"git:{clone}@main")) is None
+    assert at_last_change(open_source(f"git:{clone}@main")).read(GPU) == "a = 4\n"
+    assert at_last_change(open_source(f"dir:{clone}")).read(GPU) == "a = 4\n"
 
 
 def test_an_edited_npu_side_is_no_release(clone: Path) -> None:

@@ -11,7 +11,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.ran_with import released_as
+from npu_upgrade.lineage.ran_with import at_last_change, released_as
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pairing import pair_of
 from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
@@ -57,17 +57,24 @@ def check_parses(omni: SourceTree) -> None:
 def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     """The matched old pair of a triple; None when none can be told.
 
-    It is the last one that the NPU side really ran with: the release that it equals byte for byte,
-    with its own pair; else the pair that the same vllm-omni belongs with; of a triple that belongs
-    together already, the release before with its own pair. ``tracked`` is the vllm-ascend its
-    runners were copied from, where that is known.
+    It is the last one that the NPU side really ran with: the release that its runners equal byte for byte,
+    with that release's GPU side and pair; else the pair that the same vllm-omni declares; else the tree at
+    the last change of its runners, with what they were copied from (``tracked``, where that is known). Of a
+    triple that belongs together already it is the release before with its own pair.
     """
     if triple.omni is None:
         return _old_ascend(triple)
     if (same := released_as(triple.omni)) and (released := _released(same)) and not _same(released, triple):
         return released
-    spec = ascend_of(triple.omni) or tracked or _tracked(triple.omni)
-    matched = _opened(triple.omni, spec) if spec else None
+    omni, spec = triple.omni, ascend_of(triple.omni)
+    if spec is None:
+        omni = at_last_change(omni)
+        spec = ascend_of(omni) or tracked
+    if spec is None:
+        say("finding the vllm-ascend that the runners track")
+        base = infer(omni, "pypi:vllm-ascend").base
+        spec = base.spec if base else None
+    matched = _opened(omni, spec) if spec else None
     if matched and not _same(matched, triple):
         return matched
     before = release_before(triple.omni)
@@ -115,13 +122,6 @@ def _opened(omni: SourceTree | None, spec: str) -> Triple | None:
     ascend = open_project(spec, "vllm-ascend")
     vllm = vllm_of(ascend)
     return Triple(omni, ascend, open_project(vllm, "vllm")) if vllm else None
-
-
-def _tracked(omni: SourceTree) -> str | None:
-    """The vllm-ascend release that the runners were copied from, for a tree without a version."""
-    say("finding the vllm-ascend that the runners track")
-    base = infer(omni, "pypi:vllm-ascend").base
-    return base.spec if base else None
 
 
 def _same(one: Triple, other: Triple) -> bool:

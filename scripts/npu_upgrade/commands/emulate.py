@@ -2,10 +2,11 @@
 
 Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
 graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
-the next call repeats only what failed or did not run. Tokens are compared in float32 with a reference, the
-classes that ran are asserted, and changed lines that nothing executed are listed. What else the change can
-touch is named as pending: --rest runs it. The label is "emulated dry-run": it shows that Python and operator
-schemas hold together on the paths taken, and says nothing about kernels or speed.
+the next call repeats only what failed or did not run; --keep-going shows what fails after it too. Tokens are
+compared in float32 with a reference, the classes that ran are asserted, and changed lines that nothing
+executed are listed. What else the change can touch is named as pending: --rest runs it. The label is
+"emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and says
+nothing about kernels or speed.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
-from npu_upgrade.gates.emulation.compare import Compared, as_text, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, as_text, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
-from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
+from npu_upgrade.job.stages import find_workspace
 
 LABEL = "emulated dry-run"
 EXAMPLES = """
@@ -67,6 +69,8 @@ class _Asked:
     job: GateJob | None
     out: Path
     whole: bool
+    keep_going: bool
+    target: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
     )
     parser.add_argument("--rest", action="store_true", help="also run what the last result named as pending")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first new failure")
     parser.add_argument("--background", action="store_true", help="return at once; a file has the progress")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep logs and results in DIR")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
@@ -143,6 +148,7 @@ def _run(args: argparse.Namespace) -> Result:
             result = _play(asked)
         except Blocked as error:
             data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
+            data["pending"] = [f"every run: BLOCKED, {error.what}"]
             result = Result(Verdict.BLOCKED, error.what, data)
         return _recorded(asked, result)
 
@@ -153,21 +159,14 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     assert job is not None
     names = ("tiers", "baseline", "error", "pending", "ran")
     evidence = {name: result.data[name] for name in names if name in result.data}
-    evidence["failing"] = failing(result.data.get("runs", []))
-    if job.gate == NEIGHBOUR:
-        result.summary = (
-            f"on {named(replace(asked.triple, omni=None))}, a neighbour of the target: {result.summary}"
-        )
-    elif not asked.whole:
+    runs = result.data.get("runs", [])
+    evidence["failing"] = [f"{run['tier']} {run['scenario']}" for run in runs if run["state"] == FAIL]
+    result.summary = asked.target + result.summary
+    if job.gate != NEIGHBOUR and not asked.whole:
         result.data |= {"job": job.job.id}
         result.next = job.again
         return result
     return job.finish(result, pins(asked.triple), {}, evidence)
-
-
-def failing(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """The runs that fail and did not before, by tier and scenario."""
-    return [f"{run['tier']} {run.get('scenario', '')}".strip() for run in runs if run["state"] == "FAIL"]
 
 
 def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
@@ -191,14 +190,22 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
     old = _old(args.baseline, triple, job)
-    if by_name is None:
-        choice = choose(triple, old, job.plan.files if job else (), args.tiers)
-        _say_choice(choice)
-    else:
-        choice = Choice(by_name, ())
+    choice = Choice((), ())
+    if by_name is None or whole:
+        failed = failed_last(in_job.records(), "emulate") if in_job else None
+        files = job.plan.files if job else ()
+        choice = choose(triple, old, files, args.tiers, failed.data["failing"] if failed else ())
+        say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
+    if by_name is not None:
+        left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
+        choice = replace(choice, needed=by_name, pending=left)
     if args.rest:
         choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
-    return _Asked(triple, old, choice, job, _folder(args.out), whole)
+    on = f"on {named(replace(triple, omni=None))}"
+    target = f"{on}, which --vllm named: " if job and args.vllm else ""
+    if job and job.gate == NEIGHBOUR:
+        target = f"{on}, a neighbour of the target: "
+    return _Asked(triple, old, choice, job, _folder(args.out), whole, args.keep_going, target)
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -216,20 +223,10 @@ def _job(args: argparse.Namespace) -> Job | None:
     """The job at hand; None where another vllm-omni is asked for, or a vllm-ascend outside of any job."""
     if args.omni:
         return None
-    try:
-        return named_job(args)
-    except BadInput:
-        if not args.ascend:
-            raise
-    return None
-
-
-def _say_choice(choice: Choice) -> None:
-    text = f"{len(choice.needed)} runs for {len(choice.changed)} changed functions" if choice.changed else ""
-    if choice.unknown:
-        text += f", of which {len(choice.unknown)} were never seen running"
-    if text:
-        say(text)
+    here = find_workspace(Path.cwd()) / WORKSPACE_DIR / "current"
+    if args.ascend and not (args.job or args.workspace or here.is_file()):
+        return None
+    return named_job(args)
 
 
 def _folder(out: Path | None) -> Path:
@@ -249,7 +246,6 @@ def _folder(out: Path | None) -> Path:
 
 
 def _play(asked: _Asked) -> Result:
-    check_machine()
     problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
         say(f"these do not belong together: {problem}")
@@ -258,11 +254,11 @@ def _play(asked: _Asked) -> Result:
     olds: dict[tuple[str, str], Outcome | None] = {}
 
     def fails_newly(outcome: Outcome) -> bool:
-        """Whether a failure is not the old pair's too; without one nothing tells."""
-        if outcome.state != FAIL or before is None:
+        """Whether a failure is not the old pair's too."""
+        if outcome.state != FAIL:
             return False
         key = (outcome.tier, outcome.scenario)
-        olds[key] = before.outcome(outcome.tier, by_name.get(key))
+        olds[key] = before.outcome(outcome.tier, by_name.get(key)) if before else None
         return Compared(outcome, olds[key]).state == FAIL
 
     say(f"the new pair: {named(asked.triple)}")
@@ -271,14 +267,15 @@ def _play(asked: _Asked) -> Result:
         asked.choice.needed,
         asked.out / "new",
         reuse=(PASS, ABSENT),
-        go_on=lambda outcome: not fails_newly(outcome),
+        go_on=lambda outcome: not fails_newly(outcome) or asked.keep_going,
     )
     together = [
         Compared(one, olds.get(key), reused=key in played.reused)
         for one in played.outcomes
         for key in [(one.tier, one.scenario)]
     ]
-    compares = played.reached and asked.old is not None  # else everything would count as changed
+    # without an old pair everything would count as changed
+    compares = asked.old is not None and played.outcomes[0].state == PASS
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
     return _result(asked, played, together, covered, problems)
 
@@ -290,11 +287,12 @@ def _result(
     covered: Sequence[Coverage],
     problems: list[str],
 ) -> Result:
-    decided = verdict(together, has_old=asked.old is not None)
+    decided = verdict(together)
     by_tier = tiers(together)
     known = {(one.tier, one.scenario) for one in played.outcomes}
     left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
     pending = left + [f"{tier} {one.name}" for tier, one in asked.choice.pending]
+    silent = not_shown(together)
     data: dict[str, Any] = {
         "label": LABEL,
         "verified_on_npu": False,
@@ -307,7 +305,7 @@ def _result(
             | {"state": one.state, "why": one.why, "old": one.old.as_json() if one.old else None}
             for one in together
         ],
-        "pending": pending,
+        "pending": [*pending, *silent],
         "ran": [msgspec.to_builtins(exercised(one)) for one in played.ran.values()],
         "reused": sorted(" ".join(dict.fromkeys(key)) for key in played.reused),
         "changed_and_never_seen": sorted(asked.choice.unknown),
@@ -321,6 +319,8 @@ def _result(
         summary += f"; {total - missed} of {total} changed statements executed"
     if pending:
         summary += f"; {len(pending)} runs pending"
+    if silent:
+        summary += f"; not shown: {', '.join(one.partition(':')[0] for one in silent)}"
     if asked.old is None:
         summary += "; no old pair to compare with"
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
@@ -329,13 +329,11 @@ def _result(
     if left:
         text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:
-        text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
+        rest = (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
+        text += f"\n\npending ({rest.short}): {', '.join(pending)}"
+    if silent and asked.job:
+        text += "\n\nnot shown; the commit will name each as pending:\n" + "\n".join(silent)
     return Result(decided, summary, data, text)
-
-
-def _rest(asked: _Asked) -> Command:
-    """The command that runs what is pending."""
-    return (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
 
 
 def _listed() -> Result:

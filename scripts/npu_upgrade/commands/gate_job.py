@@ -46,17 +46,6 @@ class GateJob:
     def ascend_spec(self) -> str:
         return self.job.inputs.ascend.spec
 
-    @property
-    def old_omni_spec(self) -> str:
-        """The vllm-omni before the merge."""
-        return self.job.inputs.omni.spec
-
-    @property
-    def base_spec(self) -> str | None:
-        """The vllm-ascend the runners were copied from."""
-        base = self.job.inputs.base
-        return base.spec if base else None
-
     def finish(
         self, result: Result, pins: dict[str, Any], whole: dict[str, Any], evidence: dict[str, Any]
     ) -> Result:
@@ -158,12 +147,21 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
     """The old pair that ``--baseline`` asks for: auto, none, or specs; of a job the one before the merge."""
     if specs == ["none"]:
         return None
-    if specs != ["auto"]:
-        return named_triple(specs, triple)
+    base = None
     if job:
-        before = open_project(job.old_omni_spec, "vllm-omni")
-        return old_triple(Triple(before, triple.ascend, triple.vllm), job.base_spec)
-    return old_triple(triple)
+        inputs = job.job.inputs
+        base = inputs.base.spec if inputs.base else None
+        triple = Triple(open_project(inputs.omni.spec, "vllm-omni"), triple.ascend, triple.vllm)
+    if specs == ["auto"]:
+        return old_triple(triple, base)
+    old = named_triple(specs, triple)
+    if job and (old.ascend.spec, old.vllm.spec) == (triple.ascend.spec, triple.vllm.spec):
+        raise BadInput(
+            f"--baseline is the target itself, {old.ascend.spec}: it would excuse what the upgrade mends",
+            expected="the pair that the tree ran with before",
+            try_="--baseline auto",
+        )
+    return old
 
 
 def named(triple: Triple) -> str:

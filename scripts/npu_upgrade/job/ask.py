@@ -175,7 +175,7 @@ def port_survey(job: Job) -> dict[str, Any]:
 
 def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
     """The new findings of the newest audit, while nothing but answers changed the files since."""
-    newest = _failed_last(records, "audit")
+    newest = failed_last(records, "audit")
     since = [entry for entry in answers if newest and entry.evidence == newest.id]
     if newest is None or not _only_answers(job.root, newest, since):
         return
@@ -207,7 +207,7 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
     """The first run that failed in the newest emulated run, while the files are as it judged them."""
-    newest = _failed_last(records, "emulate")
+    newest = failed_last(records, "emulate")
     if newest is None or not _only_answers(job.root, newest, []):
         return
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
@@ -223,7 +223,7 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
         return  # what comes after it often comes of it
 
 
-def _failed_last(records: Sequence[Record], gate: str) -> Record | None:
+def failed_last(records: Sequence[Record], gate: str) -> Record | None:
     """The newest record of a gate, when it is a FAIL."""
     newest = next((record for record in reversed(records) if record.gate == gate), None)
     return newest if newest and newest.verdict == "FAIL" else None

@@ -24,6 +24,7 @@ from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.validation import Validation, validate
 from npu_upgrade.sources.checkout import open_checkout
 
+_NAMED = 5  # pending runs, in a sentence
 SKIPPABLE = (LOOK, PORT, "emulate")
 _GATES = {"plan": "static", "audit": "static", "emulate": "emulated dry-run"}
 
@@ -275,7 +276,12 @@ def _deliver(one: Upgrade) -> Stage:
         return busy
     ended, command = one.job.journal.attempt("deliver").ended, _fresh(one.job, "deliver")
     if ended is None:
-        return Stage("deliver", State.TODO, "one commit of what was proven", command)
+        emulated = one.of("emulate")
+        pending = emulated.data.get("pending", []) if emulated else []
+        said = "one commit of what was proven"
+        if pending:
+            said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
+        return Stage("deliver", State.TODO, said, command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"
         return Stage("deliver", State.FAILED, said, command, ended.verdict, ended.at)

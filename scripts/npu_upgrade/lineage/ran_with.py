@@ -15,14 +15,14 @@ from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.releases import version_of_tag
 from npu_upgrade.sources.remote_wheel import peek_file
 from npu_upgrade.sources.spec import Spec, parse_spec
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 _MOST = 24
 """So many releases are looked at, from the newest back."""
 
 
 def released_as(tree: SourceTree) -> str | None:
-    """The spec of the newest release with the same files for the device; None where there is none.
+    """The spec of the newest release with the same files for the device, else with the same runners; or None.
 
     Asked are the tags of the clone that the tree is of; without tags the package index, about the files
     beside the runners alone. A release is not asked.
@@ -39,6 +39,19 @@ def released_as(tree: SourceTree) -> str | None:
     return None
 
 
+def at_last_change(tree: SourceTree) -> SourceTree:
+    """The tree at the commit that last changed its runners, with what was around them then; else itself."""
+    spec = parse_spec(tree.requested)
+    with contextlib.suppress(UpgradeError, OSError):
+        if spec.kind != "pypi" and tree.sha:
+            repo = Repo(Path(spec.path or ".").expanduser())
+            paths = [one.path for one in Downstream(tree).runners]
+            commits = [one for path in paths for one in repo.file_history(path, [tree.sha])[:1]]
+            if newest := max(commits, key=lambda one: one.date, default=None):
+                return open_source(str(Spec("git", path=str(repo.path), ref=newest.sha)))
+    return tree
+
+
 def _tagged(repo: Repo) -> list[tuple[Version, str, str]]:
     """The version tags of a clone with their commits, the newest first."""
     named = ((version_of_tag(tag), tag, sha) for tag, _, sha in repo.tags())
@@ -47,12 +60,17 @@ def _tagged(repo: Repo) -> list[tuple[Version, str, str]]:
 
 def _same_tag(side: Downstream, repo: Repo, tags: list[tuple[Version, str, str]]) -> str | None:
     own = {path: _blob(data) for path, data in side.tree.contents(side.paths).items()}
+    runners = {(one.path, own[one.path]) for one in side.runners}
+    nearly = None
     for _, tag, sha in tags[:_MOST]:
-        files = repo.files(sha)
-        theirs = filter(side.project.holds, below(files, side.project.package))
-        if {path: files[path] for path in theirs} == own:
+        all_files = repo.files(sha)
+        theirs = filter(side.project.holds, below(all_files, side.project.package))
+        files = {path: all_files[path] for path in theirs}
+        if files == own:
             return str(Spec("git", path=str(repo.path), ref=tag))
-    return None
+        if nearly is None and runners <= files.items():
+            nearly = str(Spec("git", path=str(repo.path), ref=tag))
+    return nearly
 
 
 def _same_release(side: Downstream) -> str | None:

@@ -59,21 +59,15 @@ def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
         return fitting
     if list(names) == ["core"]:
         return [one for one in fitting if one.core]
-    for name in names:
-        if name not in known:
-            raise _unknown(name, omni, known)
+    if wrong := next((name for name in names if name not in known), None):
+        there = any(one.name == wrong for one in scenarios())
+        other = f"scenario {wrong} {'is one of vllm-ascend alone' if omni else 'needs --omni'}"
+        raise BadInput(
+            other if there else f"no scenario {wrong}",
+            expected=f"core, all, or some of {', '.join(sorted(known))}",
+            try_="--scenarios core",
+        )
     return [one for one in fitting if one.name in names]
-
-
-def _unknown(name: str, omni: bool, known: set[str]) -> BadInput:
-    other = {one.name for one in scenarios() if one.omni != omni}
-    if name not in other:
-        why = f"no scenario {name}"
-    else:
-        why = f"scenario {name} needs --omni" if not omni else f"scenario {name} is one of vllm-ascend alone"
-    return BadInput(
-        why, expected=f"core, all, or some of {', '.join(sorted(known))}", try_="--scenarios core"
-    )
 
 
 def devices(some: Iterable[Any]) -> int:

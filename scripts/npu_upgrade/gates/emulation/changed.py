@@ -52,8 +52,8 @@ def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[in
     """
     found = []
     for path in watched(new):
-        text = _text(new, path)
-        before = _text(old, path) if old else None
+        text = text_of(new, path)
+        before = text_of(old, path) if old else None
         if before == text:
             continue
         spans = list(changed_statements(before or "", text))
@@ -176,6 +176,13 @@ def changed_functions(before: str, after: str) -> set[str]:
     return {name for name, body in new.items() if old.get(name) != body}
 
 
+def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
+    """Each function with the bare names of what it calls."""
+    for name, node in _definitions(ast.parse(text)):
+        calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+        yield name, {getattr(one, "attr", getattr(one, "id", "")) for one in calls}
+
+
 def _bodies(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, node in _definitions(ast.parse(text)):
@@ -183,6 +190,7 @@ def _bodies(text: str) -> dict[str, str]:
     return found
 
 
-def _text(triple: Triple, path: str) -> str:
+def text_of(triple: Triple, path: str) -> str:
+    """The file at a path of one of the trees; empty where it is not."""
     tree: SourceTree | None = triple.trees().get(path.partition("/")[0])
     return tree.read(path) if tree and tree.exists(path) else ""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
-from npu_upgrade.gates.emulation.changed import changed_functions, watched
+from npu_upgrade.gates.emulation.changed import called_names, changed_functions, text_of, watched
 from npu_upgrade.gates.emulation.dry_run import Wanted
-from npu_upgrade.gates.emulation.environment import packages_of
-from npu_upgrade.gates.emulation.outcome import FAIL
 
 _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
 class Choice:
-    """``needed``: the core and, for each changed function, the cheapest run that executes it.
+    """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
+    and for each function that it is called from, directly or not, the cheapest run that executes both.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     """
@@ -30,14 +29,23 @@ class Choice:
     unknown: frozenset[str] = frozenset()
 
 
-def choose(new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequence[str]) -> Choice:
-    """The runs for what changed in the downstream's own files: its runners and ``paths``."""
+def choose(
+    new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequence[str], failed: Collection[str]
+) -> Choice:
+    """The runs for what changed in the downstream's own files: its runners and ``paths``.
+
+    ``failed`` are the runs ("TIER SCENARIO") that failed last; they are needed, and start first.
+    """
     omni = new.omni is not None
     everything = chosen(["all"], tiers, omni=omni)
     core = chosen(["core"], tiers, omni=omni)
     executed, seconds = kept.executed_by()
     changed = _changed(new, old, paths) if old else None
-    return chosen_for(core, everything, changed, executed, seconds, _failed_last(everything, new))
+    called: dict[str, set[str]] = {}
+    for path in watched(new):
+        for name, names in called_names(text_of(new, path)):
+            called.setdefault(name, set()).update(names)
+    return chosen_for(core, everything, changed, executed, called, seconds, failed)
 
 
 def chosen_for(
@@ -45,33 +53,39 @@ def chosen_for(
     everything: Wanted,
     changed: set[str] | None,
     executed: Mapping[str, set[str]],
+    called: Mapping[str, set[str]],
     seconds: Mapping[str, float],
-    failed: Iterable[str],
+    failed: Collection[str],
 ) -> Choice:
-    """The choice, from what is known: function -> runs that execute it, run -> seconds.
+    """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
-    ``changed`` is None where nothing tells what changed: anything may be touched. ``failed`` are the runs
-    that failed last; they start first.
+    ``changed`` is None where nothing tells what changed: anything may be touched.
     """
-    failed = set(failed)
 
-    def cost(run: tuple[str, Any]) -> tuple[bool, float, int]:
-        return _name(run) not in failed, seconds.get(_name(run)) or _SECONDS[run[0]], TIERS.index(run[0])
+    def cost(run: tuple[str, Any]) -> tuple[float, int]:
+        return seconds.get(_name(run)) or _SECONDS[run[0]], TIERS.index(run[0])
 
-    needed, touched = list(core), set()
-    unknown = set()
+    def add(runs: Wanted) -> None:
+        if runs and not any(run in needed for run in runs):
+            needed.append(min(runs, key=cost))
+
+    needed = list(core)
+    touched, unknown = set(), set()
     for function in sorted(changed or ()):
         fitting = [run for run in everything if _name(run) in executed.get(function, ())]
         if function not in executed:
             unknown.add(function)
-            fitting = _by_words(function, everything)
+            fitting = [run for run in everything if any(word in function.lower() for word in run[1].words)]
         touched |= {_name(run) for run in fitting}
-        if fitting and not any(run in needed for run in fitting):
-            needed.append(min(fitting, key=cost))
+        add(fitting)
+        for caller in sorted(_callers(function, called) & executed.keys()):
+            for tier in TIERS:
+                add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
+    needed += [run for run in everything if _name(run) in failed and run not in needed]
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if changed is None or _name(run) in touched]
     return Choice(
-        _two_lanes(sorted(needed, key=cost)),
+        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run)))),
         sorted(pending, key=cost),
         frozenset(changed or ()),
         frozenset(unknown),
@@ -84,9 +98,16 @@ def _two_lanes(runs: list[tuple[str, Any]]) -> Wanted:
     return [*runs[:1], *last, *(run for run in runs[1:] if run not in last)]
 
 
-def _by_words(function: str, runs: Wanted) -> list[tuple[str, Any]]:
-    """The runs that are about what the name of a function says."""
-    return [run for run in runs if any(word in function.lower() for word in run[1].words)]
+def _callers(function: str, called: Mapping[str, set[str]]) -> set[str]:
+    """The functions from which a function is called, directly or not, as far as names tell."""
+    found: set[str] = set()
+    todo = [function]
+    while todo:
+        name = todo.pop().rpartition(".")[2]
+        new = {caller for caller, names in called.items() if name in names} - found
+        found |= new
+        todo += new
+    return found
 
 
 def _name(run: tuple[str, Any]) -> str:
@@ -95,23 +116,9 @@ def _name(run: tuple[str, Any]) -> str:
 
 def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> set[str]:
     top = "vllm_omni" if new.omni else "vllm_ascend"
-    tree, before = new.trees()[top], old.trees().get(top)
     found: set[str] = set()
     for path in {*watched(new), *paths}:
-        if path.startswith(f"{top}/") and path.endswith(".py") and tree.exists(path):
-            text = before.read(path) if before and before.exists(path) else ""
-            if text != tree.read(path):
-                found |= changed_functions(text, tree.read(path))
-    return found
-
-
-def _failed_last(runs: Wanted, new: Triple) -> list[str]:
-    """The runs that failed when they ran last on this vllm-ascend."""
-    _, here = packages_of(new.omni, new.ascend, new.vllm)
-    ascend = here.packages["vllm_ascend"].name
-    found = []
-    for tier, one in runs:
-        known = (ran for ran in kept.all_kept(tier, one.name) if ran.packages["vllm_ascend"] == ascend)
-        newest = next(known, None)
-        found += [_name((tier, one))] if newest and newest.outcome.state == FAIL else []
+        if path.startswith(f"{top}/") and path.endswith(".py"):
+            before, after = text_of(old, path), text_of(new, path)
+            found |= changed_functions(before, after) if before != after else set()
     return found

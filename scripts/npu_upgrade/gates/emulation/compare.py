@@ -1,8 +1,8 @@
 """The new pair's outcomes against those of the matched old pair, and both as a table.
 
-A failure the old pair does not have is new: FAIL. One that both have, with the same text, is LAG when it is
-the pair's own, and no reason to fail the upgrade. Where the old pair fails in another way, the emulator may
-be at fault: INCONCLUSIVE.
+A failure is FAIL, unless the same run of the old pair ended with the same failure at the same place: that one
+is LAG, and no reason to fail the upgrade. An old pair that fails otherwise, or did not come as far, excuses
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.gates.emulation.changed import Coverage, ranges
-from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, NOT_REACHED, PASS, Outcome
+from npu_upgrade.gates.emulation.outcome import (
+    ABSENT,
+    FAIL,
+    INCONCLUSIVE,
+    NOT_REACHED,
+    PASS,
+    Outcome,
+    in_tree,
+)
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Verdict
 
@@ -33,34 +41,36 @@ class Compared:
     @property
     def state(self) -> str:
         """PASS, FAIL, LAG, INCONCLUSIVE, ABSENT or NOT REACHED."""
-        if self.new.state != FAIL or self.old is None or self.old.state in (PASS, ABSENT):
-            return self.new.state
-        return LAG if self.old.state == FAIL and same(self.old, self.new) else INCONCLUSIVE
+        was_so = self.new.state == FAIL and self.old is not None and same(self.old, self.new)
+        return LAG if was_so else self.new.state
 
     @property
     def why(self) -> str:
-        if self.state == INCONCLUSIVE and self.new.state == FAIL and self.old:
-            return f"{self.new.why} (the matched old pair does not pass either: {self.old.why})"
+        if self.state == FAIL and self.old and self.old.state not in (PASS, ABSENT):
+            return f"{self.new.why} (the old pair does not show it: {self.old.state}, {self.old.why})"
         return self.new.why
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Whether two failures say the same, numbers and places aside."""
-    return _plain(one.why) == _plain(other.why)
+    """Whether two runs of one kind failed with the same text in the same function, numbers aside."""
+    return _root(one) == _root(other)
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)
+def _root(one: Outcome) -> tuple[str, ...]:
+    return (one.state, *(re.sub(r"0x[0-9a-f]+|\d+", "#", in_tree(text)) for text in (one.why, one.where)))
 
 
-def verdict(all_compared: Sequence[Compared], *, has_old: bool) -> Verdict:
-    """FAIL for a new failure; INCONCLUSIVE when something could not be judged; else PASS.
+def not_shown(all_compared: Sequence[Compared]) -> list[str]:
+    """The runs that showed nothing, or a failure that was there before, each with state and reason."""
+    silent = (INCONCLUSIVE, NOT_REACHED, LAG)
+    return [f"{one.new.name}: {one.state}, {one.why}" for one in all_compared if one.state in silent]
 
-    Without an old pair a failure cannot be told from a fault of the emulator: INCONCLUSIVE.
-    """
+
+def verdict(all_compared: Sequence[Compared]) -> Verdict:
+    """FAIL for a new failure; INCONCLUSIVE when something could not be judged; else PASS."""
     states = {one.state for one in all_compared}
     if FAIL in states:
-        return Verdict.FAIL if has_old else Verdict.INCONCLUSIVE
+        return Verdict.FAIL
     if states & {INCONCLUSIVE, NOT_REACHED} or not states & {PASS, LAG}:
         return Verdict.INCONCLUSIVE
     return Verdict.PASS
@@ -81,19 +91,11 @@ _WIDEST = 100
 
 def as_text(compared: Sequence[Compared], covered: Sequence[Coverage]) -> str:
     """The outcomes, why each that did not pass did not, and the changed lines nothing executed."""
-    rows = [[one.new.tier, _scenario(one), one.state, _old(one), _seconds(one)] for one in compared]
-    parts = [table(["tier", "scenario", "new pair", "old pair", "s"], rows)]
+    rows = [[one.new.name, one.state, one.old.state if one.old else "-", _seconds(one)] for one in compared]
+    parts = [table(["run", "new pair", "old pair", "s"], rows)]
     parts += [_explained(one) for one in compared if one.why]
     parts += [_uncovered(one) for one in covered if one.unexecuted]
     return "\n\n".join(part for part in parts if part)
-
-
-def _scenario(one: Compared) -> str:
-    return "" if one.new.tier == "import" else one.new.scenario
-
-
-def _old(one: Compared) -> str:
-    return one.old.state if one.old else "-"
 
 
 def _seconds(one: Compared) -> str:

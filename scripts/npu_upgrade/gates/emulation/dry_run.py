@@ -49,11 +49,6 @@ class Played:
     def outcomes(self) -> tuple[Outcome, ...]:
         return tuple(one.outcome for one in self.ran.values()) + self.unreached
 
-    @property
-    def reached(self) -> bool:
-        """Whether the import tier passed, so that scenarios could start."""
-        return bool(self.ran) and self.outcomes[0].state == PASS
-
 
 def run(
     triple: Triple,
@@ -78,9 +73,10 @@ def run(
             stopped.append(outcome)
         return not stopped
 
-    fresh = _play(triple, todo, out, judged) if todo else {}
-    ran = reused | fresh
     order = [_key(tier, one) for tier, one in all_wanted]
+    dead = order[0] in reused and reused[order[0]].outcome.state != PASS
+    fresh = _play(triple, todo, out, judged) if todo and not dead else {}
+    ran = reused | fresh
     missing = [key for key in order if key not in ran]
     if ran[order[0]].outcome.state != PASS:
         state, why = NOT_REACHED, "the import tier did not pass"

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices, scenarios
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
@@ -50,12 +50,6 @@ class Ran(Struct, frozen=True):
     packages: dict[str, str]
     loaded: dict[str, str]
     executed: dict[str, dict[str, list[int]]]
-
-    @property
-    def functions(self) -> set[str]:
-        """The functions of the watched files that ran."""
-        found = (name for part in self.executed.values() for name, ran in part.items() if name and ran)
-        return set(found)
 
 
 def version(scenario: Any, operators: Iterable[str]) -> str:
@@ -248,6 +242,7 @@ class Known(Struct, frozen=True):
     version: str
     operators: tuple[str, ...] = ()
     why: str = ""
+    where: str = ""
 
 
 class ReleasedPair(Struct, frozen=True):
@@ -293,31 +288,24 @@ def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Out
     known = pair.runs.get(f"{tier} {name}") if pair else None
     if known is None or known.version != version(scenario, known.operators):
         return None
-    return Outcome(tier, name, known.state, known.why, seconds=known.seconds)
-
-
-def stale() -> list[str]:
-    """The outcomes that come with us and hold no longer."""
-    known = {one.name: one for one in scenarios()}
-    return [
-        f"{name}: {run}"
-        for name, pair in released().pairs.items()
-        for run, one in pair.runs.items()
-        if one.version != version(known.get(run.partition(" ")[2]), one.operators)
-    ]
+    return Outcome(tier, name, known.state, known.why, known.where, seconds=known.seconds)
 
 
 def executed_by() -> tuple[dict[str, set[str]], dict[str, float]]:
-    """Function -> the runs ("TIER SCENARIO") known to execute it; run -> seconds it took last."""
+    """Function -> the runs ("TIER SCENARIO") known to execute it; run -> the most seconds it took.
+
+    The seconds are those of released pairs: they, and so the order of runs, are the same in each call.
+    """
     data = released()
     found = {name: {data.runs[int(one)] for one in runs.split()} for name, runs in data.executed.items()}
-    seconds = {run: known.seconds for pair in data.pairs.values() for run, known in pair.runs.items()}
-    for folder in sorted((cache_root() / "emulation" / "outcomes").glob("*-*")):
+    seconds: dict[str, float] = {}
+    for pair in data.pairs.values():
+        for run, known in pair.runs.items():
+            seconds[run] = max(known.seconds, seconds.get(run, 0.0))
+    for folder in sorted((cache_root() / "emulation" / "outcomes").glob("*-*/")):
         tier, _, name = folder.name.partition("-")
-        for ran in list(all_kept(tier, name))[:1] if folder.is_dir() else ():
-            seconds[f"{tier} {name}"] = ran.outcome.seconds
-            for part in ran.executed.values():
-                for function, statements in part.items():
-                    runs = found.setdefault(function, set())
-                    runs |= {f"{tier} {name}"} if statements else set()
+        newest = next(all_kept(tier, name), None)
+        for part in newest.executed.values() if newest else ():
+            for function, statements in part.items():
+                found.setdefault(function, set()).update([f"{tier} {name}"] if statements else [])
     return found, seconds

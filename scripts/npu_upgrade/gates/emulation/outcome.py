@@ -34,9 +34,9 @@ _OWN = ("vllm", "vllm_ascend", "vllm_omni", "npu_emulator")
 class Outcome:
     """One (tier, scenario): its state, why in one line, and where to look.
 
-    ``where`` is file:line in the code under test, ``log`` the scenario's own log, ``lines`` the executed
-    lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in MiB,
-    ``worker`` and ``runner`` the classes that were built.
+    ``where`` is file:line in the tree of the code under test, ``log`` the scenario's own log, ``lines`` the
+    executed lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in
+    MiB, ``worker`` and ``runner`` the classes that were built.
     """
 
     tier: str
@@ -75,6 +75,11 @@ class Outcome:
         return {name: value for name, value in found.items() if value not in ("", (), 0.0)}
 
 
+def in_tree(text: str) -> str:
+    """A text whose paths begin at the packages of the trees, without the folders of the cache above them."""
+    return re.sub(r"[^\s'\"(]*-[0-9a-f]{16}/", "", text)
+
+
 def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
     """The outcome of one run from its files in ``out``."""
     name = "import" if tier == "import" else f"{tier}-{scenario}"
@@ -91,7 +96,7 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
         scenario,
         state,
         why,
-        where=error.get("where", "") if state in (FAIL, INCONCLUSIVE) else "",
+        where=in_tree(error.get("where", "")) if state in (FAIL, INCONCLUSIVE) else "",
         log=log,
         seconds=round(result.get("start_seconds", 0) + result.get("seconds", 0), 1),
         traceback=tuple(error.get("traceback", ())[-12:]),

@@ -20,7 +20,6 @@ from typing import Any
 
 from packaging.version import Version
 
-from npu_upgrade.gates.emulation.catalogue import EMULATOR
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
@@ -37,8 +36,8 @@ _BESIDE = {"vllm_ascend": ("csrc/torch_binding.cpp", "csrc/torch_binding_meta.cp
 _OWN_ENTRY_POINTS = {
     "torch.backends": {"npu_emulator": "npu_emulator.autoload:start"},
     "triton.backends": {"npu_emulator": "npu_emulator.triton_kernels"},
+    "vllm.general_plugins": {"npu_emulator": "npu_emulator.dry_run.plugin:register"},
 }
-_PLUGIN = {"vllm.general_plugins": {"npu_emulator": "npu_emulator.dry_run.plugin:register"}}
 
 
 def materialise(tree: SourceTree, top: str) -> Path:
@@ -66,11 +65,8 @@ def materialise(tree: SourceTree, top: str) -> Path:
 
 def emulator_info() -> Path:
     """A folder for PYTHONPATH with the emulator's metadata, whose entry points start it in each process."""
-    points = dict(_OWN_ENTRY_POINTS)
-    if (EMULATOR / "npu_emulator" / "dry_run" / "plugin.py").exists():
-        points |= _PLUGIN
-    files = _info("npu-emulator", "0", points)
-    folder = _store() / f"npu_emulator-{sha256(json.dumps(points))[:16]}"
+    files = _info("npu-emulator", "0", _OWN_ENTRY_POINTS)
+    folder = _store() / f"npu_emulator-{sha256(json.dumps(_OWN_ENTRY_POINTS))[:16]}"
     return kept(folder, lambda into: _write(into, files))
 
 
@@ -98,7 +94,7 @@ def _info(project: str, version: str, points: dict[str, dict[str, str]]) -> dict
 
 
 def _store() -> Path:
-    return cache_root().absolute() / "emulation" / "packages"
+    return (cache_root() / "emulation" / "packages").resolve()  # executed lines come with such paths
 
 
 def kept(folder: Path, fill: Callable[[Path], object]) -> Path:
@@ -163,18 +159,14 @@ def generated_files(top: str, version: str, present: set[str]) -> dict[str, byte
     """The generated files of the package ``top``: its version where it is missing, vllm-ascend's device."""
     texts = {}
     if f"{top}/_version.py" not in present:
-        texts[f"{top}/_version.py"] = _version_text(version)
+        texts[f"{top}/_version.py"] = (
+            f"__version__ = version = {version!r}\n"
+            f"__version_tuple__ = version_tuple = {Version(version).release!r}\n"
+            "__commit_id__ = commit_id = None\n"
+        )
     if top == "vllm_ascend":  # a checkout's own may be for another device
         texts[_BUILD_INFO] = _DEVICE
     return {path: text.encode() for path, text in texts.items()}
-
-
-def _version_text(version: str) -> str:
-    return (
-        f"__version__ = version = {version!r}\n"
-        f"__version_tuple__ = version_tuple = {Version(version).release!r}\n"
-        "__commit_id__ = commit_id = None\n"
-    )
 
 
 Points = dict[str, dict[str, str]]  # group -> name -> "module:attribute"
@@ -218,15 +210,11 @@ def _of_pyproject(text: str) -> Points:
 def _of_setup(text: str, spec: str) -> Points:
     """``entry_points=`` of the call of setup(), which has to be written out."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and _name(node.func) == "setup":
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
                 if keyword.arg == "entry_points":
                     return _of_literal(keyword.value, spec)
     return {}
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _of_literal(node: ast.expr, spec: str) -> Points:

@@ -96,12 +96,13 @@ def check_python(spec: EnvSpec) -> None:
         say(f"note: cannot look up torch-npu's wheels: {error.what}")
         return
     wheels = [name for name in files if name.endswith("_x86_64.whl")]
-    pythons = {f"3.{match[1]}" for name in wheels if (match := re.search(r"-cp3(\d+)-", name))}
+    found = {f"3.{match[1]}" for name in wheels if (match := re.search(r"-cp3(\d+)-", name))}
+    pythons = sorted(found, key=Version)
     if running not in pythons:
         raise Blocked(
             f"torch-npu {version} has no wheel for Python {running} on x86-64",
-            expected=f"Python {_listed(pythons) or 'none: it has no x86-64 wheel at all'}",
-            try_=f"the same command with one of these, such as python{_newest(pythons)}",
+            expected=f"Python {', '.join(pythons) or 'none: it has no x86-64 wheel at all'}",
+            try_=f"the same command with one of these, such as python{pythons[-1] if pythons else '3.11'}",
         )
 
 
@@ -196,11 +197,3 @@ def _requirements(lines: Iterable[str], where: str) -> list[Requirement]:
 
 def _key(requirement: Requirement) -> str:
     return canonicalize_name(requirement.name)
-
-
-def _listed(pythons: set[str]) -> str:
-    return ", ".join(sorted(pythons, key=Version))
-
-
-def _newest(pythons: set[str]) -> str:
-    return max(pythons, key=Version, default="3.11")

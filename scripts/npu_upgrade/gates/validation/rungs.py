@@ -91,10 +91,8 @@ def rungs(subject: Subject, names: Sequence[str]) -> list[Rung]:
     place = ("--workspace", str(subject.workspace))
     pair = ["--omni", subject.omni] if subject.omni else []
     sources = place if subject.ascend is None else (*pair, "--ascend", subject.ascend)
-    old = (str(subject.omni), str(subject.ascend))
-    audit, emulate = upgrade("audit", *sources), upgrade("emulate", *sources)
-    if subject.itself:
-        audit, emulate = audit.adding("--baseline", *old), emulate.adding("--baseline", "none")
+    old = ("--baseline", str(subject.omni), str(subject.ascend)) if subject.itself else ()
+    audit, emulate = upgrade("audit", *sources, *old), upgrade("emulate", *sources, *old)
     # vllm-omni has no stages for a CPU
     serve = upgrade("serve", subject.model, "--no-omni", "--python", subject.python, *place)
     if subject.gate_file:
