@@ -14,13 +14,13 @@ from typing import Any
 
 from npu_upgrade.evidence.chain import Record, finished, trusted
 from npu_upgrade.evidence.judged import model_digest
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import NPU_REAL, Store
 from npu_upgrade.ground.errors import BadInput
 
 RESULT = "result.json"
 SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
-REAL = ("NPU real", "CPU real")
+REAL = (NPU_REAL, "CPU real")
 LABELS = (*REAL, "NPU dummy", "CPU dummy")
 _DISTRIBUTIONS = {"vllm": "vllm", "vllm_ascend": "vllm-ascend"}
 

@@ -17,10 +17,11 @@ from npu_upgrade.checkpoint.analysis_file import AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.observed import Observed, observed_in
 from npu_upgrade.evidence.runs import REAL, Run, mapping
+from npu_upgrade.evidence.store import NPU_REAL
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.paths import WORK_DIR
 
-WORK_DIR = "/workspace"
 PINNED = ("transformers", "torch", "torch-npu", "cann")
 _MODALITIES = ("image", "video", "audio")
 _NO_DYNAMO = "TORCHDYNAMO_DISABLE"
@@ -189,13 +190,15 @@ def _served(known: Known) -> Outcome:
 
 def _on_npu(known: Known) -> Outcome:
     run, seen, command = known.served, known.observed, known.ask("serve")
-    if run is None or run.label != "NPU real":
+    if run is None or run.label != NPU_REAL:
         return Gap("real weights were served on a CPU only", command)
     if seen is None:
         return Gap(f"run {run.id} does not tell which device its tensors lived on", command)
     if seen.devices != {"npu"}:
         on = ", ".join(sorted(seen.devices)) or "no device that is told"
-        return Gap(f"run {run.id} is labelled NPU real, and its tensors lived on {on}", command, refused=True)
+        return Gap(
+            f"run {run.id} is labelled NPU real, and its tensors lived on {on}", command, refused=True
+        )
     return Proven(run)
 
 
@@ -274,7 +277,7 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         return Gap(f"no {known.label} run says anything about {name}", command)
     if status == "verified":
         return Proven(run, why)
-    on_npu = known.label == "NPU real"
+    on_npu = known.label == NPU_REAL
     if not needed and (
         status == "checkpoint missing" or (status == "not applicable" and (on_npu or name == "mtp"))
     ):
@@ -385,7 +388,7 @@ def _work_folder(known: Known) -> Outcome:
         or ""
     )
     named = run and any(word.partition("=")[0] == "--work-dir" for word in run.record.command)
-    if place and (place == WORK_DIR or named):
+    if place and (place == str(WORK_DIR) or named):
         return Proven(run, place)
     where = f"in {place}, which nobody named" if place else "in a folder that is not told"
     return Gap(f"it was started {where}", known.ask("serve", "--work-dir", "DIR"))
