@@ -244,7 +244,7 @@ def _write(name: str, text: str, *, staged: bool = False) -> Play:
 
 def _edit_page(place: Place) -> Answer:
     page = place.repo / "docs/source/tutorials/models/Reed-1M.md"
-    return place.deliver(after=lambda: _replace("GAP", "DONE")(page))
+    return place.deliver(after=lambda: _replace("GAP (npu)", "DONE (npu)")(page))
 
 
 def _model_config(place: Place) -> None:
@@ -264,7 +264,7 @@ _ADAPTED = (
          _write(_MODEL, "\n<<<<<<< ours\nX = 1\n=======\nX = 2\n>>>>>>> theirs\n"), "conflict marker"),
         ("other work staged", _write("tools/x.py", "", staged=True), "changes that nobody named"),
         ("the checkpoint edited after the run", _model_config, "another checkpoint"),
-        ("a page with its gaps taken out", _edit_page, "not as the evidence says"),
+        ("a page with its gaps taken out", _edit_page, "does not name the gap"),
         ("no gap named", _opened(), "have a gap"),
         ("a gap that is none", _opened("quality"), "there is no gap"),
         ("real weights left open", _opened("serve", "failed", drop=True), "no proof with real weights"),

@@ -57,9 +57,14 @@ class Gap:
         return {"id": self.id, "what": self.what, "command": str(self.command), "refused": self.refused}
 
     @property
+    def sign(self) -> str:
+        """How an English document names it."""
+        return f"**GAP ({self.id})**"
+
+    @property
     def marker(self) -> str:
         """The gap as it shows in an English document."""
-        return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
+        return f"{self.sign}: {self.what}. It is filled by `{self.command.short}`."
 
 
 Outcome = Proven | Gap
@@ -196,9 +201,7 @@ def _on_npu(known: Known) -> Outcome:
         return Gap(f"run {run.id} does not tell which device its tensors lived on", command)
     if seen.devices != {"npu"}:
         on = ", ".join(sorted(seen.devices)) or "no device that is told"
-        return Gap(
-            f"run {run.id} is labelled NPU real, and its tensors lived on {on}", command, refused=True
-        )
+        return Gap(f"run {run.id} is labelled NPU real, and its tensors lived on {on}", command, refused=True)
     return Proven(run)
 
 
