@@ -17,16 +17,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import msgspec
 
 from bench.shared import Run, begin, options, some
 from bench.signoff_bases import Answer, Place, make, put_back
-from bench.signoff_cases import CASES, LIVE, REFUSED, Case
+from bench.signoff_cases import ADVERSARIAL, LIVE, REFUSED, Case
 from bench.signoff_evidence import anew
+from bench.signoff_honest import HONEST
 from bench.walk_repo import git
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.tables import table
+
+CASES = (*ADVERSARIAL, *HONEST)
 
 
 class Seen(msgspec.Struct):
@@ -43,7 +47,7 @@ def main() -> int:
     parser.add_argument("--case", action="append", default=[], help="words in the name of a case; repeatable")
     given = parser.parse_args()
     run = begin("bench-signoff", given, given.case)
-    chosen = [one for one in CASES if run.whole or not one.again]
+    chosen = [one for one in CASES if run.whole or not one.whole]
     if given.case:
         chosen = some([one for one in CASES if any(word in _name(one) for word in given.case)], given.case)
     begun, folder = time.monotonic(), run.keep or Path(tempfile.mkdtemp(prefix="bench-signoff-"))
@@ -87,7 +91,10 @@ def _deliver(case: Case, run: Run, folder: Path) -> Seen:
     if case.base == "npu":
         anew(lambda chain: chain.on_npu())(place)
     before = git(place.repo, "rev-parse", "HEAD").strip()
-    played = case.play(place)
+    try:
+        played = case.play(place)
+    except (AssertionError, CalledProcessError) as error:
+        return Seen("not played", f"not as far as the delivery: {error}", round(time.monotonic() - begun, 1))
     answer = played if isinstance(played, Answer) else place.deliver()
     wrong = [f"it lacks {word!r}" for word in case.words if word not in answer.words]
     wrong += [f"it says {word!r}" for word in case.never if word in answer.words]
@@ -108,7 +115,9 @@ def _of_the_end(place: Place, before: str, case: Case, answer: Answer) -> list[s
         return wrong + ([] if answer.data.get("try") else ["it does not say what to try"])
     message = git(place.repo, "show", "-s", "--format=%B", "HEAD")
     wrong = [] if answer.code == 0 else [f"it was refused ({answer.code})"]
-    return wrong + ([] if message.count("\nSigned-off-by: ") == 1 else ["the commit is not signed off once"])
+    wrong += [] if message.count("\nSigned-off-by: ") == 1 else ["the commit is not signed off once"]
+    made = git(place.repo, "rev-list", "--count", "--grep=^NPU-Validation: ", "HEAD").strip()
+    return wrong + ([] if made == "1" else [f"{made} commits deliver it"])
 
 
 if __name__ == "__main__":
