@@ -306,15 +306,14 @@ def _fault(fault: str, *words: object) -> Play:
     return lambda place: place.serve("real", *words, fault=fault)
 
 
-def _wrong(fault: str) -> Case:
-    return Case(
-        f"wrong weights: {fault}", "reed", LIVE, REFUSED, ("differs from Transformers",), _fault(fault)
-    )
+def _wrong(fault: str, *, whole: bool = False) -> Case:
+    said = ("differs from Transformers",)
+    return Case(f"wrong weights: {fault}", "reed", LIVE, REFUSED, said, _fault(fault), whole=whole)
 
 
 _LIVE = (
-    *map(_wrong, ("swapped-gate-up", "transposed-projection", "dropped-bias")),
-    *map(_wrong, ("norm-plus-one", "rope-interleaved", "attention-scale")),
+    *map(_wrong, ("swapped-gate-up", "dropped-bias", "rope-interleaved")),
+    *(_wrong(one, whole=True) for one in ("transposed-projection", "norm-plus-one", "attention-scale")),
     *_cases(
         "reed", LIVE, REFUSED,
         ("dummy weights asked for as real",

@@ -70,15 +70,12 @@ class Run:
         return mapping(self.result.get(key))
 
     def path(self, name: str = "") -> str:
-        """Where a file of the run (default: its log) is, as a report names it: below the evidence folder."""
-        return f"evidence/runs/{self.id}/{name or self.log_name()}"
-
-    def log_name(self) -> str:
-        """The log of the run's first start, else its result."""
+        """Where a file of the run (default: the log of its first start, else its result) is, for a report."""
         started = sorted(
             p.relative_to(self.folder).as_posix() for p in self.folder.glob("start-*/server.log")
         )
-        return next((name for name in ("server.log", *started) if (self.folder / name).is_file()), RESULT)
+        logs = (log for log in ("server.log", *started) if (self.folder / log).is_file())
+        return f"evidence/runs/{self.id}/{name or next(logs, RESULT)}"
 
 
 def mapping(value: Any) -> dict[str, Any]:

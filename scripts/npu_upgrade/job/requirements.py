@@ -5,7 +5,7 @@ Commit, pages, report, status and ``next`` all say what these rules say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -413,28 +413,23 @@ def _dropping(command: Command, *names: str) -> Command:
     return replace(command, arguments=kept(command.arguments), passed_on=kept(command.passed_on))
 
 
-def _rules() -> Iterator[Rule]:
-    yield Rule("failed", "no gate failed for this code", "serve", _failed)
-    yield Rule("analysis", "the checkpoint is consistent", "analyze", _analysed)
-    yield Rule("serve", "real weights are served", "serve", _served)
-    yield Rule("npu", "they are served on an NPU", "serve", _on_npu)
-    yield Rule("right", "the answers are those of the same weights in Transformers", "serve", _right)
-    for kind in _MODALITIES:
-        yield Rule(kind, f"{kind} input is asked and answered", "serve", _modality(kind))
-    yield Rule("graph", "graphs run, without eager mode and with Dynamo", "features", _graph)
-    yield Rule(
+RULES = (
+    Rule("failed", "no gate failed for this code", "serve", _failed),
+    Rule("analysis", "the checkpoint is consistent", "analyze", _analysed),
+    Rule("serve", "real weights are served", "serve", _served),
+    Rule("npu", "they are served on an NPU", "serve", _on_npu),
+    Rule("right", "the answers are those of the same weights in Transformers", "serve", _right),
+    *(Rule(kind, f"{kind} input is asked and answered", "serve", _modality(kind)) for kind in _MODALITIES),
+    Rule("graph", "graphs run, without eager mode and with Dynamo", "features", _graph),
+    Rule(
         "expert_parallel", "expert parallelism works, for mixtures", "features", _experts("expert_parallel")
-    )
-    yield Rule("flashcomm1", "FlashComm1 works, for mixtures", "features", _experts("flashcomm1"))
-    yield Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp)
-    yield Rule(
-        "capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity
-    )
-    yield Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy)
-    yield Rule("throughput", "throughput is measured", "capacity", _throughput)
-    yield Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins)
-    yield Rule("overlay", "nothing was laid over the installation", "serve", _overlay)
-    yield Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder)
-
-
-RULES = tuple(_rules())
+    ),
+    Rule("flashcomm1", "FlashComm1 works, for mixtures", "features", _experts("flashcomm1")),
+    Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp),
+    Rule("capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity),
+    Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy),
+    Rule("throughput", "throughput is measured", "capacity", _throughput),
+    Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins),
+    Rule("overlay", "nothing was laid over the installation", "serve", _overlay),
+    Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder),
+)

@@ -117,18 +117,7 @@ def validate(
                 else:
                     by[part] = record.id
     why = {part: text for part, text in why.items() if part not in by}
-    emulated = _emulated(parts, mine)
-    for part in parts:
-        if any(not lacking(part, one, delivered) for one in _served_emulated(job, mine)):
-            emulated.setdefault(part, []).append("serve")
-    return Validation(parts, by, emulated, why)
-
-
-def _served_emulated(job: Job, records: Sequence[Record]) -> list[Observed]:
-    """What the servers on the emulated NPU showed that passed and are as they were recorded."""
-    runs = (one for one in records if (one.gate, one.label, one.verdict) == ("serve", DRY_RUN, "PASS"))
-    whole = (one for one in runs if one.run and not job.store.problems(one))
-    return [seen for one in whole for seen in observed_in(job.store.runs / str(one.run))]
+    return Validation(parts, by, _emulated(job, mine, parts, delivered), why)
 
 
 @dataclass(frozen=True)
@@ -263,13 +252,22 @@ def _fits(path: str, name: str) -> bool:
     return path == name or path.endswith(f"/{name}")
 
 
-def _emulated(parts: Sequence[Part], records: Sequence[Record]) -> dict[Part, list[str]]:
-    """The tiers in which the newest emulated run of these files executed a class."""
+def _emulated(
+    job: Job, records: Sequence[Record], parts: Sequence[Part], delivered: _Delivered
+) -> dict[Part, list[str]]:
+    """The tiers in which the emulated NPU executed a part: of the newest run of its gate, and ``serve`` where
+    a server did that passed and is as it was recorded."""
     newest = next((one for one in reversed(records) if one.gate == "emulate"), None)
-    found: dict[Part, list[str]] = {}
-    for run in msgspec.convert(newest.data.get("ran", []), list[Exercised]) if newest else ():
-        for part in parts if run.state == "PASS" else ():
-            ran = {name for path, names in run.classes.items() if _fits(part.path, path) for name in names}
-            if part.cls in ran and run.tier not in found.setdefault(part, []):
-                found[part].append(run.tier)
+    ran = msgspec.convert(newest.data.get("ran", []), list[Exercised]) if newest else []
+    passed = [
+        (one.tier, path, one.classes[path]) for one in ran if one.state == "PASS" for path in one.classes
+    ]
+    runs = (one for one in records if (one.gate, one.label, one.verdict) == ("serve", DRY_RUN, "PASS"))
+    whole = (one for one in runs if one.run and not job.store.problems(one))
+    served = [seen for one in whole for seen in observed_in(job.store.runs / str(one.run))]
+    found = {}
+    for part in parts:
+        tiers = [tier for tier, path, names in passed if part.cls in names and _fits(part.path, path)]
+        tiers += ["serve"] if any(not lacking(part, seen, delivered) for seen in served) else []
+        found[part] = list(dict.fromkeys(tiers))
     return {part: tiers for part, tiers in found.items() if tiers}
