@@ -27,6 +27,7 @@ from bench.signoff_cases import (
     committed,
     keep_stage,
     packed,
+    served,
     write,
 )
 from bench.signoff_evidence import Chain, anew
@@ -579,11 +580,11 @@ HONEST = (
     ),
     *_cases(
         "reed", LIVE,
-        ("served again", lambda place: place.serve(), (), "- right:"),
+        ("served again", served(), (), "- right:"),
         ("put right after wrong weights", _put_right, (), "- right:"),
     ),
     *_cases(
         "looker", LIVE,
-        ("served again with pictures", lambda place: place.serve(), (), "- image:"),
+        ("served again with pictures", served(), (), "- image:"),
     ),
 )  # fmt: skip
