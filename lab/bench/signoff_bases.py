@@ -24,6 +24,7 @@ from bench.wrong_weights import make_biased
 from npu_upgrade.environments.venvs import find_uv, uv_variables
 from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import open_source
 
@@ -82,12 +83,14 @@ _SAID = ("error", "expected", "try", "summary", "message", "text", "left")
 
 @dataclass(frozen=True)
 class Place:
-    """A workspace. ``model``: the folder that is adapted, None in an upgrade."""
+    """A workspace. ``model``: the folder that is adapted, None in an upgrade; ``start``: where commands
+    start, when that is not the workspace."""
 
     workspace: Path
     repo: Path
     model: Path | None = None
     plugin: bool = False
+    start: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -96,11 +99,12 @@ class Place:
     def call(self, name: str, *words: object, variables: Mapping[str, str] | None = None) -> Answer:
         """One command as a process of its own, in the workspace."""
         split = words.index("--") if "--" in words else len(words)
-        given = [name, *words[:split], "--format", "json", *words[split:]]
+        at = ["--workspace", self.workspace] if self.start else []
+        given = [name, *words[:split], *at, "--format", "json", *words[split:]]
         command = [sys.executable, str(ADAPT if self.model else UPGRADE), *map(str, given)]
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(
-            command, cwd=self.workspace, env=kept | dict(variables or {}), stdin=-3,
+            command, cwd=self.start or self.workspace, env=kept | dict(variables or {}), stdin=-3,
             capture_output=True, text=True,
         )  # fmt: skip
         try:
@@ -139,25 +143,26 @@ class Place:
 
     def artifacts(self, *words: object) -> Answer:
         assert self.model
-        given = ("--tree", self.repo, "--unpublished", f"models/{self.model.name}")
-        return self.call("artifacts", self.model, *given, *words)
+        given = words or ("--unpublished", f"models/{self.model.name}")
+        return self.call("artifacts", self.model, "--tree", self.repo, *given)
 
     def deliver(
         self,
         *words: object,
         opened: list[str] | None = None,
         model: object = None,
+        written: tuple[object, ...] = (),
         after: Callable[[], object] = dict,
     ) -> Answer:
-        """The delivery. A model's documents are first written anew, ``after`` that something may happen, and
-        whatever is a gap is ``opened``."""
+        """The delivery. A model's documents are first ``written`` anew, with these options; ``after`` that
+        something may happen, and whatever is a gap is ``opened``."""
         if self.model is None:
             return self.call("deliver", "--repo", self.repo, *words)
-        written = self.artifacts()
-        if written.code:
-            return written
+        documents = self.artifacts(*written)
+        if documents.code:
+            return documents
         after()
-        gaps = [gap["id"] for gap in written.data["gaps"]] if opened is None else opened
+        gaps = [gap["id"] for gap in documents.data["gaps"]] if opened is None else opened
         given = [word for gap in gaps for word in ("--open", gap)]
         given += ["--include", "reed"] if self.plugin else []
         return self.call("deliver", model or self.model, "--repo", self.repo, "--pending-npu", *given, *words)
@@ -170,11 +175,13 @@ def make(base: str, folder: Path) -> Place:
     """The workspace called ``base`` in ``folder``, ready to deliver, as it was made or anew."""
     place = _place(base, folder)
     made = folder.with_name(f"{folder.name}.made")
-    if not made.is_dir():
-        say(f"making the workspace {base}")
-        shutil.rmtree(folder, ignore_errors=True)
-        _MAKERS[base](place)
-        folder.rename(made)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not made.is_dir():
+            say(f"making the workspace {base}")
+            shutil.rmtree(folder, ignore_errors=True)
+            _MAKERS[base](place)
+            folder.rename(made)
     return place
 
 

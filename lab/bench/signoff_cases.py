@@ -1,4 +1,4 @@
-"""The cases of ``make bench-signoff``: what is done to a workspace, and what its delivery has to say then."""
+"""What ``make bench-signoff`` tries to get signed off: what is done, and what the delivery has to say."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Play = Callable[[Place], object]
 class Case:
     """``play`` changes a workspace, and may deliver itself; ``end``: what has to become of the delivery.
 
-    ``words`` have to be in what it says, ``never`` none of them. ``again``: only in a whole run.
+    ``words`` have to be in what it says, ``never`` none of them. ``whole``: only in a whole run.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Case:
     words: tuple[str, ...]
     play: Play
     never: tuple[str, ...] = ()
-    again: bool = False
+    whole: bool = False
 
     @property
     def honest(self) -> bool:
@@ -109,29 +109,25 @@ _CHAIN = {
 
 
 def damages() -> Iterator[Case]:
-    """Each damage of evidence in an adaptation and in an upgrade that an NPU validated."""
-    for base in ("reed", "looker", "npu"):
-        upgrade, again = base == "npu", base == "looker"
-        kind = REWRITTEN if upgrade else RECORDED
-        for name, play in _FOLDER.items():
-            end, words = (NAMED, ("NPU-Validation: pending", "not as it was recorded")) if upgrade else (
-                REFUSED, ("cannot be trusted",))  # fmt: skip
-            yield Case(name, base, kind, end, words, play, again=again)
-        for name, play in _CHAIN.items():
-            words = ("older version",) if "format" in name else ("cannot be trusted",)
-            yield Case(name, base, kind, REFUSED, words, play, again=again)
-        end, words = (
-            (NAMED, ("pending", "folder is missing")) if upgrade else (REFUSED, ("no proof with real",))
-        )
-        gone = file("", shutil.rmtree)
-        yield Case("a run whose folder is gone", base, kind, end, words, gone, again=again)
-        half = anew(_unfinished)
-        end, words = (
-            (NAMED, ("pending", "was not finished")) if upgrade else (REFUSED, ("no proof with real",))
-        )
-        yield Case("a half-finished run", base, kind, end, words, half, again=again)
-        torn = file(LEDGER, _add('{"command":["adapt.py","se'))
-        yield Case("a half-written record", base, kind, REFUSED, ("half-written",), torn, again=again)
+    """Each damage of evidence in an adaptation; in an upgrade those that are judged by code of its own."""
+    for name, play in _FOLDER.items():
+        yield Case(name, "reed", RECORDED, REFUSED, ("cannot be trusted",), play)
+    for name, play in _CHAIN.items():
+        words = ("older version",) if "format" in name else ("cannot be trusted",)
+        yield Case(name, "reed", RECORDED, REFUSED, words, play)
+    for name in ("result.json edited", "a file lost from a run", "a log behind a link"):
+        words = (PENDING, "not as it was recorded")
+        yield Case(name, "npu", REWRITTEN, NAMED, words, _FOLDER[name])
+    gone, half = file("", shutil.rmtree), anew(_unfinished)
+    torn = file(LEDGER, _add('{"command":["adapt.py","se'))
+    for base, kind in (("reed", RECORDED), ("npu", REWRITTEN)):
+        yield Case("a half-written record", base, kind, REFUSED, ("half-written",), torn)
+    for name, play, said in (
+        ("a run whose folder is gone", gone, "folder is missing"),
+        ("a half-finished run", half, "was not finished"),
+    ):
+        yield Case(name, "reed", RECORDED, REFUSED, ("no proof with real",), play)
+        yield Case(name, "npu", REWRITTEN, NAMED, (PENDING, said), play)
 
 
 def _result(**more: Any) -> Play:
@@ -176,16 +172,13 @@ def _late_fail(chain: Chain) -> None:
     chain.verdict("FAIL")
 
 
-def _accuracy(value: float, error: float = 0.05) -> Play:
+def accuracy(value: float, error: float = 0.05) -> Play:
     """A run of a public task with four answers to choose from."""
     name, metric = "arc_easy", "acc,none"
 
     def change(chain: Chain) -> None:
-        chain.copy()
-        chain.run |= {"gate": "accuracy", "command": ["adapt.py", "accuracy", "MODEL"]}
         tasks = [{"name": name, "num_fewshot": 0, "metrics": [{"name": metric, "value": value}]}]
-        more = {"gate": "accuracy", "accuracy": {"tasks": tasks}}
-        chain.edit("result.json", lambda found: found.update(more))
+        chain.gate("accuracy", accuracy={"tasks": tasks})
         raw = {"results": {name: {metric: value, "acc_stderr,none": error}}, "configs": {name: {
             "output_type": "multiple_choice", "doc_to_choice": ["a", "b", "c", "d"]}},
             "higher_is_better": {name: {"acc": True}}}  # fmt: skip
@@ -220,7 +213,7 @@ def _of_another(place: Place) -> None:
     shutil.copytree(other, place.workspace / ".npu-upgrade/evidence")
 
 
-def _opened(*gaps: str, drop: bool = False) -> Callable[[Place], Answer]:
+def opened(*gaps: str, drop: bool = False) -> Callable[[Place], Answer]:
     def play(place: Place) -> Answer:
         if drop:
             anew(lambda chain: chain.drop("real"))(place)
@@ -229,7 +222,7 @@ def _opened(*gaps: str, drop: bool = False) -> Callable[[Place], Answer]:
     return play
 
 
-def _write(name: str, text: str, *, staged: bool = False) -> Play:
+def write(name: str, text: str, *, staged: bool = False) -> Play:
     """Text added to a file of the repository."""
 
     def play(place: Place) -> None:
@@ -244,7 +237,7 @@ def _write(name: str, text: str, *, staged: bool = False) -> Play:
 
 def _edit_page(place: Place) -> Answer:
     page = place.repo / "docs/source/tutorials/models/Reed-1M.md"
-    return place.deliver(after=lambda: _replace("GAP", "DONE")(page))
+    return place.deliver(after=lambda: _replace("GAP (npu)", "DONE (npu)")(page))
 
 
 def _model_config(place: Place) -> None:
@@ -252,22 +245,22 @@ def _model_config(place: Place) -> None:
     _replace('"rms_norm_eps"', '"rope_theta": 7.0, "rms_norm_eps"')(place.model / "config.json")
 
 
-_MODEL, _PENDING = "reed/reed_plugin/model.py", "NPU-Validation: pending"
+_MODEL, PENDING = "reed/reed_plugin/model.py", "NPU-Validation: pending"
 _FAILED = "failed for this code"
 _ADAPTED = (
     *_cases(
         "reed", RECORDED, REFUSED,
-        ("a plugin edited after the run", _write(_MODEL, "\nX = 1\n"), "is not what gate serve"),
+        ("a plugin edited after the run", write(_MODEL, "\nX = 1\n"), "is not what gate serve"),
         ("a plugin with one more file",
-         _write("reed/reed_plugin/more.py", "X = 1\n"), "is not what gate serve"),
+         write("reed/reed_plugin/more.py", "X = 1\n"), "is not what gate serve"),
         ("a conflict marker",
-         _write(_MODEL, "\n<<<<<<< ours\nX = 1\n=======\nX = 2\n>>>>>>> theirs\n"), "conflict marker"),
-        ("other work staged", _write("tools/x.py", "", staged=True), "changes that nobody named"),
+         write(_MODEL, "\n<<<<<<< ours\nX = 1\n=======\nX = 2\n>>>>>>> theirs\n"), "conflict marker"),
+        ("other work staged", write("tools/x.py", "", staged=True), "changes that nobody named"),
         ("the checkpoint edited after the run", _model_config, "another checkpoint"),
-        ("a page with its gaps taken out", _edit_page, "not as the evidence says"),
-        ("no gap named", _opened(), "have a gap"),
-        ("a gap that is none", _opened("quality"), "there is no gap"),
-        ("real weights left open", _opened("serve", "failed", drop=True), "no proof with real weights"),
+        ("a page with its gaps taken out", _edit_page, "does not name the gap"),
+        ("no gap named", opened(), "have a gap"),
+        ("a gap that is none", opened("quality"), "there is no gap"),
+        ("real weights left open", opened("serve", "failed", drop=True), "no proof with real weights"),
         ("dummy weights only", anew(lambda chain: chain.drop("real")), "no proof with real weights"),
         ("evidence of another workspace", _of_another, "no evidence of"),
     ),
@@ -290,10 +283,10 @@ _ADAPTED = (
     *_cases(
         "reed", REWRITTEN, NAMED,
         ("an NPU run that was not looked at",
-         anew(_unseen), "does not tell which device", _PENDING),
+         anew(_unseen), "does not tell which device", PENDING),
         ("no reference", _result(reference={"state": "none", "why": ""}), "right: it loads and answers"),
-        ("accuracy zero", _accuracy(0.0, 0.0), "accuracy is worth nothing"),
-        ("accuracy of guessing", _accuracy(0.27), "accuracy is worth nothing"),
+        ("accuracy zero", accuracy(0.0, 0.0), "accuracy is worth nothing"),
+        ("accuracy of guessing", accuracy(0.27), "accuracy is worth nothing"),
         ("a folder that nobody named",
          anew(lambda chain: chain.run.update(command=["adapt.py", "serve"])), "which nobody named"),
     ),
@@ -309,41 +302,46 @@ _ADAPTED = (
 )  # fmt: skip
 
 
-def _fault(fault: str, *words: object) -> Play:
-    return lambda place: place.serve("real", *words, fault=fault)
+def served(*words: object, fault: str = "") -> Play:
+    """One more run with real weights, whatever it ends with: the delivery is what counts."""
+
+    def play(place: Place) -> None:
+        place.serve("real", *words, fault=fault)
+
+    return play
 
 
-def _wrong(fault: str) -> Case:
-    return Case(
-        f"wrong weights: {fault}", "reed", LIVE, REFUSED, ("differs from Transformers",), _fault(fault)
-    )
+def _wrong(fault: str, *, whole: bool = False) -> Case:
+    said = ("differs from Transformers",)
+    return Case(f"wrong weights: {fault}", "reed", LIVE, REFUSED, said, served(fault=fault), whole=whole)
 
 
 _LIVE = (
-    *map(_wrong, ("swapped-gate-up", "transposed-projection", "dropped-bias")),
-    *map(_wrong, ("norm-plus-one", "rope-interleaved", "attention-scale")),
+    *map(_wrong, ("swapped-gate-up", "dropped-bias", "rope-interleaved")),
+    *(_wrong(one, whole=True) for one in ("transposed-projection", "norm-plus-one", "attention-scale")),
     *_cases(
         "reed", LIVE, REFUSED,
         ("dummy weights asked for as real",
-         lambda place: place.serve("real", "--", "--load-format", "dummy"), _FAILED, "dummy"),
-        ("an overlay that was kept", _fault("none"), "over the installation"),
+         served("--", "--load-format", "dummy"), _FAILED, "dummy"),
+        ("an overlay that was kept", served(fault="none"), "over the installation"),
         ("the plugin switched off",
-         lambda place: place.serve("real", "--env", "VLLM_PLUGINS=none"), "was not loaded"),
-        ("an engine that dies after the last answer", _fault("dies-idle", "--quiet", "8"), _FAILED, "ended"),
+         served("--env", "VLLM_PLUGINS=none"), "was not loaded"),
+        ("an engine that dies after the last answer",
+         served("--quiet", "8", fault="dies-idle"), _FAILED, "ended"),
     ),
     *_cases(
         "looker", LIVE, NAMED,
-        ("text only", lambda place: place.serve("real", "--", "--limit-mm-per-prompt", '{"image": 0}'),
+        ("text only", served("--", "--limit-mm-per-prompt", '{"image": 0}'),
          "the model takes image"),
     ),
     *_cases(
         "upgrade", LIVE, NAMED,
-        ("an older wheel before the checkout", lambda place: _shadowed(place), _PENDING),
+        ("an older wheel before the checkout", lambda place: _shadowed(place), PENDING),
     ),
-    Case("emulated, and said so", "upgrade", LIVE, NAMED, (_PENDING,),
-         lambda place: place.omni("--emulated"), never=("NPU real",)),
-    Case("a plain server on a CPU", "upgrade", LIVE, NAMED, (_PENDING,),
-         lambda place: place.serve("real", "--no-omni"), never=("CPU real",)),
+    Case("emulated, and said so", "upgrade", LIVE, NAMED, (PENDING,),
+         lambda place: (place.omni("--emulated"), None)[1], never=("NPU real",)),
+    Case("a plain server on a CPU", "upgrade", LIVE, NAMED, (PENDING,),
+         served("--no-omni"), never=("CPU real",)),
 )  # fmt: skip
 
 
@@ -376,16 +374,22 @@ def _other_file(process: dict[str, Any]) -> None:
         process["files"][AR]["sha256"] = "0" * 64
 
 
-def _stage(stage: int) -> Play:
+def keep_stage(stage: int) -> Callable[[dict[str, Any]], None]:
+    """What was observed without the processes of other stages."""
+
     def keep(seen: dict[str, Any]) -> None:
         seen["processes"] = [one for one in seen["processes"] if one.get("stage") in (stage, None)]
 
-    return anew(lambda chain: chain.edit("observed.json", keep))
+    return keep
+
+
+def _stage(stage: int) -> Play:
+    return anew(lambda chain: chain.edit("observed.json", keep_stage(stage)))
 
 
 def _gates(*gates: str, text: str = "\n# a word more\n") -> Play:
     def play(place: Place) -> None:
-        _write(AR, text)(place)
+        write(AR, text)(place)
         for gate in gates:
             place.call(gate)
 
@@ -396,7 +400,7 @@ def _job(**more: str) -> Play:
     return anew(lambda chain: chain.run.update(job=chain.run["job"] | more))
 
 
-def _packed(**more: Any) -> Play:
+def packed(**more: Any) -> Play:
     """The run packed elsewhere, and taken over where it was dropped."""
 
     def play(place: Place) -> None:
@@ -418,10 +422,19 @@ def _packed(**more: Any) -> Play:
     return play
 
 
-def _committed(place: Place) -> None:
+def committed(place: Place) -> None:
     (place.repo / "NOTES.md").write_text("Notes.\n")
     git(place.repo, "add", "NOTES.md")
     git(place.repo, "commit", "-q", "-s", "-m", "Take notes", "--", "NOTES.md")
+
+
+def _other_below(place: Place) -> None:
+    """The checkout moves on to a commit with another content of a file that the engine loaded."""
+    seen = json.loads((Chain(place).at / "observed.json").read_text("utf-8"))
+    names = {name for process in seen["processes"] for name in process.get("files", {})}
+    name = next(name for name in sorted(names) if name.endswith("gpu_model_runner.py"))
+    write(name, "\n# later\n")(place)
+    git(place.repo, "commit", "-q", "-m", "Change the GPU side", "--", name)
 
 
 def _waived(place: Place) -> None:
@@ -439,34 +452,35 @@ _NONE = "no NPUARModelRunner was built"
 _UPGRADED = (
     *_cases(
         "upgrade", REWRITTEN, NAMED,
-        ("emulated with the label of an NPU", _label("NPU real"), _PENDING, "npu emulated"),
+        ("emulated with the label of an NPU", _label("NPU real"), PENDING, "npu emulated"),
         ("dummy weights with the label of real ones",
-         anew(lambda chain: chain.on_npu("dummy")), _PENDING, "dummy weights"),
+         anew(lambda chain: chain.on_npu("dummy")), PENDING, "dummy weights"),
     ),
     *_cases(
         "npu", REWRITTEN, NAMED,
-        ("a CPU with the label of an NPU", _label("NPU real", "cpu"), _PENDING, "lived on cpu"),
-        ("the classes of another device", _built("runner", _other_class), _PENDING, _NONE),
+        ("a CPU with the label of an NPU", _label("NPU real", "cpu"), PENDING, "lived on cpu"),
+        ("the classes of another device", _built("runner", _other_class), PENDING, _NONE),
         ("a runner that executed no step",
-         _built("runner", lambda one: one.update(steps=0)), _PENDING, "executed no step"),
+         _built("runner", lambda one: one.update(steps=0)), PENDING, "executed no step"),
         ("a runner built from another file",
          _built("runner", lambda one: [cls.update(sha256="0" * 64) for cls in one["classes"]]),
-         _PENDING, "another file"),
+         PENDING, "another file"),
         ("another file was loaded",
-         anew(lambda chain: chain.each(_other_file)), _PENDING, "it ran another"),
+         anew(lambda chain: chain.each(_other_file)), PENDING, "it ran another"),
         ("only the AR stage ran", _stage(0), "NPUGenerationModelRunner pending"),
         ("only the generation stage ran", _stage(1), "NPUARModelRunner pending"),
         ("nothing observed",
-         anew(lambda chain: (chain.at / "observed.json").write_text("null")), _PENDING, "does not tell"),
-        ("a run of another job", _job(id="upgrade-of-somebody-else"), _PENDING),
-        ("a run of other files of the job", _job(tree="0" * 64), _PENDING),
-        ("a file edited, and every other gate again", _gates("plan", "audit"), _PENDING),
+         anew(lambda chain: (chain.at / "observed.json").write_text("null")), PENDING, "does not tell"),
+        ("another commit below it", _other_below, PENDING, "it ran another"),
+        ("a run of another job", _job(id="upgrade-of-somebody-else"), PENDING),
+        ("a run of other files of the job", _job(tree="0" * 64), PENDING),
+        ("a file edited, and every other gate again", _gates("plan", "audit"), PENDING),
         ("a helper beside it that stays out",
-         _write("vllm_omni/patched.py", "X = 1\n"), "vllm_omni/patched.py"),
-        ("a pack of another job", _packed(job="upgrade-of-somebody-else"), _PENDING),
-        ("a pack of another commit", _packed(commit="0" * 40), _PENDING),
-        ("a pack of other files", _packed(files={AR: "0" * 64}), _PENDING),
-        ("a pack of another chain", _packed(chain=["0" * 64]), _PENDING),
+         write("vllm_omni/patched.py", "X = 1\n"), "vllm_omni/patched.py"),
+        ("a pack of another job", packed(job="upgrade-of-somebody-else"), PENDING),
+        ("a pack of another commit", packed(commit="0" * 40), PENDING),
+        ("a pack of other files", packed(files={AR: "0" * 64}), PENDING),
+        ("a pack of another chain", packed(chain=["0" * 64]), PENDING),
     ),
     *_cases(
         "npu", REWRITTEN, REFUSED,
@@ -475,136 +489,14 @@ _UPGRADED = (
         ("a stale audit", _gates("plan"), "gate audit judged other contents"),
         ("a file edited, and half undone", _gates("plan", text="\ndef (\n"), "does not parse"),
         ("every gate left out", _waived, "has no evidence"),
-        ("other work staged", _write("tools/x.py", "", staged=True), "other changes are staged"),
+        ("other work staged", write("tools/x.py", "", staged=True), "other changes are staged"),
         ("on the default branch", lambda place: git(place.repo, "switch", "-q", "main"), "default branch"),
     ),
-    Case("emulated, without a word", "upgrade", RECORDED, NAMED, (_PENDING,),
+    Case("emulated, without a word", "upgrade", RECORDED, NAMED, (PENDING,),
          lambda _: None, never=("NPU real",)),
-    Case("a pass without the folder of a run", "npu", REWRITTEN, NAMED, (_PENDING,),
+    Case("a pass without the folder of a run", "npu", REWRITTEN, NAMED, (PENDING,),
          _no_runs, never=("NPU real",)),
 )  # fmt: skip
 
 
-def _twice(place: Place) -> Answer:
-    place.deliver()
-    return place.deliver()
-
-
-def _back(place: Place) -> None:
-    for path in [*place.repo.glob("reed/*/*.py"), *place.repo.glob(f"{RUNNERS}*.py")]:
-        text = path.read_bytes()
-        path.write_bytes(text + b"\nX = 1\n")
-        path.write_bytes(text)
-
-
-def _hook(place: Place) -> None:
-    hook = place.repo / ".git/hooks/pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nexit 0\n")
-    hook.chmod(0o755)
-
-
-def _again(verdict: str, at: int | None) -> Play:
-    def change(chain: Chain) -> None:
-        chain.copy(at)
-        chain.verdict(verdict)
-
-    return anew(change)
-
-
-def _dead(place: Place) -> None:
-    (Chain(place).folder / "runs/20010101T000000Z-serve-00000000.partial").mkdir()
-
-
-def _looked(place: Place) -> None:
-    for words in (("next",), ("evidence", "list"), ("evidence", "check")):
-        place.call(*words, *((place.model,) if words == ("next",) and place.model else ()))
-
-
-def _beside(place: Place) -> Answer:
-    _write("notes/mine.txt", "to do\n")(place)
-    return place.deliver(*(("--leave", "notes/mine.txt") if place.model else ()))
-
-
-def _round_trip(place: Place) -> None:
-    target = place.workspace / ".npu-upgrade/all.tar.gz"
-    place.call("evidence", "pack", "--out", target)
-    place.call("evidence", "import", target)
-
-
-_HONEST: dict[str, Play] = {
-    "as it is": lambda _: None,
-    "a dry run first": lambda place: (place.deliver("--dry-run"), None)[1],
-    "delivered twice": _twice,
-    "a title of one's own": lambda place: place.deliver("--title", "[Misc] Take it in"),
-    "unsigned": lambda place: place.deliver("--no-sign"),
-    "edited, and put back": _back,
-    "a hook that agrees": _hook,
-    "failed once before it passed": _again("FAIL", 0),
-    "passed twice": _again("PASS", None),
-    "an old start that was never finished": _dead,
-    "looked at before": _looked,
-    "packed and taken over again": _round_trip,
-    "history packed": lambda place: git(place.repo, "gc", "-q"),
-    "a commit below it": _committed,
-    "on a branch of another name": lambda place: git(place.repo, "branch", "-q", "-m", "mine"),
-    "work of one's own outside": lambda place: _beside(place),
-}  # fmt: skip
-
-
-def honest() -> Iterator[Case]:
-    """What nobody may be kept from, in each workspace."""
-    pending = {"right", "image", "audio", "overlay", "work-folder"}
-    for base in ("reed", "looker", "upgrade", "npu"):
-        upgrade = base in ("upgrade", "npu")
-        never = () if upgrade else tuple(f"- {gap}:" for gap in sorted(pending))
-        words = ("NPU-Validation: NPUARModelRunner",) if base == "npu" else (_PENDING,)
-        never += ("NPUARModelRunner pending", "NPUGenerationModelRunner pending") if base == "npu" else ()
-        for name, play in _HONEST.items():
-            kind = REWRITTEN if base == "npu" or "passed" in name else RECORDED
-            again = base == "looker" or (base == "upgrade" and kind == REWRITTEN)
-            yield Case(name, base, kind, COMMITTED, words, play, never, again)
-
-
-def _npu_adapted(chain: Chain) -> None:
-    chain.on_npu()
-    pins = {"transformers": "==5.23.0", "torch": "==2.13.0"}
-    chain.edit("observed.json", lambda seen: seen.update(required=pins))
-
-
-_MORE = (
-    *_cases(
-        "upgrade", RECORDED, COMMITTED,
-        ("the classes that the emulated NPU executed",
-         lambda _: None, "emulated: NPUARModelRunner executed in serve",
-         "emulated: NPUGenerationModelRunner executed in serve", _PENDING),
-        ("a helper that is part of it", lambda place: _helper(place), _PENDING),
-    ),
-    Case("real weights on an NPU", "reed", REWRITTEN, COMMITTED, ("NPU-Validation: ",),
-         anew(_npu_adapted), never=("- npu:", "- pins:", _PENDING)),
-    Case("pictures on an NPU", "looker", REWRITTEN, COMMITTED, ("NPU-Validation: ",),
-         anew(_npu_adapted), never=("- npu:", "- image:", _PENDING)),
-    Case("accuracy above chance", "reed", REWRITTEN, COMMITTED, (_PENDING,),
-         _accuracy(0.75), never=("- accuracy:",)),
-    Case("served again", "reed", LIVE, COMMITTED, (_PENDING,),
-         lambda place: place.serve(), never=("- right:",)),
-    Case("served again with pictures", "looker", LIVE, COMMITTED, (_PENDING,),
-         lambda place: place.serve(), never=("- image:",)),
-    Case("a sound plugin put right after wrong weights", "reed", LIVE, COMMITTED, (_PENDING,),
-         lambda place: (place.serve(fault="norm-plus-one"), place.serve(), None)[2], never=("- right:",)),
-    Case("a pack that came back", "npu", REWRITTEN, COMMITTED, ("NPU-Validation: NPUARModelRunner",),
-         _packed(), never=("NPUARModelRunner pending",)),
-)  # fmt: skip
-
-
-def _helper(place: Place) -> Answer:
-    _write("vllm_omni/helper.py", "X = 1\n")(place)
-    given = ("--include", "vllm_omni/helper.py")
-    place.deliver("--dry-run", *given)
-    place.deliver(*given)
-    for gate in ("plan", "audit"):
-        place.call(gate)
-    return place.deliver(*given)
-
-
-CASES = (*damages(), *_ADAPTED, *_UPGRADED, *_LIVE, *honest(), *_MORE)
+ADVERSARIAL = (*damages(), *_ADAPTED, *_UPGRADED, *_LIVE)

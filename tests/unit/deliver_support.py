@@ -91,7 +91,7 @@ class Upgrade:
         gate: str = "plan",
         label: str = "static",
         verdict: Verdict = Verdict.PASS,
-        log: Path | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> Record:
         subject = load_plan(self.job).subject(self.repo)
         outcome = Outcome(
@@ -105,7 +105,7 @@ class Upgrade:
             started="2026-11-20T12:00:00Z",
             seconds=1.5,
             summary=f"{gate} said so",
-            log=log,
+            data=data or {},
         )
         return self.job.store.record(outcome)
 

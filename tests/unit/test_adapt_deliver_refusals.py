@@ -99,6 +99,11 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     world.generate(capsys)
     assert "--open accuracy" in refused()
     assert "there is no gap 'acuracy'" in refused("--open", "acuracy")
+    page = world.repo / f"docs/source/tutorials/models/{NAME}.md"
+    text = page.read_text("utf-8")
+    page.write_text(text.replace("GAP (accuracy)", "Done"), "utf-8")
+    assert "does not name the gap accuracy" in refused("--open", "accuracy")
+    page.write_text(f"{text}\nMeasured on one card.\n", "utf-8")
     code, result = deliver(world, capsys, "--open", "accuracy")
     assert code == 0, result
     assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
+from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
@@ -133,7 +135,7 @@ def test_a_class_of_another_file_of_that_name_is_another_class(classes, deliver)
 
 def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, deliver) -> None:
     runs = [
-        {"tier": tier, "scenario": "plain", "state": state, "runner": f"tide.runner.{name}"}
+        Exercised(tier, "plain", state, "", "", {RUNNER: [name]})
         for tier, state, name in (
             ("eager", "PASS", AR),
             ("graph", "PASS", AR),
@@ -141,8 +143,7 @@ def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, de
             ("eager", "INCONCLUSIVE", GENERATION),
         )
     ]
-    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs}))
-    classes.record("emulate", "emulated dry-run", log=classes.job.folder / "emulate.json")
+    classes.record("emulate", "emulated dry-run", data={"ran": msgspec.to_builtins(runs)})
     assert deliver()[0] == 0
     assert f"- emulated: {AR} executed in eager, graph\n" in classes.body()
     assert GENERATION not in classes.body().partition("NPU-Validation")[0]
@@ -152,7 +153,7 @@ def test_what_an_emulated_run_executed_is_evidence_and_no_validation(classes, de
     assert read(classes.job).validation.emulated == {}
     write(classes.repo, WORKER, whole)
     assert read(classes.job).validation.emulated
-    (classes.job.folder / "emulate.json").write_text(json.dumps({"runs": runs[:1]}))
+    classes.record("emulate", "emulated dry-run")
     assert read(classes.job).validation.emulated == {}
 
 

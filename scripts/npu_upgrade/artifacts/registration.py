@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from npu_upgrade.artifacts.facts import Facts, Feature
+from npu_upgrade.evidence.store import NPU_REAL
 from npu_upgrade.ground.errors import BadInput
 
 _PAGE = "tutorials/models/"
@@ -277,7 +278,7 @@ def _mark(facts: Facts, feature: Feature | None) -> str:
         return UNKNOWN
     if feature.status == "not applicable":
         return NONE
-    on_npu = feature.label == "NPU real"
+    on_npu = feature.label == NPU_REAL
     return {"verified": YES, "unsupported": NO}.get(feature.status, UNKNOWN) if on_npu else UNKNOWN
 
 

@@ -29,6 +29,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.arguments import some_of
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.evidence.store import DRY_RUN as LABEL
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
@@ -47,7 +48,6 @@ from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
 from npu_upgrade.job.stages import find_workspace
 
-LABEL = "emulated dry-run"
 EXAMPLES = """
 --rest --background
 --ascend pypi:vllm-ascend==0.28.0rc1

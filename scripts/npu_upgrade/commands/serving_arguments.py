@@ -18,7 +18,6 @@ from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
     MODEL_ROOT,
-    WORK_DIR,
     Session,
     Stopped,
     clear_leftovers,
@@ -30,6 +29,7 @@ from npu_upgrade.gates.serving.session import (
 from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
 from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
 from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import after_gate
 from npu_upgrade.job.stages import find_workspace

@@ -23,7 +23,7 @@ from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence import chain
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.evidence.store import NPU_REAL, workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
 from npu_upgrade.gates.serving.launch import OMNI
 from npu_upgrade.gates.serving.session import named_python
@@ -302,6 +302,6 @@ def _result(outcomes: Sequence[Outcome], workspace: Path, note: str = "") -> Res
     text = table(("rung", "label", "verdict", "s", ""), rows)
     summary = ", ".join(f"{one.rung.name} {one.state}" for one in outcomes)
     # only real weights that passed on an NPU sign a model off
-    signed_off = any(one.data.get("label") == "NPU real" and one.verdict is Verdict.PASS for one in outcomes)
+    signed_off = any(one.data.get("label") == NPU_REAL and one.verdict is Verdict.PASS for one in outcomes)
     data = {"rungs": [one.as_json() for one in outcomes], "verified_on_npu": signed_off}
     return Result(verdict, summary, data, f"{text}\n\n{note}".strip(), next=overview(workspace))

@@ -220,6 +220,15 @@ def _check_documents(
             expected="files that were generated from the runs of this code",
             try_=again,
         )
+    for path, new in bundle.written.files.items():
+        text = bundle.files[path][1]
+        lost = next((gap for gap in facts.gaps if gap.sign in (new or "") and gap.sign not in text), None)
+        if lost:
+            raise BadInput(
+                f"{path} was edited, and does not name the gap {lost.id} any more: {lost.what}",
+                expected="every gap named where the model's users read",
+                try_=f"put back the line with {lost.sign}, or {lost.command.short}",
+            )
     return bundle, written
 
 

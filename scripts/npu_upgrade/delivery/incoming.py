@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.artifacts.roots import Root
+from npu_upgrade.evidence.subject import read_bytes
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.job.changes import changed_since
@@ -80,7 +81,7 @@ def _content(scratch: Checkout, path: str) -> Content:
 def check_free(checkout: Checkout, incoming: Mapping[str, Content]) -> None:
     """Raise :class:`BadInput` when a file that is to be written has changes that would be lost."""
     for path in changed_since(checkout, "HEAD", incoming):
-        if _read(checkout.root / path) != incoming[path].data:
+        if read_bytes(checkout.root / path) != incoming[path].data:
             raise BadInput(
                 f"{path} has changes in {checkout.root} and in the implementation root",
                 expected="the change in one of the two",
@@ -91,7 +92,7 @@ def check_free(checkout: Checkout, incoming: Mapping[str, Content]) -> None:
 @contextlib.contextmanager
 def in_place(root: Path, incoming: Mapping[str, Content]) -> Generator[Callable[[], object]]:
     """Write ``incoming`` below ``root``; unless the given function is called, it is all taken back."""
-    before = {path: (_read(root / path), _mode(root / path)) for path in incoming}
+    before = {path: (read_bytes(root / path), _mode(root / path)) for path in incoming}
     folders = {parent for path in incoming for parent in (root / path).parents if not parent.exists()}
     with contextlib.ExitStack() as undo:
         for folder in sorted(folders):
@@ -114,19 +115,6 @@ def _put(path: Path, data: bytes | None, mode: int) -> None:
         return
     write_atomic(path, data)
     os.chmod(path, mode)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {path}: {error.strerror or error}",
-            expected="a plain file",
-            try_="check its permissions",
-        ) from error
 
 
 def _mode(path: Path) -> int:

@@ -140,8 +140,7 @@ def rule_for(root: Path) -> TitleRule:
 
 def check_title(rule: TitleRule, title: str, example: str) -> str:
     """``title``, or :class:`BadInput` with the project's rule and an ``example`` that keeps it."""
-    problem = rule.problem(title)
-    if problem:
+    if problem := rule.problem(title):
         raise BadInput(
             f"the title {title!r} would not be accepted: {problem}",
             expected=f"one line of at most {LIMIT} characters in the project's form",
@@ -157,8 +156,7 @@ def _from_guide(root: Path) -> tuple[str, ...]:
 
 def _from_workflows(root: Path) -> tuple[str, ...]:
     for path in sorted((root / ".github/workflows").glob("*.y*ml")):
-        stated = re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", _text(path))
-        if stated:
+        if stated := re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", _text(path)):
             return tuple(stated.group(1).split("|"))
     return ()
 

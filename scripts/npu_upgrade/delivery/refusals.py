@@ -70,8 +70,7 @@ def check_contents(root: Path, paths: Iterable[str]) -> None:
                 expected="every conflict decided",
                 try_="edit the file, then run upgrade.py plan and deliver again",
             )
-        problem = _syntax_problem(file, data)
-        if problem:
+        if problem := _syntax_problem(file, data):
             raise BadInput(
                 f"{path} does not parse: {problem}",
                 expected="a file its language accepts",

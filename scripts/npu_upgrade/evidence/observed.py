@@ -127,6 +127,20 @@ class Observed(Struct, frozen=True):
         }
 
 
+class Exercised(Struct, frozen=True):
+    """What one emulated run of a scenario built, and which classes executed steps in it.
+
+    ``classes``: path in its tree -> the classes of the watched files of which functions ran after the import.
+    """
+
+    tier: str
+    scenario: str
+    state: str
+    worker: str
+    runner: str
+    classes: dict[str, list[str]]
+
+
 def observed_in(folder: Path) -> list[Observed]:
     """What each judged start of a run showed, in their order; one that nothing was seen of is left out."""
     starts = sorted(folder.glob(f"start-*/{NAME}"), key=lambda path: (len(str(path)), path))

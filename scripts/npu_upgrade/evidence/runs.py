@@ -14,13 +14,13 @@ from typing import Any
 
 from npu_upgrade.evidence.chain import Record, finished, trusted
 from npu_upgrade.evidence.judged import model_digest
-from npu_upgrade.evidence.store import Store
+from npu_upgrade.evidence.store import NPU_REAL, Store
 from npu_upgrade.ground.errors import BadInput
 
 RESULT = "result.json"
 SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
-REAL = ("NPU real", "CPU real")
+REAL = (NPU_REAL, "CPU real")
 LABELS = (*REAL, "NPU dummy", "CPU dummy")
 _DISTRIBUTIONS = {"vllm": "vllm", "vllm_ascend": "vllm-ascend"}
 
@@ -70,15 +70,12 @@ class Run:
         return mapping(self.result.get(key))
 
     def path(self, name: str = "") -> str:
-        """Where a file of the run (default: its log) is, as a report names it: below the evidence folder."""
-        return f"evidence/runs/{self.id}/{name or self.log_name()}"
-
-    def log_name(self) -> str:
-        """The log of the run's first start, else its result."""
+        """Where a file of the run (default: the log of its first start, else its result) is, for a report."""
         started = sorted(
             p.relative_to(self.folder).as_posix() for p in self.folder.glob("start-*/server.log")
         )
-        return next((name for name in ("server.log", *started) if (self.folder / name).is_file()), RESULT)
+        logs = (log for log in ("server.log", *started) if (self.folder / log).is_file())
+        return f"evidence/runs/{self.id}/{name or next(logs, RESULT)}"
 
 
 def mapping(value: Any) -> dict[str, Any]:

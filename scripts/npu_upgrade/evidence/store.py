@@ -26,7 +26,8 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Verdict
 
-LABELS = ("static", "emulated dry-run", "CPU dummy", "CPU real", "NPU dummy", "NPU real")
+DRY_RUN, NPU_REAL = "emulated dry-run", "NPU real"
+LABELS = ("static", DRY_RUN, "CPU dummy", "CPU real", "NPU dummy", NPU_REAL)
 DATA_LIMIT = 64 * 1024  # bytes of one record's data; anything longer belongs in its log
 _LOG = "server.log"
 

@@ -52,10 +52,16 @@ def check_path(path: str) -> None:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file's bytes, or ``absent``; raises :class:`BadInput` when it cannot be read."""
+    data = read_bytes(path)
+    return ABSENT if data is None else sha256(data)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The bytes of a file, None where there is none; raises :class:`BadInput` when it cannot be read."""
     try:
-        return sha256(path.read_bytes())
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
+        return None
     except OSError as error:
         raise BadInput(
             f"cannot read {path}: {error.strerror or error}",

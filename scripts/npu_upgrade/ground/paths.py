@@ -10,6 +10,7 @@ from pathlib import Path
 
 APP = "npu-upgrade"
 WORKSPACE_DIR = ".npu-upgrade"
+WORK_DIR = Path("/workspace")  # where servers are started in the images for NPUs
 
 
 def cache_root() -> Path:

@@ -101,7 +101,8 @@ def plain_name(name: str) -> str:
 def models(workspace: Path) -> list[str]:
     """The models with a state, the one that was worked on last at the end."""
     folders = [path for path in (workspace / WORKSPACE_DIR / "adapt").glob("*") if path.is_dir()]
-    return [path.name for path in sorted(folders, key=_touched)]
+    newest = [max((file.stat().st_mtime for file in one.glob("*.json*")), default=0.0) for one in folders]
+    return [path.name for _, path in sorted(zip(newest, folders, strict=True))]
 
 
 def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
@@ -329,7 +330,3 @@ def _before(one: Adaptation) -> list[str]:
     passed = [run.record.command for run in one.runs.counted if run.verdict == "PASS"]
     python = one.plan.get("python")
     return passed[-1] if passed else (["adapt.py", "plan", "--python", str(python)] if python else [])
-
-
-def _touched(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)

@@ -23,12 +23,7 @@ class Note(msgspec.Struct, frozen=True):
     found_by: str
 
     def as_json(self) -> dict[str, str]:
-        return {
-            "incident": self.incident,
-            "case": self.case,
-            "note": self.note,
-            "found_by": self.found_by,
-        }
+        return {name: getattr(self, name) for name in ("incident", "case", "note", "found_by")}
 
 
 def notes_for(unit: str, text: str) -> list[Note]:

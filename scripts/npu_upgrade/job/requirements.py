@@ -5,7 +5,7 @@ Commit, pages, report, status and ``next`` all say what these rules say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,11 @@ from npu_upgrade.checkpoint.analysis_file import AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.observed import Observed, observed_in
 from npu_upgrade.evidence.runs import REAL, Run, mapping
+from npu_upgrade.evidence.store import NPU_REAL
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.paths import WORK_DIR
 
-WORK_DIR = "/workspace"
 PINNED = ("transformers", "torch", "torch-npu", "cann")
 _MODALITIES = ("image", "video", "audio")
 _NO_DYNAMO = "TORCHDYNAMO_DISABLE"
@@ -56,9 +57,14 @@ class Gap:
         return {"id": self.id, "what": self.what, "command": str(self.command), "refused": self.refused}
 
     @property
+    def sign(self) -> str:
+        """How an English document names it."""
+        return f"**GAP ({self.id})**"
+
+    @property
     def marker(self) -> str:
         """The gap as it shows in an English document."""
-        return f"**GAP ({self.id})**: {self.what}. It is filled by `{self.command.short}`."
+        return f"{self.sign}: {self.what}. It is filled by `{self.command.short}`."
 
 
 Outcome = Proven | Gap
@@ -189,7 +195,7 @@ def _served(known: Known) -> Outcome:
 
 def _on_npu(known: Known) -> Outcome:
     run, seen, command = known.served, known.observed, known.ask("serve")
-    if run is None or run.label != "NPU real":
+    if run is None or run.label != NPU_REAL:
         return Gap("real weights were served on a CPU only", command)
     if seen is None:
         return Gap(f"run {run.id} does not tell which device its tensors lived on", command)
@@ -274,7 +280,7 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         return Gap(f"no {known.label} run says anything about {name}", command)
     if status == "verified":
         return Proven(run, why)
-    on_npu = known.label == "NPU real"
+    on_npu = known.label == NPU_REAL
     if not needed and (
         status == "checkpoint missing" or (status == "not applicable" and (on_npu or name == "mtp"))
     ):
@@ -385,7 +391,7 @@ def _work_folder(known: Known) -> Outcome:
         or ""
     )
     named = run and any(word.partition("=")[0] == "--work-dir" for word in run.record.command)
-    if place and (place == WORK_DIR or named):
+    if place and (place == str(WORK_DIR) or named):
         return Proven(run, place)
     where = f"in {place}, which nobody named" if place else "in a folder that is not told"
     return Gap(f"it was started {where}", known.ask("serve", "--work-dir", "DIR"))
@@ -407,28 +413,23 @@ def _dropping(command: Command, *names: str) -> Command:
     return replace(command, arguments=kept(command.arguments), passed_on=kept(command.passed_on))
 
 
-def _rules() -> Iterator[Rule]:
-    yield Rule("failed", "no gate failed for this code", "serve", _failed)
-    yield Rule("analysis", "the checkpoint is consistent", "analyze", _analysed)
-    yield Rule("serve", "real weights are served", "serve", _served)
-    yield Rule("npu", "they are served on an NPU", "serve", _on_npu)
-    yield Rule("right", "the answers are those of the same weights in Transformers", "serve", _right)
-    for kind in _MODALITIES:
-        yield Rule(kind, f"{kind} input is asked and answered", "serve", _modality(kind))
-    yield Rule("graph", "graphs run, without eager mode and with Dynamo", "features", _graph)
-    yield Rule(
+RULES = (
+    Rule("failed", "no gate failed for this code", "serve", _failed),
+    Rule("analysis", "the checkpoint is consistent", "analyze", _analysed),
+    Rule("serve", "real weights are served", "serve", _served),
+    Rule("npu", "they are served on an NPU", "serve", _on_npu),
+    Rule("right", "the answers are those of the same weights in Transformers", "serve", _right),
+    *(Rule(kind, f"{kind} input is asked and answered", "serve", _modality(kind)) for kind in _MODALITIES),
+    Rule("graph", "graphs run, without eager mode and with Dynamo", "features", _graph),
+    Rule(
         "expert_parallel", "expert parallelism works, for mixtures", "features", _experts("expert_parallel")
-    )
-    yield Rule("flashcomm1", "FlashComm1 works, for mixtures", "features", _experts("flashcomm1"))
-    yield Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp)
-    yield Rule(
-        "capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity
-    )
-    yield Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy)
-    yield Rule("throughput", "throughput is measured", "capacity", _throughput)
-    yield Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins)
-    yield Rule("overlay", "nothing was laid over the installation", "serve", _overlay)
-    yield Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder)
-
-
-RULES = tuple(_rules())
+    ),
+    Rule("flashcomm1", "FlashComm1 works, for mixtures", "features", _experts("flashcomm1")),
+    Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp),
+    Rule("capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity),
+    Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy),
+    Rule("throughput", "throughput is measured", "capacity", _throughput),
+    Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins),
+    Rule("overlay", "nothing was laid over the installation", "serve", _overlay),
+    Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder),
+)

@@ -12,6 +12,7 @@ import msgspec
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Ledger, Record
 from npu_upgrade.evidence.pins import short_pin
+from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
@@ -26,7 +27,7 @@ from npu_upgrade.sources.checkout import open_checkout
 
 _NAMED = 5  # pending runs, in a sentence
 SKIPPABLE = (LOOK, PORT, "emulate")
-_GATES = {"plan": "static", "audit": "static", "emulate": "emulated dry-run"}
+_GATES = {"plan": "static", "audit": "static", "emulate": DRY_RUN}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from npu_upgrade.evidence.chain import OfJob, trusted
 from npu_upgrade.evidence.pack import Origin
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.changes import base_of, top_folders
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.sources.checkout import open_checkout
@@ -27,8 +28,8 @@ class Upgraded:
     @property
     def packages(self) -> dict[str, Path]:
         """Each package that the upgrade changes, and the folder that it has to be imported from below."""
-        tops = {path.partition("/")[0] for path in self.plan.files}
-        return {name: self.root for name in sorted(tops) if (self.root / name / "__init__.py").is_file()}
+        tops = top_folders(self.plan.files)
+        return {name: self.root for name in tops if (self.root / name / "__init__.py").is_file()}
 
     @property
     def of_job(self) -> OfJob:
@@ -41,9 +42,7 @@ class Upgraded:
         packed = self.job.folder / PACKED
         if packed.is_file():
             return packed.read_text("utf-8").strip()
-        checkout = open_checkout(self.root)
-        delivered = f"Upgrade-Job: {self.job.id}" in checkout.git("log", "-1", "--format=%B").splitlines()
-        return checkout.git("rev-parse", "HEAD^" if delivered else "HEAD").strip()
+        return base_of(open_checkout(self.root), self.job.marker)
 
     @property
     def origin(self) -> Origin:

@@ -12,19 +12,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.evidence.observed import Class, Observed, observed_in
+from npu_upgrade.evidence.observed import Class, Exercised, Observed, observed_in
+from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.evidence.subject import Subject, file_digest
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.ground.files import read_object, sha256
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.changes import base_of, edited, top_folders
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.sources.checkout import Checkout, open_checkout
 
 PENDING = "pending"
-NPU = "NPU real"
-EMULATED = "emulated dry-run"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -105,7 +106,7 @@ def validate(
     unfinished = [f"run {one} was not finished" for one in job.store.incomplete()]
     why: dict[Part, str] = dict.fromkeys(parts, unfinished[-1]) if unfinished else {}
     mine = [record for record in records if record.tree == subject.tree]
-    on_npu = [one for one in mine if one.label == NPU and one.verdict == "PASS" and one.run]
+    on_npu = [one for one in mine if one.label == NPU_REAL and one.verdict == "PASS" and one.run]
     for record in on_npu:
         problems = [f"it is not as it was recorded: {one}" for one in job.store.problems(record)]
         for observed in observed_in(job.store.runs / str(record.run)) or [Observed("")]:
@@ -116,18 +117,7 @@ def validate(
                 else:
                     by[part] = record.id
     why = {part: text for part, text in why.items() if part not in by}
-    emulated = _emulated(parts, mine)
-    for part in parts:
-        if any(not lacking(part, one, delivered) for one in _served_emulated(job, mine)):
-            emulated.setdefault(part, []).append("serve")
-    return Validation(parts, by, emulated, why)
-
-
-def _served_emulated(job: Job, records: Sequence[Record]) -> list[Observed]:
-    """What the servers on the emulated NPU showed that passed and are as they were recorded."""
-    runs = (one for one in records if (one.gate, one.label, one.verdict) == ("serve", EMULATED, "PASS"))
-    whole = (one for one in runs if one.run and not job.store.problems(one))
-    return [seen for one in whole for seen in observed_in(job.store.runs / str(one.run))]
+    return Validation(parts, by, _emulated(job, mine, parts, delivered), why)
 
 
 @dataclass(frozen=True)
@@ -262,17 +252,22 @@ def _fits(path: str, name: str) -> bool:
     return path == name or path.endswith(f"/{name}")
 
 
-def _emulated(parts: Sequence[Part], records: Sequence[Record]) -> dict[Part, list[str]]:
-    """The tiers in which the newest emulated run of these files asserted a class."""
+def _emulated(
+    job: Job, records: Sequence[Record], parts: Sequence[Part], delivered: _Delivered
+) -> dict[Part, list[str]]:
+    """The tiers in which the emulated NPU executed a part: of the newest run of its gate, and ``serve`` where
+    a server did that passed and is as it was recorded."""
     newest = next((one for one in reversed(records) if one.gate == "emulate"), None)
-    log = Path(newest.log["path"]) if newest and newest.log else None
-    if newest is None or log is None or file_digest(log) != (newest.log or {}).get("sha256"):
-        return {}
-    found: dict[Part, list[str]] = {}
-    for run in read_object(log).get("runs", []):
-        texts = [run.get("worker"), run.get("runner")] if run.get("state") == "PASS" else []
-        ran = {name.rpartition(".")[2] for text in texts for name in str(text).split(" and ")}
-        for part in parts:
-            if part.cls in ran and run["tier"] not in found.setdefault(part, []):
-                found[part].append(run["tier"])
+    ran = msgspec.convert(newest.data.get("ran", []), list[Exercised]) if newest else []
+    passed = [
+        (one.tier, path, one.classes[path]) for one in ran if one.state == "PASS" for path in one.classes
+    ]
+    runs = (one for one in records if (one.gate, one.label, one.verdict) == ("serve", DRY_RUN, "PASS"))
+    whole = (one for one in runs if one.run and not job.store.problems(one))
+    served = [seen for one in whole for seen in observed_in(job.store.runs / str(one.run))]
+    found = {}
+    for part in parts:
+        tiers = [tier for tier, path, names in passed if part.cls in names and _fits(part.path, path)]
+        tiers += ["serve"] if any(not lacking(part, seen, delivered) for seen in served) else []
+        found[part] = list(dict.fromkeys(tiers))
     return {part: tiers for part, tiers in found.items() if tiers}

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
@@ -158,20 +159,6 @@ def _beside(folder: Path) -> str:
             content = "" if path.suffix == ".py" else sha256(path.read_bytes())
             lines.append(f"{path.relative_to(folder)} {content}")
     return sha256("\n".join(lines))[:16]
-
-
-class Exercised(Struct, frozen=True):
-    """One run as delivery asks for it: what was built, and which classes executed steps in which mode.
-
-    ``classes``: path in its tree -> the classes of the watched files of which functions ran after the import.
-    """
-
-    tier: str
-    scenario: str
-    state: str
-    worker: str
-    runner: str
-    classes: dict[str, list[str]]
 
 
 def exercised(ran: Ran) -> Exercised:

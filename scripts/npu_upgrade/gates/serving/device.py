@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.sources.installed import Installed
 
 NPU, GPU, CPU, EMULATED = "npu", "gpu", "cpu", "npu emulated"
@@ -39,7 +40,7 @@ def label(kinds: Collection[str], expected: Device, load_format: str) -> str:
     order = (EMULATED, CPU, GPU, NPU)
     least = min(kinds, key=order.index)
     if least == EMULATED or (least == NPU and expected.kind != NPU):
-        return "emulated dry-run"
+        return DRY_RUN
     return f"{least.upper()} {load_format}"
 
 

@@ -15,7 +15,7 @@ from npu_upgrade.evidence.chain import OfJob, Record
 from npu_upgrade.evidence.judged import judged, model_digest
 from npu_upgrade.evidence.observed import NAME, Observed
 from npu_upgrade.evidence.redaction import Redactor
-from npu_upgrade.evidence.store import Outcome, Store
+from npu_upgrade.evidence.store import DRY_RUN, Outcome, Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
 from npu_upgrade.ground.command import current
@@ -128,7 +128,7 @@ def describe(
 
 def _weight(label: str) -> tuple[bool, bool]:
     """Of several labels the one that claims least is that of all."""
-    return label.startswith("NPU"), label != "emulated dry-run"
+    return label.startswith("NPU"), label != DRY_RUN
 
 
 def _whole(served: Served, installed: Installed) -> Observed | None:

@@ -26,7 +26,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.installed import Installed, misplaced, serving
 
-WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
+MODEL_ROOT = Path("/models")
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
     CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.gates.validation.matrix import Cell
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.progress import say
@@ -100,7 +101,7 @@ def rungs(subject: Subject, names: Sequence[str]) -> list[Rung]:
     serve = replace(serve, passed_on=subject.arguments)
     every = (
         Rung("static", "static", audit),
-        Rung("emulated", "emulated dry-run", emulate),
+        Rung("emulated", DRY_RUN, emulate),
         Rung("cpu-dummy", "CPU dummy", serve.adding("--load-format", "dummy")),
         Rung("cpu-real", "CPU real", serve.adding("--load-format", "real"), after="cpu-dummy"),
     )
@@ -130,7 +131,7 @@ def cell_rung(cell: Cell, python: str, workspace: str, npus: int | None = None) 
     # what needs real weights is not worth hours of a machine when the server does not even start
     below = {"dummy": "", "real": "dummy"}.get(cell.gate, "real")
     after = f"{Path(cell.model).name} tp{cell.tp} {below}" if below else ""
-    label = "NPU dummy" if cell.gate == "dummy" else "NPU real"
+    label = "NPU dummy" if cell.gate == "dummy" else NPU_REAL
     return Rung(cell.name, label, replace(command, passed_on=passed_on), after)
 
 
