@@ -258,6 +258,24 @@ def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
     assert "downstream_cache" in world.ar.read_text()
 
 
+def test_an_open_hunk_over_two_depths_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = "        if batch.last:\n            self.send(batch)\n"
+    more = "            self.stage_name = batch.name\n        self.sent = batch.name\n"
+    gained = GPU_AR_OLD.replace("        payload = ", f"{block}{more}        payload = ")
+    plain = [
+        text.replace("        payload = ", f"{block}        payload = ") for text in (GPU_AR_OLD, NPU_AR)
+    ]
+    world = PortWorld(tmp_path, files=omni_files(gained, plain[1]), old_files=omni_files(plain[0]))
+    monkeypatch.chdir(world.workspace)
+    hunk = world.hunks()["ar.run"]
+    between = write_tree(world.root / "between", omni_files(gained))
+    code, data, _ = world.port(since=f"dir:{between}")
+    assert code == 0, data
+    assert [(one["id"], one["carried"]) for one in data["hunks"]] == [(hunk["id"], True)]
+    assert world.port("--top", since=f"dir:{between}")[0] == 0
+    assert f"{block}{more}" in world.ar.read_text()
+
+
 def test_what_the_gpu_side_dropped_again_is_gone(world: PortWorld) -> None:
     hunk = world.hunks()["ar.__init__"]
     (world.omni / GPU_AR).write_text(GPU_AR_NEW.replace("        self.downstream_cache = {}\n", ""))
@@ -265,13 +283,39 @@ def test_what_the_gpu_side_dropped_again_is_gone(world: PortWorld) -> None:
     assert ledger(world)[hunk["id"]]["state"] == "gone"
 
 
-def test_a_broken_ledger_is_refused_and_kept(world: PortWorld) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"kind": "chagne"},
+        {"state": "opne"},
+        {"kind": "base", "new": ""},
+        {"new": 'text = """never closed'},
+        {"old": ")]}", "new": "(("},
+        {"unit": 3},
+        {"since": None},
+    ],
+)
+def test_a_broken_ledger_is_refused_and_kept(world: PortWorld, damage: dict[str, Any]) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    path = world.workspace / ".npu-upgrade" / "port.json"
+    held = json.loads(path.read_text())
+    held["hunks"][hunk["id"]] |= damage
+    path.write_text(json.dumps(held))
+    written = path.read_bytes()
+    code, data, _ = world.port(since=f"dir:{world.omni}")
+    assert (code, "port.json" in data["error"]) == (2, True), data
+    assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize("text", ['{"schema": "else"}', "", "[]", "{", "\udcff"])
+def test_what_is_no_ledger_is_refused_and_kept(world: PortWorld, text: str) -> None:
     path = world.workspace / ".npu-upgrade" / "port.json"
     path.parent.mkdir()
-    path.write_text('{"schema": "else"}')
+    path.write_text(text, errors="surrogateescape")
+    written = path.read_bytes()
     code, data, _ = world.port()
     assert (code, "port.json" in data["error"]) == (2, True)
-    assert path.read_text() == '{"schema": "else"}'
+    assert path.read_bytes() == written
 
 
 # -- bad input: exit 2, one message, nothing written --

@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> Result:
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
-    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, ledger.of_state((OPEN, WAIVED)))
+    kept = ledger.hunks((OPEN, WAIVED), inputs.npu.runners)
+    waived = {name for name in ledger.entries if ledger.state(name) == WAIVED}
+    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, kept, waived)
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)

@@ -6,19 +6,20 @@ text, so that it is known again when the release it came from is long past.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from npu_upgrade.code.statements import render
+from npu_upgrade.code.statements import END, render, statements_of
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.hunks import Hunk
 
 SCHEMA = "npu-upgrade/port/1"
@@ -33,8 +34,8 @@ class Entry(Struct, frozen=True):
     last changed. Of the kind ``upstream`` it is a change of vllm-ascend's, and has a ``title`` only.
     """
 
-    kind: str
-    state: str
+    kind: Literal["change", "method", "base", "upstream"]
+    state: Literal["open", "ported", "waived", "gone"]
     note: str
     since: dict[str, Any]
     at: str
@@ -107,10 +108,22 @@ class Ledger:
             file.written |= self._wrote
             write_json(self.path, msgspec.to_builtins(file))
 
-    def of_state(self, states: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The entries in some states, as plain values."""
-        wanted = set(states)
-        return {n: msgspec.to_builtins(one) for n, one in self.entries.items() if one.state in wanted}
+    def hunks(self, states: Container[str], runners: Iterable[Runner]) -> dict[str, Hunk | None]:
+        """The hunks in some states by their ids; None for one of a runner that is not among ``runners``."""
+        by_kind = {runner.kind: runner for runner in runners}
+        found = {n: one for n, one in self.entries.items() if one.state in states and one.kind != "upstream"}
+        return {name: self._hunk(name, one, by_kind.get(one.runner)) for name, one in found.items()}
+
+    def _hunk(self, name: str, entry: Entry, runner: Runner | None) -> Hunk | None:
+        try:
+            old, new = (
+                tuple(s for s in statements_of(side) if s.key != END) for side in (entry.old, entry.new)
+            )
+            if not (old or new):
+                raise SyntaxError("it holds no statement")
+        except SyntaxError as error:
+            raise _unreadable(self.path, f"{name}: {error}") from error
+        return runner and Hunk(entry.kind, runner, entry.unit, old, new, after=entry.after)
 
     def _put(self, name: str, entry: Entry) -> None:
         self.entries[name] = entry
@@ -126,8 +139,12 @@ def _load(path: Path) -> _File:
     except FileNotFoundError:
         return _File(SCHEMA)
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read the port ledger {path}: {error}",
-            expected=f"the file as this tool wrote it ({SCHEMA})",
-            try_="restore it, or move it away: open hunks are found again, waivers are lost",
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, why: object) -> BadInput:
+    return BadInput(
+        f"cannot read the port ledger {path}: {why}",
+        expected=f"the file as this tool wrote it ({SCHEMA})",
+        try_="restore it, or move it away: open hunks are found again, waivers are lost",
+    )
