@@ -96,8 +96,11 @@ def _place(hunks: list[Hunk], near: Sequence[Hunk], source: str) -> tuple[Placed
         more = more or [other for other in left if any(map(conditions, other.removed))]
         if not more:
             return first, []
-        hunks = [*hunks, *more]
-        placed = place(hunks, diff, source)
+        # one of them may do, and another one not fit
+        ways = [[*hunks, one] for one in more] if len(more) > 1 else []
+        tried = ((way, place(way, diff, source)) for way in ways)
+        alone = next(((way, done) for way, done in tried if done.text is not None), None)
+        hunks, placed = alone or ([*hunks, *more], place([*hunks, *more], diff, source))
     return (placed, hunks[1:]) if placed.text is not None and not first.held else (first, [])
 
 
