@@ -178,6 +178,37 @@ def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Pat
     assert world.hunks()["ar.run"]["tier"] == 1
 
 
+@pytest.mark.parametrize(
+    ("call", "npu_init", "tier"),
+    [
+        ("        self.init_duplex(config)\n", "", 1),
+        ("        self.init_duplex(config)\n", "        self.init_duplex(config.own)\n", 1),
+        ("        self.init_duplex(config, self.absent)\n", "", 3),
+        ("", "", 2),
+    ],
+)
+def test_a_base_class_is_worth_no_more_than_the_call_that_sets_it_up(
+    tmp_path: Path, call: str, npu_init: str, tier: int
+) -> None:
+    named = "        self.stage_name = config.stage_name"
+    gpu = GPU_AR_OLD.replace("(OmniGPUModelRunner)", "(OmniGPUModelRunner, Duplex)").replace(
+        f"{named}\n", f"{named}\n{call}"
+    )
+    gpu = "from vllm_omni.duplex import Duplex\n" + gpu
+    mixin = "class Duplex:\n    def init_duplex(self, config):\n        self.duplex = config\n"
+    npu = NPU_AR.replace(f"{named}  # ours\n", f"{named}  # ours\n{npu_init}")
+    world = PortWorld(tmp_path, files=omni_files(gpu, npu) | {"vllm_omni/duplex.py": mixin})
+    hunks = world.hunks()
+    base = hunks["ar.NPUARModelRunner"]
+    assert base["tier"] == tier
+    if call and not npu_init:
+        assert base["needs"] == [hunks["ar.__init__"]["id"]]
+    if tier == 1:
+        world.port("--apply", base["id"])
+        assert "(OmniNPUModelRunner, Duplex)" in world.ar.read_text()
+        assert "self.init_duplex(" in world.ar.read_text()
+
+
 def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
     before = everything(world.omni)
     out = world.root / "out"

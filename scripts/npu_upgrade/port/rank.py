@@ -14,7 +14,7 @@ from npu_upgrade.code.flow import conditions
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Needs, closure, find_needs
+from npu_upgrade.port.needs import Needs, closure, find_needs, provided
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
@@ -135,16 +135,17 @@ def _follow_needs(found: dict[str, Ranked]) -> None:
 
 
 def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
-    """A new method is wanted when it overrides something, or when a wanted hunk needs it."""
+    """A method or base class is wanted when it overrides something, or when a wanted hunk needs it."""
     needs = {name: ranked.needs for name, ranked in found.items()}
     wanted = [
-        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind != "method" or _overrides(r.hunk, npu))
+        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind == "change" or _overrides(r.hunk, npu))
     ]
     reached = set(closure(wanted, needs))
     for name, ranked in found.items():
         if ranked.tier == 1 and name not in reached:
-            ranked.lower(2, "nothing of the first tier calls it")
+            ranked.lower(2, "nothing of the first tier uses it")
 
 
 def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
-    return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))
+    names = provided(hunk, npu) if hunk.kind == "base" else {hunk.unit.rpartition(".")[2]}
+    return any(npu.provider(hunk.runner, name) for name in names - {"__init__"} or names)
