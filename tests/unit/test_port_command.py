@@ -269,9 +269,23 @@ def test_a_waived_hunk_is_not_listed_and_not_taken(world: PortWorld) -> None:
         == ledger(world)[hunk["id"]]
     )
     assert "ar.__init__" not in world.hunks()
-    assert world.hunks()["ar.run"]["reasons"] == [f"needs {hunk['id']}, which was waived"]
+    assert world.hunks()["ar.run"]["reasons"] == [f"needs {hunk['id']}, which is not to be taken"]
     assert world.port("--top")[1]["taken"] == []
     assert hunk["id"] in world.port("--group", "ar.run")[1]["taken"]
+
+
+def test_a_hunk_that_was_written_by_hand_is_asked_for_no_more(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    word = ("--by-hand", "--workspace", str(world.workspace))
+    assert upgrade("resolve", hunk["id"], *word)[0] == 2
+    world.ar.write_text(world.ar.read_text() + "\n    downstream_cache = None\n")
+    assert upgrade("resolve", hunk["id"], *word, "--note", "a class attribute")[0] == 0
+    for _ in range(2):
+        assert "ar.__init__" not in world.hunks()
+    kept = ledger(world)[hunk["id"]]
+    assert (kept["state"], kept["note"]) == ("by-hand", "a class attribute")
+    assert hunk["id"] not in world.port("--top")[1]["taken"]
+    assert world.ar.read_text().count("downstream_cache = ") == 1
 
 
 def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:

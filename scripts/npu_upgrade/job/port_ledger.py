@@ -23,19 +23,22 @@ from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.hunks import Hunk
 
 SCHEMA = "npu-upgrade/port/1"
-OPEN, PORTED, WAIVED, GONE = "open", "ported", "waived", "gone"
+OPEN, PORTED, WAIVED, BY_HAND, GONE = "open", "ported", "waived", "by-hand", "gone"
+DECIDED = (WAIVED, BY_HAND)
+"""What a person said of a hunk, so that it is not to be taken."""
 
 
 class Entry(Struct, frozen=True):
     """A hunk: ``old`` and ``new`` are its texts, ``after`` the statement it stands behind on the GPU side.
 
-    States: ``open``; ``ported``, the NPU side holds it; ``waived``, with a note; ``gone``, the GPU side has
+    States: ``open``; ``ported``, the NPU side holds it; ``waived``, with a note;
+    ``by-hand``, the NPU side has it in a form of its own, which the note tells; ``gone``, the GPU side has
     dropped or changed it since. ``since``: the versions it was first seen between; ``at``: when its state
     last changed. Of the kind ``upstream`` it is a change of vllm-ascend's, and has a ``title`` only.
     """
 
     kind: Literal["change", "method", "base", "upstream"]
-    state: Literal["open", "ported", "waived", "gone"]
+    state: Literal["open", "ported", "waived", "by-hand", "gone"]
     note: str
     since: dict[str, Any]
     at: str
@@ -68,11 +71,16 @@ class Ledger:
         """The state of a hunk; open when it is new."""
         return self.entries[name].state if name in self.entries else OPEN
 
+    @property
+    def decided(self) -> set[str]:
+        """The ids of the hunks that are not to be taken."""
+        return {name for name, entry in self.entries.items() if entry.state in DECIDED}
+
     def note(self, name: str) -> str:
         return self.entries[name].note if name in self.entries else ""
 
     def see(self, hunk: Hunk, state: str, versions: Mapping[str, Any]) -> None:
-        """Enter a hunk, or bring its state up to date; a waiver stays until the NPU side has the hunk."""
+        """Enter a hunk, or bring its state up to date; what a person said stays until it is ported."""
         before = self.entries.get(hunk.id)
         if before is None:
             sides = {"old": render(hunk.old), "new": render(hunk.new), "after": hunk.after}

@@ -54,18 +54,18 @@ def survey(
     done = {hunk.id for hunk in ported}
     ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
     ported += [entry.hunk for entry in ranked if entry.held]
-    _lower_waived(ranked, decided)
+    _lower_decided(ranked, decided)
     left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)
     found = {name for name, hunk in again.items() if hunk is not None} & {entry.hunk.id for entry in left}
     return Survey(left, ported, found, [name for name, hunk in again.items() if hunk is None])
 
 
-def _lower_waived(ranked: Sequence[Ranked], waived: Collection[str]) -> None:
+def _lower_decided(ranked: Sequence[Ranked], decided: Collection[str]) -> None:
     """What needs a hunk that is not to be ported is no more for the first tier."""
     needs = {entry.hunk.id: entry.needs for entry in ranked}
     for entry in ranked:
-        for name in sorted(set(closure([entry.hunk.id], needs)) & set(waived) - {entry.hunk.id}):
-            entry.lower(2, f"needs {name}, which was waived")
+        for name in sorted(set(closure([entry.hunk.id], needs)) & set(decided) - {entry.hunk.id}):
+            entry.lower(2, f"needs {name}, which is not to be taken")
 
 
 def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> list[Hunk]:
