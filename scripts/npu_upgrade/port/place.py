@@ -116,11 +116,12 @@ def _undefined(
 
 def _laid_out(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """The result with its own blank lines, and without what linters were told of statements that went."""
-    known = {comment.text for statement in ours for comment in statement.comments}
-    out = [
-        replace(s, comments=tuple(c for c in s.comments if c.text in known or not _PRAGMA.match(c.text)))
-        for s in result
-    ]
+    blanks = {comment.text: comment.blanks for statement in ours for comment in statement.comments}
+    out: list[Statement] = []
+    for one in result:
+        comments = [c for c in one.comments if c.text in blanks or not _PRAGMA.match(c.text)]
+        own = (replace(c, blanks=blanks.get(c.text, c.blanks)) for c in comments)
+        out.append(replace(one, comments=tuple(own)))
     for a, b in align(ours, out):
         if [c.text for c in ours[a].comments] == [c.text for c in out[b].comments]:
             out[b] = ours[a].shifted(out[b].indent - ours[a].indent)
