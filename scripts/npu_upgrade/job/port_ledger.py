@@ -6,9 +6,9 @@ text, so that it is known again when the release it came from is long past.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -37,8 +37,8 @@ class Entry(Struct, frozen=True):
     last changed. Of the kind ``upstream`` it is a change of vllm-ascend's, and has a ``title`` only.
     """
 
-    kind: Literal["change", "method", "base", "upstream"]
-    state: Literal["open", "ported", "waived", "by-hand", "gone"]
+    kind: Annotated[str, msgspec.Meta(pattern="^(change|method|base|upstream)$")]
+    state: Annotated[str, msgspec.Meta(pattern="^(open|ported|waived|by-hand|gone)$")]
     note: str
     since: dict[str, Any]
     at: str
@@ -72,7 +72,7 @@ class Ledger:
         return self.entries[name].state if name in self.entries else OPEN
 
     @property
-    def decided(self) -> set[str]:
+    def decided(self) -> Collection[str]:
         """The ids of the hunks that are not to be taken."""
         return {name for name, entry in self.entries.items() if entry.state in DECIDED}
 
@@ -131,7 +131,7 @@ class Ledger:
                 raise SyntaxError("it holds no statement")
         except SyntaxError as error:
             raise _unreadable(self.path, f"{name}: {error}") from error
-        return runner and Hunk(entry.kind, runner, entry.unit, old, new, after=entry.after)
+        return Hunk(entry.kind, runner, entry.unit, old, new, after=entry.after) if runner else None
 
     def _put(self, name: str, entry: Entry) -> None:
         self.entries[name] = entry
