@@ -4,6 +4,9 @@ For a transition A to B: the NPU runners of vllm-omni A, the GPU side of B, and 
 that B's runners are nearest to. A line was taken when the NPU runners of B (now) or of any
 later release have it.
 
+Each hunk of the first tier is also applied, alone and with all others, and what comes out is judged by
+others than the port (see port_safety).
+
 A default run has the transitions that the ranking was made on, of which some ported much and some little; a
 whole run adds those that were not looked at while it was made.
 """
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from bench.port_safety import judge
 from bench.port_score import Lines, PortScore, human_lines, open_lines, release, taken
 from bench.replay import SYNCS
 from bench.shared import begin, options
@@ -29,20 +33,22 @@ from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import survey
 from npu_upgrade.sources.index import releases_of
 
-PRECISION, RECALL = 0.80, 0.50
+PRECISION, RECALL = 0.75, 0.60
 HELD_OUT = ("0.20.0:0.22.0", "0.22.0:0.24.0", "0.28.0:0.30.0", "0.30.0:0.32.0rc1", "0.18.0rc1:0.20.0rc1")
 """Transitions that were not looked at while the ranking was made."""
 
 
 @dataclass
 class Transition:
-    """One measured transition."""
+    """One measured transition: ``wrong`` is what applying the first tier (``applied`` times) broke."""
 
     name: str
     since: str
     hunks: tuple[int, int, int]
     score: PortScore
     seconds: float
+    applied: int
+    wrong: list[str]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,6 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     figures = summary(found)
     least = {"precision": PRECISION, "recall": RECALL}
     missed = [f"{k}={figures[k]}, at least {v}" for k, v in least.items() if float(figures[k]) < v]
+    missed += [f"{one.name}: {what}" for one in found for what in one.wrong]
     return run.close(figures, missed)
 
 
@@ -85,7 +92,8 @@ def measure(before: str, after: str) -> Transition:
         cases=[*_cases("not taken", lines[0] - hits[0]), *_cases("missed", human - lines[0])],
     )
     sizes = len(tiers[0]), len(tiers[1]), len(tiers[2])
-    return Transition(f"{before} -> {after}", str(inputs.since.side.tree.version), sizes, score, seconds)
+    since = str(inputs.since.side.tree.version)
+    return Transition(f"{before} -> {after}", since, sizes, score, seconds, *judge(inputs, found))
 
 
 def _lines(entries: Sequence[Ranked], npu: port_inputs.NpuSide) -> Lines:
@@ -104,7 +112,7 @@ def _cases(what: str, lines: Lines) -> list[str]:
 
 def report(found: Sequence[Transition], cases: bool) -> str:
     head = ("transition", "since", "hunks 1/2/3", "top lines", "taken", "precision", "human", "held")
-    head += ("recall", "2nd lines", "taken ", "3rd lines", "taken  ", "seconds")
+    head += ("recall", "2nd lines", "taken ", "3rd lines", "taken  ", "seconds", "applied", "wrong")
     text = table(head, [_row(t) for t in found])
     if cases:
         text += "".join(f"\n{t.name} {case}" for t in found for case in t.score.cases)
@@ -115,7 +123,7 @@ def _row(t: Transition) -> tuple[str, ...]:
     s = t.score
     top = (t.name, t.since, "/".join(map(str, t.hunks)), s.top, s.top_taken, _ratio(s.top_taken, s.top))
     rest = (s.second, s.second_taken, s.third, s.third_taken, f"{t.seconds:.1f}")
-    return tuple(map(str, (*top, s.human, s.held, _ratio(s.held, s.human), *rest)))
+    return tuple(map(str, (*top, s.human, s.held, _ratio(s.held, s.human), *rest, t.applied, len(t.wrong))))
 
 
 def summary(found: Sequence[Transition]) -> dict[str, str]:
@@ -130,6 +138,8 @@ def summary(found: Sequence[Transition]) -> dict[str, str]:
         "taken": str(whole.top_taken),
         "human": str(whole.human),
         "held": str(whole.held),
+        "applied": str(sum(t.applied for t in found)),
+        "wrong": str(sum(len(t.wrong) for t in found)),
         "slowest_s": f"{max(t.seconds for t in found):.1f}",
     }
 

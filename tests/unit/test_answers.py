@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.merge.answers import Answers, apply_answers
-from npu_upgrade.merge.conflict_identity import conflict_key, depth_of, statements_of
+from npu_upgrade.merge.conflict_identity import conflict_key, depth_of
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import Conflict, MergedMethod, resolved
 

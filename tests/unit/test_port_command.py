@@ -178,6 +178,37 @@ def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Pat
     assert world.hunks()["ar.run"]["tier"] == 1
 
 
+@pytest.mark.parametrize(
+    ("call", "npu_init", "tier"),
+    [
+        ("        self.init_duplex(config)\n", "", 1),
+        ("        self.init_duplex(config)\n", "        self.init_duplex(config.own)\n", 1),
+        ("        self.init_duplex(config, self.absent)\n", "", 3),
+        ("", "", 2),
+    ],
+)
+def test_a_base_class_is_worth_no_more_than_the_call_that_sets_it_up(
+    tmp_path: Path, call: str, npu_init: str, tier: int
+) -> None:
+    named = "        self.stage_name = config.stage_name"
+    gpu = GPU_AR_OLD.replace("(OmniGPUModelRunner)", "(OmniGPUModelRunner, Duplex)").replace(
+        f"{named}\n", f"{named}\n{call}"
+    )
+    gpu = "from vllm_omni.duplex import Duplex\n" + gpu
+    mixin = "class Duplex:\n    def init_duplex(self, config):\n        self.duplex = config\n"
+    npu = NPU_AR.replace(f"{named}  # ours\n", f"{named}  # ours\n{npu_init}")
+    world = PortWorld(tmp_path, files=omni_files(gpu, npu) | {"vllm_omni/duplex.py": mixin})
+    hunks = world.hunks()
+    base = hunks["ar.NPUARModelRunner"]
+    assert base["tier"] == tier
+    if call and not npu_init:
+        assert base["needs"] == [hunks["ar.__init__"]["id"]]
+    if tier == 1:
+        world.port("--apply", base["id"])
+        assert "(OmniNPUModelRunner, Duplex)" in world.ar.read_text()
+        assert "self.init_duplex(" in world.ar.read_text()
+
+
 def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
     before = everything(world.omni)
     out = world.root / "out"
@@ -238,9 +269,23 @@ def test_a_waived_hunk_is_not_listed_and_not_taken(world: PortWorld) -> None:
         == ledger(world)[hunk["id"]]
     )
     assert "ar.__init__" not in world.hunks()
-    assert world.hunks()["ar.run"]["reasons"] == [f"needs {hunk['id']}, which was waived"]
+    assert world.hunks()["ar.run"]["reasons"] == [f"needs {hunk['id']}, which is not to be taken"]
     assert world.port("--top")[1]["taken"] == []
     assert hunk["id"] in world.port("--group", "ar.run")[1]["taken"]
+
+
+def test_a_hunk_that_was_written_by_hand_is_asked_for_no_more(world: PortWorld) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    word = ("--by-hand", "--workspace", str(world.workspace))
+    assert upgrade("resolve", hunk["id"], *word)[0] == 2
+    world.ar.write_text(world.ar.read_text() + "\n    downstream_cache = None\n")
+    assert upgrade("resolve", hunk["id"], *word, "--note", "a class attribute")[0] == 0
+    for _ in range(2):
+        assert "ar.__init__" not in world.hunks()
+    kept = ledger(world)[hunk["id"]]
+    assert (kept["state"], kept["note"]) == ("by-hand", "a class attribute")
+    assert hunk["id"] not in world.port("--top")[1]["taken"]
+    assert world.ar.read_text().count("downstream_cache = ") == 1
 
 
 def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
@@ -258,6 +303,24 @@ def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
     assert "downstream_cache" in world.ar.read_text()
 
 
+def test_an_open_hunk_over_two_depths_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = "        if batch.last:\n            self.send(batch)\n"
+    more = "            self.stage_name = batch.name\n        self.sent = batch.name\n"
+    gained = GPU_AR_OLD.replace("        payload = ", f"{block}{more}        payload = ")
+    plain = [
+        text.replace("        payload = ", f"{block}        payload = ") for text in (GPU_AR_OLD, NPU_AR)
+    ]
+    world = PortWorld(tmp_path, files=omni_files(gained, plain[1]), old_files=omni_files(plain[0]))
+    monkeypatch.chdir(world.workspace)
+    hunk = world.hunks()["ar.run"]
+    between = write_tree(world.root / "between", omni_files(gained))
+    code, data, _ = world.port(since=f"dir:{between}")
+    assert code == 0, data
+    assert [(one["id"], one["carried"]) for one in data["hunks"]] == [(hunk["id"], True)]
+    assert world.port("--top", since=f"dir:{between}")[0] == 0
+    assert f"{block}{more}" in world.ar.read_text()
+
+
 def test_what_the_gpu_side_dropped_again_is_gone(world: PortWorld) -> None:
     hunk = world.hunks()["ar.__init__"]
     (world.omni / GPU_AR).write_text(GPU_AR_NEW.replace("        self.downstream_cache = {}\n", ""))
@@ -265,13 +328,39 @@ def test_what_the_gpu_side_dropped_again_is_gone(world: PortWorld) -> None:
     assert ledger(world)[hunk["id"]]["state"] == "gone"
 
 
-def test_a_broken_ledger_is_refused_and_kept(world: PortWorld) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"kind": "chagne"},
+        {"state": "opne"},
+        {"kind": "base", "new": ""},
+        {"new": 'text = """never closed'},
+        {"old": ")]}", "new": "(("},
+        {"unit": 3},
+        {"since": None},
+    ],
+)
+def test_a_broken_ledger_is_refused_and_kept(world: PortWorld, damage: dict[str, Any]) -> None:
+    hunk = world.hunks()["ar.__init__"]
+    path = world.workspace / ".npu-upgrade" / "port.json"
+    held = json.loads(path.read_text())
+    held["hunks"][hunk["id"]] |= damage
+    path.write_text(json.dumps(held))
+    written = path.read_bytes()
+    code, data, _ = world.port(since=f"dir:{world.omni}")
+    assert (code, "port.json" in data["error"]) == (2, True), data
+    assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize("text", ['{"schema": "else"}', "", "[]", "{", "\udcff"])
+def test_what_is_no_ledger_is_refused_and_kept(world: PortWorld, text: str) -> None:
     path = world.workspace / ".npu-upgrade" / "port.json"
     path.parent.mkdir()
-    path.write_text('{"schema": "else"}')
+    path.write_text(text, errors="surrogateescape")
+    written = path.read_bytes()
     code, data, _ = world.port()
     assert (code, "port.json" in data["error"]) == (2, True)
-    assert path.read_text() == '{"schema": "else"}'
+    assert path.read_bytes() == written
 
 
 # -- bad input: exit 2, one message, nothing written --

@@ -212,17 +212,22 @@ def test_a_base_class_is_added_where_the_list_ends() -> None:
 STEPS = [f"self.step_{number}(batch, tokens)" for number in range(30)]
 
 
-def gpu_ar(count: int) -> str:
-    lines = "\n".join(f"        {step}" for step in STEPS[:count])
+def gpu_ar(*numbers: int) -> str:
+    lines = "\n".join(f"        {STEPS[number]}" for number in numbers)
     return GPU_AR_OLD.replace(
         "        payload = self.pack(states)\n", f"        payload = self.pack(states)\n{lines}\n"
     )
 
 
-def publish_omni(server: Server, releases: dict[str, str]) -> None:  # noqa: F811
+def npu_ar(*numbers: int) -> str:
+    steps = "".join(f"        {STEPS[number]}\n" for number in numbers)
+    return NPU_AR.replace("        self.send(payload)\n", f"{steps}        self.send(payload)\n")
+
+
+def publish_omni(server: Server, releases: dict[str, tuple[str, str]]) -> None:  # noqa: F811
     page = []
-    for version, source in releases.items():
-        data = wheel(omni_files(source), name="vllm_omni", version=version)
+    for version, (gpu, npu) in releases.items():
+        data = wheel(omni_files(gpu, npu), name="vllm_omni", version=version)
         name = f"vllm_omni-{version}-py3-none-any.whl"
         server.file(name, data)
         page.append(f'<a href="/files/{name}#sha256={sha(data)}">{name}</a>')
@@ -240,15 +245,40 @@ def test_the_newest_release_that_shows(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
     counts = {"0.2.0": 0, "0.3.0": 10, "0.4.0": 20, "0.5.0": 30}
-    publish_omni(server, {version: gpu_ar(count) for version, count in counts.items()})
-    steps = "".join(f"        {step}\n" for step in STEPS[:held])
-    npu_ar = NPU_AR.replace("        self.send(payload)\n", f"{steps}        self.send(payload)\n")
-    files = omni_files(gpu_ar(30), npu_ar) | {"PKG-INFO": "Metadata-Version: 2.1\nVersion: 0.5.0\n"}
-    omni = open_source(f"dir:{write_tree(tmp_path / 'omni', files)}")
-    npu = read_npu_side(omni_side(omni), omni, omni, omni)
-    since, looked = find_since(npu, read_gpu_side(omni, npu.side), frozenset())
-    assert (since and since.side.tree.version) == expected
-    assert all(step.version != "0.5.0" for step in looked), "the new side itself is no answer"
+    publish_omni(server, {version: (gpu_ar(*range(count)), NPU_AR) for version, count in counts.items()})
+    since, looked = since_of(tmp_path, gpu_ar(*range(30)), npu_ar(*range(held)))
+    assert since == expected
+    assert "0.5.0" not in looked, "the new side itself is no answer"
+
+
+@pytest.mark.usefixtures("clean_machine")
+@pytest.mark.parametrize("later", [npu_ar(*range(10), 15, 16), npu_ar(*range(10))])
+def test_a_release_whose_npu_side_is_further_on_is_not_the_one(
+    tmp_path: Path,
+    server: Server,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    later: str,
+) -> None:
+    """What 0.4.0 drops of the GPU side, the NPU side never had."""
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+    held = npu_ar(*range(10))
+    releases = {
+        "0.2.0": (gpu_ar(), NPU_AR),
+        "0.3.0": (gpu_ar(*range(10), *range(20, 30)), held),
+        "0.4.0": (gpu_ar(*range(10)), later),
+        "0.5.0": (gpu_ar(*range(15)), later),
+    }
+    publish_omni(server, releases)
+    assert since_of(tmp_path, gpu_ar(*range(15)), held)[0] == "0.3.0"
+
+
+def since_of(root: Path, gpu: str, npu: str) -> tuple[str | None, list[str]]:
+    """The release that runners follow in a tree of 0.5.0, and those looked at."""
+    files = omni_files(gpu, npu) | {"PKG-INFO": "Metadata-Version: 2.1\nVersion: 0.5.0\n"}
+    omni = open_source(f"dir:{write_tree(root / 'omni', files)}")
+    side = read_npu_side(omni_side(omni), omni, omni, omni)
+    since, looked = find_since(side, read_gpu_side(omni, side.side), frozenset())
+    return since and since.side.tree.version, [step.version for step in looked]
 
 
 def test_keys_of_a_unit() -> None:

@@ -98,3 +98,12 @@ def test_half_a_pair_of_markers_does_not_come(fence: str) -> None:
     found = placed(old, new, old)
     assert found.text
     assert found.text.count(fence) % 2 == 0
+
+
+def test_blank_lines_beside_a_hunk_stay_as_the_npu_side_has_them() -> None:
+    about = "# what prepare is for"
+    old = f"self.begin(batch)\n\n{about}\nself.prepare(batch)\n\nself.tell(batch)\nself.finish(batch)"
+    new = old.replace(about, f"{about}\nself.warm_up(batch)")
+    ours = f"self.begin(batch)\n{about}\nself.prepare(batch)\nself.tell(batch)\n\nself.finish(batch)"
+    wanted = ours.replace(about, f"{about}\nself.warm_up(batch)")
+    assert placed(old, new, ours).text == method(wanted)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from code_gen import methods, versions
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from npu_upgrade.code.statements import END, Comment, render, split_statements
+from npu_upgrade.code.statements import END, Comment, render, split_statements, statements_of
 from npu_upgrade.threeway.pieces import as_module
 
 ROOT = Path(__file__).parents[2]
@@ -126,3 +127,9 @@ def test_only_a_header_without_its_block_on_the_line_is_a_header():
 def test_what_is_not_python_is_refused():
     with pytest.raises(SyntaxError):
         split_statements("x = (1,")
+
+
+@given(methods(), st.lists(st.integers(0, 6), max_size=30))
+def test_statements_of_any_depth_are_read_back(source: str, depths: list[int]):
+    found = [s.shifted(4 * depth) for s, depth in zip(split_statements(source), depths, strict=False)]
+    assert statements_of(render(found)) == found

@@ -216,10 +216,11 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     answer = {"stage": "port", "path": RUNNER, "unit": "TideRunner.step"}
     upgrade.job.journal.add(Answer, id="h0", how="leave", note="later", **answer)
     upgrade.job.journal.add(Answer, id="h2", how="waive", note="no audio", **answer)
-    assert (
-        deliver("--dry-run")[1]["message"].count("Not ported from the GPU side (1):\n- steps: 2 hunks") == 1
-    )
-    assert "Not ported from the GPU side (2):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+    upgrade.job.journal.add(Answer, id="h1", how="by-hand", note="in _tide, without events", **answer)
+    message = deliver("--dry-run")[1]["message"]
+    assert "Not ported from the GPU side (1 hunk of 1 feature):\n- steps: 1 hunk\n" in message
+    assert "Written by hand for the NPU side (1):\n- TideRunner.step: in _tide, without events\n" in message
+    assert "(3 hunks of 2 features):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
 
 
 def test_a_failed_real_run_stops_the_delivery(classes, refused) -> None:

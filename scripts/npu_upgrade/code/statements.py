@@ -113,8 +113,25 @@ def _split(source: str) -> tuple[Statement, ...]:
     return tuple(statements)
 
 
+def statements_of(source: str) -> list[Statement]:
+    """The statements of any piece of a unit, whose depths need not follow from one another.
+
+    The inverse of :func:`render`. Raises :class:`SyntaxError` when it cannot be tokenised.
+    """
+    try:
+        return split_statements(source)
+    except IndentationError as error:
+        lines = source.split("\n")
+        at = (error.lineno or 0) - 1 - _starts_indented(lines)
+        while at > 0 and (not lines[at - 1].strip() or lines[at - 1].lstrip().startswith("#")):
+            at -= 1
+        if at <= 0:
+            raise
+        return [*split_statements("\n".join(lines[:at])), *statements_of("\n".join(lines[at:]))]
+
+
 def render(statements: Sequence[Statement]) -> str:
-    """The source of ``statements``; the inverse of :func:`split_statements`."""
+    """The source of ``statements``."""
     out: list[str] = []
     for statement in statements:
         for comment in statement.comments:

@@ -3,7 +3,7 @@
 The release whose GPU side the NPU runners correspond to is inferred (--since names another).
 What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
 tier is what fits. --apply, --group and --top take hunks, with the hunks and imports they
-need; `resolve` waives one. What is open, ported or waived stays in .npu-upgrade/port.json
+need; `resolve` answers one. What is open, ported, written by hand or waived stays in .npu-upgrade/port.json
 for the next upgrade. PASS lists what is open, or took all that was asked for; FAIL says that
 something asked for was refused (the rest was taken); INCONCLUSIVE, that no release shows in the
 NPU runners.
@@ -27,7 +27,7 @@ from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
-from npu_upgrade.job.port_ledger import GONE, OPEN, PORTED, WAIVED, Ledger
+from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.rank import Ranked
@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> Result:
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
-    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, ledger.of_state((OPEN, WAIVED)))
+    kept = ledger.hunks((OPEN, *DECIDED), inputs.npu.runners)
+    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, kept, ledger.decided)
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
@@ -117,10 +118,7 @@ def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list
         name
         for name, entry in known.items()
         if name in args.apply
-        or (
-            ledger.state(name) != WAIVED
-            and (entry.hunk.group in args.group or (args.top and entry.tier == 1))
-        )
+        or (name not in ledger.decided and (entry.hunk.group in args.group or (args.top and entry.tier == 1)))
     ]
 
 
@@ -165,9 +163,9 @@ def _result(
     done: Applied,
     place: Place | None,
 ) -> Result:
-    gone = {*done.taken, *(name for name in ledger.entries if ledger.state(name) == WAIVED)}
+    gone = {*done.taken, *ledger.decided}
     left = [entry for entry in found.left if entry.hunk.id not in gone]
-    upstream = [item for item in items if ledger.state(item.id) != WAIVED]
+    upstream = [item for item in items if item.id not in ledger.decided]
     top = sum(entry.tier == 1 for entry in left)
     since = inputs.since.side.tree if inputs.since else None
     label = since and (since.version or since.spec)

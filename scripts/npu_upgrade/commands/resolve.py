@@ -2,13 +2,14 @@
 
 A conflict is answered with one side (--take) or with the lines that replace it (--with FILE, - for
 stdin). Everything else is answered with whole methods (--with), with an import (--import), or in a
-word: --accept (it was looked at, the hunk is taken), --waive (not to be done, ever) or --leave (a
-hunk for the next upgrade), with a --note. An answer that would break the file, use a name that
-nothing defines, lose a method or an Omni-new marker is refused and nothing is written.
+word: --accept (it was looked at, the hunk is taken), --by-hand (a hunk that the NPU side has in a
+form of its own), --waive (not to be done, ever) or --leave (a hunk for the next upgrade), with a
+--note. An answer that would break the file, use a name that nothing defines, lose a method or an
+Omni-new marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id`, `answer`
-(ours, theirs, base, with, accept, waive or leave) and, where they fit, `text`, `imports`, `note`, `until`
-and `in`. All of them are taken, or none.
+(ours, theirs, base, with, accept, by-hand, waive or leave) and, where they fit, `text`, `imports`,
+`note`, `until` and `in`. All of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from npu_upgrade.job.check import check
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.job.port_ledger import OPEN, WAIVED
 from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """--list
@@ -52,7 +52,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer, from the command line or an entry of a file of answers."""
 
     id: str
-    answer: Literal["ours", "theirs", "base", "with", "accept", "waive", "leave"]
+    answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
     imports: list[str] = []
     note: str = ""
@@ -65,7 +65,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def word(self) -> str:
-        return self.answer if self.answer in ("accept", "waive", "leave") else ""
+        return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name, about in (
         ("accept", "it was looked at and is right; a hunk: take it"),
+        ("by-hand", "a hunk: the NPU side has it in a form of its own (with --note)"),
         ("waive", "nothing is to be done about it (with --note)"),
         ("leave", "a hunk: leave it for the next upgrade (with --note)"),
     ):
@@ -113,11 +114,10 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
-    """Waive or leave a hunk that no job asks about: of a lower tier, or listed by `port` alone."""
-    if not (args.id and args.word in ("waive", "leave") and args.note.strip()):
+    """Answer a hunk in a word that no job asks about: of a lower tier, or listed by `port` alone."""
+    if not (args.id and args.word in ("by-hand", "waive", "leave") and args.note.strip()):
         return None
-    state = (WAIVED, args.note) if args.word == "waive" else (OPEN,)
-    if not answer.set_hunk(workspace, args.id, *state):
+    if not answer.set_hunk(workspace, args.id, args.word, args.note):
         return None
     return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
@@ -233,8 +233,8 @@ def _check_fit(given: Given, ask: Ask) -> None:
     elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
         wrong = f"--{given.word} does not fit {ask.id}"
     elif ask.stage == PORT and given.answer == "with":
-        wrong = "a hunk is accepted, left or waived"
-    elif given.word in ("waive", "leave") and not given.note.strip():
+        wrong = "a hunk is accepted, written by hand, left or waived"
+    elif given.word in ("by-hand", "waive", "leave") and not given.note.strip():
         wrong = f"--{given.word} without --note"
     if wrong:
         raise _unfit(wrong, ask)

@@ -21,7 +21,7 @@ from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.ask import port_survey
+from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders
 from npu_upgrade.job.job import NEIGHBOUR, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -184,19 +184,29 @@ def _sections(
         counted("Edited beside the merge", [path for path in plan.further if path in changed]),
         *(counted(f"{state.capitalize()} items", _items(plan, state)) for state in ("open", "waived")),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
-        counted("Not ported from the GPU side", _not_ported(job)),
+        counted("Written by hand for the NPU side", _by_hand(job)),
+        _not_ported(job),
         counted("Emulated runs pending", pending),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(job.skipped.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),
     ]
 
 
-def _not_ported(job: Job) -> list[str]:
-    """What the GPU side gained and the NPU side lacks, by feature; what was waived is not among it."""
-    decided = {entry.id for entry in job.journal.answers() if entry.how == "waive"}
+def _by_hand(job: Job) -> list[str]:
+    """The hunks that a person wrote in a form of the NPU side's own."""
+    return [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
+
+
+def _not_ported(job: Job) -> Section:
+    """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it."""
+    decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job).get("hunks", []) if hunk["id"] not in decided]
     groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
-    return [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()]
+    found = counted(
+        "Not ported from the GPU side",
+        [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()],
+    )
+    return replace(found, detail=f"({count(len(left), 'hunk')} of {count(len(groups), 'feature')})")
 
 
 def _items(plan: Plan, state: str) -> list[str]:

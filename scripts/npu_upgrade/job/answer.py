@@ -24,7 +24,7 @@ from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, w
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan
-from npu_upgrade.job.port_ledger import OPEN, WAIVED
+from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.merge.conflict_identity import conflict_key
 
@@ -77,7 +77,7 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     if ask.stage == FINDING and how == "waive":
         _waive_finding(job, ask.id, note, until or _next_minor(job))
     if ask.stage == PORT:
-        set_hunk(job.workspace, ask.id, *((WAIVED, note) if how == "waive" else (OPEN,)))
+        set_hunk(job.workspace, ask.id, how, note)
     return Answered(_note(job, ask, how=how, note=note), [])
 
 
@@ -90,7 +90,7 @@ def undo(job: Job, entry: Answer) -> Answered:
     elif entry.stage == FINDING:
         _write_waivers(job, entry.id)
     elif entry.stage == PORT:
-        set_hunk(job.workspace, entry.id, OPEN)
+        set_hunk(job.workspace, entry.id)
     return Answered(job.journal.add(Undo, id=entry.id, undoes=entry.number), [])
 
 
@@ -163,12 +163,13 @@ def _forget(job: Job, entry: Answer) -> None:
         remembered(job).forget(key, {"path": entry.path, "method": entry.unit})
 
 
-def set_hunk(workspace: Path, id_: str, state: str, note: str = "") -> bool:
-    """Waive a hunk that the port ledger knows, or open it again; false when it knows none of that id."""
+def set_hunk(workspace: Path, id_: str, how: str = "", note: str = "") -> bool:
+    """Keep what was answered to a hunk that the port ledger knows; false when it knows none of that id."""
     ledger = PortLedger(workspace)
     if id_ not in ledger.entries:
         return False
-    ledger.set(id_, state, note)
+    state = {"waive": WAIVED, "by-hand": BY_HAND}.get(how, OPEN)
+    ledger.set(id_, state, note if state != OPEN else "")
     ledger.save()
     return True
 

@@ -31,6 +31,7 @@ WITH: Options = ("--with", "FILE")
 ACCEPT: Options = ("--accept", "--note", "WHY")
 WAIVE: Options = ("--waive", "--note", "WHY")
 LEAVE: Options = ("--leave", "--note", "WHY")
+BY_HAND: Options = ("--by-hand", "--note", "WHERE")
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
 
@@ -137,7 +138,7 @@ def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
             what = f"the GPU side gained this in {unit} and the NPU side lacks it"
             needs = ", ".join(hunk.get("needs", ()))
             texts = {"text": hunk.get("text") or ""} | ({"needs": needs} if needs else {})
-            how = (("--accept",), LEAVE, WAIVE)
+            how = (("--accept",), BY_HAND, LEAVE, WAIVE)
             feature = features[hunk["id"]]
             span = _span(job.root, path, unit)
             yield Ask(PORT, hunk["id"], what, path, unit, *span, texts, how, feature=feature)

@@ -6,35 +6,39 @@ text, so that it is known again when the release it came from is long past.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
 
-from npu_upgrade.code.statements import render
+from npu_upgrade.code.statements import END, render, statements_of
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.hunks import Hunk
 
 SCHEMA = "npu-upgrade/port/1"
-OPEN, PORTED, WAIVED, GONE = "open", "ported", "waived", "gone"
+OPEN, PORTED, WAIVED, BY_HAND, GONE = "open", "ported", "waived", "by-hand", "gone"
+DECIDED = (WAIVED, BY_HAND)
+"""What a person said of a hunk, so that it is not to be taken."""
 
 
 class Entry(Struct, frozen=True):
     """A hunk: ``old`` and ``new`` are its texts, ``after`` the statement it stands behind on the GPU side.
 
-    States: ``open``; ``ported``, the NPU side holds it; ``waived``, with a note; ``gone``, the GPU side has
+    States: ``open``; ``ported``, the NPU side holds it; ``waived``, with a note;
+    ``by-hand``, the NPU side has it in a form of its own, which the note tells; ``gone``, the GPU side has
     dropped or changed it since. ``since``: the versions it was first seen between; ``at``: when its state
     last changed. Of the kind ``upstream`` it is a change of vllm-ascend's, and has a ``title`` only.
     """
 
-    kind: str
-    state: str
+    kind: Annotated[str, msgspec.Meta(pattern="^(change|method|base|upstream)$")]
+    state: Annotated[str, msgspec.Meta(pattern="^(open|ported|waived|by-hand|gone)$")]
     note: str
     since: dict[str, Any]
     at: str
@@ -67,11 +71,16 @@ class Ledger:
         """The state of a hunk; open when it is new."""
         return self.entries[name].state if name in self.entries else OPEN
 
+    @property
+    def decided(self) -> Collection[str]:
+        """The ids of the hunks that are not to be taken."""
+        return {name for name, entry in self.entries.items() if entry.state in DECIDED}
+
     def note(self, name: str) -> str:
         return self.entries[name].note if name in self.entries else ""
 
     def see(self, hunk: Hunk, state: str, versions: Mapping[str, Any]) -> None:
-        """Enter a hunk, or bring its state up to date; a waiver stays until the NPU side has the hunk."""
+        """Enter a hunk, or bring its state up to date; what a person said stays until it is ported."""
         before = self.entries.get(hunk.id)
         if before is None:
             sides = {"old": render(hunk.old), "new": render(hunk.new), "after": hunk.after}
@@ -107,10 +116,22 @@ class Ledger:
             file.written |= self._wrote
             write_json(self.path, msgspec.to_builtins(file))
 
-    def of_state(self, states: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The entries in some states, as plain values."""
-        wanted = set(states)
-        return {n: msgspec.to_builtins(one) for n, one in self.entries.items() if one.state in wanted}
+    def hunks(self, states: Container[str], runners: Iterable[Runner]) -> dict[str, Hunk | None]:
+        """The hunks in some states by their ids; None for one of a runner that is not among ``runners``."""
+        by_kind = {runner.kind: runner for runner in runners}
+        found = {n: one for n, one in self.entries.items() if one.state in states and one.kind != "upstream"}
+        return {name: self._hunk(name, one, by_kind.get(one.runner)) for name, one in found.items()}
+
+    def _hunk(self, name: str, entry: Entry, runner: Runner | None) -> Hunk | None:
+        try:
+            old, new = (
+                tuple(s for s in statements_of(side) if s.key != END) for side in (entry.old, entry.new)
+            )
+            if not (old or new):
+                raise SyntaxError("it holds no statement")
+        except SyntaxError as error:
+            raise _unreadable(self.path, f"{name}: {error}") from error
+        return Hunk(entry.kind, runner, entry.unit, old, new, after=entry.after) if runner else None
 
     def _put(self, name: str, entry: Entry) -> None:
         self.entries[name] = entry
@@ -126,8 +147,12 @@ def _load(path: Path) -> _File:
     except FileNotFoundError:
         return _File(SCHEMA)
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read the port ledger {path}: {error}",
-            expected=f"the file as this tool wrote it ({SCHEMA})",
-            try_="restore it, or move it away: open hunks are found again, waivers are lost",
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, why: object) -> BadInput:
+    return BadInput(
+        f"cannot read the port ledger {path}: {why}",
+        expected=f"the file as this tool wrote it ({SCHEMA})",
+        try_="restore it, or move it away: open hunks are found again, waivers are lost",
+    )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from npu_upgrade.code.conflict_text import MarkedConflict, answers
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.conflicts import conflicts_in
@@ -17,7 +17,6 @@ from npu_upgrade.job.job import STAGES, Job
 from npu_upgrade.job.journal import Answer, Continued, Journal
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.stages import Stop
-from npu_upgrade.merge.conflict_identity import statements_of
 
 ROUNDS = 4
 """So many failing runs of a gate over changed files, and none with fewer findings than the best before."""

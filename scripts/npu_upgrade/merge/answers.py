@@ -17,12 +17,12 @@ from typing import Any
 from npu_upgrade.code.conflict_text import MarkedConflict
 from npu_upgrade.code.conflict_text import answers as both_sides
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import END, Comment, Statement, render
+from npu_upgrade.code.statements import END, Comment, Statement, render, statements_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
 from npu_upgrade.merge.answer_regions import Region, resolved_regions
-from npu_upgrade.merge.conflict_identity import conflict_key, depth_of, identity, left_edge, statements_of
+from npu_upgrade.merge.conflict_identity import conflict_key, depth_of, identity, left_edge
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, syntax_error
 
 REMEMBERED = "an earlier answer to this conflict was used again"

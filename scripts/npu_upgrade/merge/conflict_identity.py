@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.statements import END, Statement, statements_of
 from npu_upgrade.ground.files import sha256
 
 
@@ -21,19 +21,6 @@ def conflict_key(base: str, ours: str, theirs: str) -> str:
 def depth_of(base: str, ours: str, theirs: str) -> int:
     """The column a conflict stands at: that of the first statement of ours, else theirs, else base."""
     return next((_first_column(text) for text in (ours, theirs, base) if _code_lines(text)), 0)
-
-
-def statements_of(text: str) -> list[Statement]:
-    """The statements of a piece of a method, which may begin deeper than it goes on.
-
-    Raises :class:`SyntaxError` when it cannot be tokenised.
-    """
-    first = _first_column(text)
-    # Headers for the blocks that the text leaves without having entered them.
-    lower = {_indent(line) for line in text.split("\n") if line.strip() and _indent(line) < first}
-    rungs = sorted(lower | {0}) if first else []
-    ladder = "".join(f"{' ' * rung}if 1:\n" for rung in rungs)
-    return split_statements(ladder + text)[len(rungs) :]
 
 
 def identity(text: str) -> list[Any]:

@@ -7,13 +7,16 @@ came later nobody has looked at for the NPU side yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
+from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
@@ -69,16 +72,14 @@ def find_since(
     ``upstream`` are statements that say nothing, since vllm-ascend or vLLM has them too. None
     when no release shows; the steps looked at come with it.
     """
-    sides = _older_sides(npu.side, new.tree)
-    units = [(kind, name) for kind, module in npu.modules.items() for name in module.units]
-    own = {(k, n, s.key) for k, n in units for s in statements(npu.modules[k].units[n])}
+    sides = _from_nearest(_older_sides(npu.side, new.tree), npu)
     steps: list[Step] = []
     later = next(sides, None)
     while later is not None and len(steps) < MOST_STEPS:
         earlier = next(sides, None)
         if earlier is None:
             break
-        step = _step(later, earlier, units, own, upstream)
+        step = _step(later, earlier, npu, upstream)
         steps.append(step)
         if step.changed >= FEWEST and step.share >= SHARE:
             return Since(later, earlier, steps), steps
@@ -111,6 +112,43 @@ def _older_sides(side: Downstream, new: SourceTree) -> Iterator[GpuSide]:
             return
 
 
+def _from_nearest(sides: Iterator[GpuSide], npu: NpuSide) -> Iterator[GpuSide]:
+    """The sides without those of releases whose NPU runners are further on than these.
+
+    Releases bring their NPU side along: the nearer it is to this one, the nearer are their dates.
+    """
+    nearest = list(itertools.islice(sides, 1))
+    apart = _apart(nearest[0], npu) if nearest else 0
+    for side in sides:
+        nearer = _apart(side, npu)
+        nearest = [*nearest, side] if nearer >= apart else [side]
+        if nearer > apart:
+            break
+        apart = nearer
+    yield from (*nearest, *sides)
+
+
+def _apart(side: GpuSide, npu: NpuSide) -> int:
+    """How many statements the NPU runners of a release's tree and these do not have in common."""
+    there, here = (_counted(modules) for modules in (_npu_modules(side, npu), npu.modules))
+    return ((there - here) | (here - there)).total()
+
+
+def _counted(modules: Mapping[str, Module]) -> Counter[tuple[str, str, str]]:
+    return Counter(
+        (kind, name, s.key)
+        for kind, module in modules.items()
+        for name, unit in module.units.items()
+        for s in statements(unit)
+    )
+
+
+def _npu_modules(side: GpuSide, npu: NpuSide) -> dict[str, Module]:
+    """The NPU runners of a release's tree."""
+    there = [runner for runner in npu.runners if side.tree.exists(runner.path)]
+    return {runner.kind: parse_module(side.tree.read(runner.path)) for runner in there}
+
+
 def _older(releases: Sequence[Release], omni: SourceTree, new: SourceTree) -> list[Release]:
     cap = omni.date or datetime.now(UTC)
     usable = [r for r in releases if not r.yanked and not (r.date and r.date > cap)]
@@ -129,11 +167,14 @@ def _number(version: str | None) -> Number | None:
         return None
 
 
-def _step(
-    later: GpuSide, earlier: GpuSide, units: Sequence[tuple[str, str]], own: _Facts, upstream: frozenset[str]
-) -> Step:
+def _step(later: GpuSide, earlier: GpuSide, npu: NpuSide, upstream: frozenset[str]) -> Step:
+    own = set(_counted(npu.modules))
+    units = [(kind, name) for kind, module in npu.modules.items() for name in module.units]
     after, before = (_facts(side, units, upstream) for side in (later, earlier))
     gained, dropped = after - before, before - after
+    had, has = (_counted(_npu_modules(side, npu)) for side in (earlier, later))
+    if had == has:  # nobody followed it then: what the NPU side never had shows nothing
+        dropped &= set(had)
     name = later.tree.version or later.tree.spec
     return Step(name, len(gained) + len(dropped), len(gained & own) + len(dropped - own))
 

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import parse_line
 from npu_upgrade.code.uses import defines, free_names
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.sides import statements
+from npu_upgrade.program.program import ClassSymbol
 
 
 @dataclass
@@ -49,7 +52,29 @@ def find_needs(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, Needs]:
             givers = [h for h in hunks if h is not hunk and _same_unit(h, hunk) and name in uses(h).locals]
             if givers or not npu.importable(hunk.runner, name):
                 _add(needs, name, givers)
+        if hunk.kind == "base":
+            for name in sorted(_initialised(hunk, npu)):
+                callers = [
+                    h
+                    for h in hunks
+                    if h.runner == hunk.runner and h.unit.endswith(".__init__") and name in uses(h).reads
+                ]
+                _add(needs, f"the call of self.{name} in __init__", callers)
     return found
+
+
+def _initialised(base: Hunk, npu: NpuSide) -> set[str]:
+    """What of a base class the GPU runner's ``__init__`` reads and the NPU runner's does not."""
+    runner = base.runner
+    gpu = parse_module(npu.gpu_texts[runner.gpu_path]).units.get(f"{runner.gpu_class}.__init__")
+    own = npu.modules[runner.kind].units.get(f"{runner.class_name}.__init__")
+    there, here = (uses(Hunk("change", runner, "", (), tuple(statements(unit)))).reads for unit in (gpu, own))
+    return provided(base, npu) & (there - here)
+
+
+def provided(base: Hunk, npu: NpuSide) -> set[str]:
+    """The attributes that come with a base class."""
+    return {name for cls in _base_classes(base, npu) for name in (*cls.methods, *cls.fields, *cls.assigned)}
 
 
 def closure(ids: Iterable[str], needs: dict[str, Needs]) -> list[str]:
@@ -109,11 +134,11 @@ def _add(needs: Needs, name: str, givers: Sequence[Hunk]) -> None:
 
 def _gives_attribute(giver: Hunk, reader: Hunk, name: str, npu: NpuSide) -> bool:
     if giver.kind == "base" and giver.runner == reader.runner:
-        return any(name in (*cls.methods, *cls.fields, *cls.assigned) for cls in _base_classes(giver, npu))
+        return name in provided(giver, npu)
     return giver.runner.kind in (reader.runner.kind, "base") and name in uses(giver).binds
 
 
-def _base_classes(hunk: Hunk, npu: NpuSide) -> list:
+def _base_classes(hunk: Hunk, npu: NpuSide) -> list[ClassSymbol]:
     gpu = npu.program.find_class(hunk.runner.gpu_path, hunk.runner.gpu_class)
     wanted = uses(hunk).names
     return [cls for base in (gpu.mro if gpu else ()) if base.name in wanted for cls in base.mro]

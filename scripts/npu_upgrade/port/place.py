@@ -15,6 +15,7 @@ from npu_upgrade.port.needs import uses
 from npu_upgrade.port.safe import Unsafe, unsafe, with_paired_fences
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
+from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.blocks import CONTINUES
 from npu_upgrade.threeway.method import merge_method
 
@@ -58,7 +59,7 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
         result = next(safe, [])
         if not result:
             return Placed(None, found.reason, unsafe=found)
-    return Placed(render(with_paired_fences(ours, _without_pragmas(ours, result))))
+    return Placed(render(with_paired_fences(ours, _laid_out(ours, result))))
 
 
 def _other_places(
@@ -113,10 +114,15 @@ def _undefined(
     return f"the NPU side still reads {', '.join(sorted(lost))}, which this drops" if lost else ""
 
 
-def _without_pragmas(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
-    """The result less the notes to linters that were left over from statements that went."""
-    known = {comment.text for statement in ours for comment in statement.comments}
-    return [
-        replace(s, comments=tuple(c for c in s.comments if c.text in known or not _PRAGMA.match(c.text)))
-        for s in result
-    ]
+def _laid_out(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
+    """The result with its own blank lines, and without what linters were told of statements that went."""
+    blanks = {comment.text: comment.blanks for statement in ours for comment in statement.comments}
+    out: list[Statement] = []
+    for one in result:
+        comments = [c for c in one.comments if c.text in blanks or not _PRAGMA.match(c.text)]
+        own = (replace(c, blanks=blanks.get(c.text, c.blanks)) for c in comments)
+        out.append(replace(one, comments=tuple(own)))
+    for a, b in align(ours, out):
+        if [c.text for c in ours[a].comments] == [c.text for c in out[b].comments]:
+            out[b] = ours[a].shifted(out[b].indent - ours[a].indent)
+    return out

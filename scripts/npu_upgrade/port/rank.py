@@ -14,7 +14,7 @@ from npu_upgrade.code.flow import conditions
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Needs, closure, find_needs
+from npu_upgrade.port.needs import Needs, closure, find_needs, provided
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
@@ -96,8 +96,11 @@ def _place(hunks: list[Hunk], near: Sequence[Hunk], source: str) -> tuple[Placed
         more = more or [other for other in left if any(map(conditions, other.removed))]
         if not more:
             return first, []
-        hunks = [*hunks, *more]
-        placed = place(hunks, diff, source)
+        # one of them may do, and another one not fit
+        ways = [[*hunks, one] for one in more] if len(more) > 1 else []
+        tried = ((way, place(way, diff, source)) for way in ways)
+        alone = next(((way, done) for way, done in tried if done.text is not None), None)
+        hunks, placed = alone or ([*hunks, *more], place([*hunks, *more], diff, source))
     return (placed, hunks[1:]) if placed.text is not None and not first.held else (first, [])
 
 
@@ -132,16 +135,17 @@ def _follow_needs(found: dict[str, Ranked]) -> None:
 
 
 def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
-    """A new method is wanted when it overrides something, or when a wanted hunk needs it."""
+    """A method or base class is wanted when it overrides something, or when a wanted hunk needs it."""
     needs = {name: ranked.needs for name, ranked in found.items()}
     wanted = [
-        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind != "method" or _overrides(r.hunk, npu))
+        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind == "change" or _overrides(r.hunk, npu))
     ]
     reached = set(closure(wanted, needs))
     for name, ranked in found.items():
         if ranked.tier == 1 and name not in reached:
-            ranked.lower(2, "nothing of the first tier calls it")
+            ranked.lower(2, "nothing of the first tier uses it")
 
 
 def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
-    return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))
+    names = provided(hunk, npu) if hunk.kind == "base" else {hunk.unit.rpartition(".")[2]}
+    return any(npu.provider(hunk.runner, name) for name in names - {"__init__"} or names)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from npu_upgrade.code.sequences import Change
-from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.statements import Statement
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.correspondence import Since
 from npu_upgrade.port.driven import Upstream
@@ -36,28 +35,37 @@ class Survey:
 
 
 def survey(
-    npu: NpuSide, since: Since, new: GpuSide, upstream: Upstream, entries: Mapping[str, Mapping[str, Any]]
+    npu: NpuSide,
+    since: Since,
+    new: GpuSide,
+    upstream: Upstream,
+    kept: Mapping[str, Hunk | None],
+    decided: Collection[str] = (),
 ) -> Survey:
-    """Gather, sort out and rank; ``entries`` are those of the ledger that are open or waived."""
+    """Gather, sort out and rank.
+
+    ``kept`` are the hunks of earlier upgrades that the ledger holds; ``decided`` are the ids of those that
+    are not to be taken.
+    """
     hunks = gather(npu, since.side, new, upstream)
-    again = carried(entries, hunks, npu, new)
+    again = carried(kept, hunks, npu, new)
     hunks += [hunk for hunk in again.values() if hunk is not None]
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}
     ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
     ported += [entry.hunk for entry in ranked if entry.held]
-    _lower_waived(ranked, {name for name, entry in entries.items() if entry["state"] == "waived"})
+    _lower_decided(ranked, decided)
     left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)
     found = {name for name, hunk in again.items() if hunk is not None} & {entry.hunk.id for entry in left}
     return Survey(left, ported, found, [name for name, hunk in again.items() if hunk is None])
 
 
-def _lower_waived(ranked: Sequence[Ranked], waived: set[str]) -> None:
+def _lower_decided(ranked: Sequence[Ranked], decided: Collection[str]) -> None:
     """What needs a hunk that is not to be ported is no more for the first tier."""
     needs = {entry.hunk.id: entry.needs for entry in ranked}
     for entry in ranked:
-        for name in sorted(waived.intersection(closure([entry.hunk.id], needs)) - {entry.hunk.id}):
-            entry.lower(2, f"needs {name}, which was waived")
+        for name in sorted(set(closure([entry.hunk.id], needs)) & set(decided) - {entry.hunk.id}):
+            entry.lower(2, f"needs {name}, which is not to be taken")
 
 
 def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> list[Hunk]:
@@ -95,35 +103,28 @@ def _bases(runner: Runner, npu: NpuSide, new: GpuSide) -> Iterator[Hunk]:
 
 
 def carried(
-    entries: Mapping[str, Mapping[str, Any]], present: Sequence[Hunk], npu: NpuSide, new: GpuSide
+    kept: Mapping[str, Hunk | None], present: Sequence[Hunk], npu: NpuSide, new: GpuSide
 ) -> dict[str, Hunk | None]:
-    """The hunks of ledger entries that ``present`` does not list any more, by their ids.
+    """The ``kept`` hunks that ``present`` does not list any more, by their ids.
 
     None for one that the GPU side does not have any more, or that a present hunk includes.
     """
     listed = {hunk.id for hunk in present}
     return {
-        name: _found(entry, present, npu, new)
-        for name, entry in entries.items()
-        if name not in listed and entry["kind"] != "upstream"
+        name: hunk and _found(hunk, present, npu, new) for name, hunk in kept.items() if name not in listed
     }
 
 
-def _found(entry: Mapping[str, Any], present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:
-    runner = next((runner for runner in npu.runners if runner.kind == entry["runner"]), None)
-    if runner is None:
-        return None
-    old, after = (tuple(s for s in split_statements(entry[side]) if s.key != END) for side in ("old", "new"))
-    hunk = Hunk(entry["kind"], runner, entry["unit"], old, after, after=entry["after"])
+def _found(hunk: Hunk, present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:
     if hunk.kind != "change":
         # What a class lacks altogether is listed anew as long as it lacks it.
         return hunk if is_ported(hunk, npu) else None
-    side = statements(new.unit(runner.kind, hunk.unit))
+    side = statements(new.unit(hunk.runner.kind, hunk.unit))
     place = _place(hunk, side)
     if place is None or any(_includes(other, hunk) for other in present):
         return None
-    before = [*side[:place], *old, *side[place + len(after) :]]
-    piece = Change(place, place + len(old), place, place + len(after))
+    before = [*side[:place], *hunk.old, *side[place + len(hunk.new) :]]
+    piece = Change(place, place + len(hunk.old), place, place + len(hunk.new))
     return replace(hunk, diff=UnitDiff(before, side, [piece]), pieces=(piece,))
 
 

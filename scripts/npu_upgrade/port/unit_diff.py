@@ -31,12 +31,14 @@ class UnitDiff:
 
         Every statement stands below those of its headers (of either version) that are there.
         """
-        if set(chosen) in (set(), set(self.pieces)):
-            return list(self.new if chosen else self.old)
+        if not chosen:
+            return list(self.old)
         out: list[Statement] = []
         known: dict[_Place, tuple[int, int]] = {}  # where a statement stands, and at which column
+        ends = {piece.b1 for piece in chosen}
         for a, b in self._order(chosen):
-            statement = self.new[b] if b is not None else self.old[a or 0]
+            # comments and blank lines change in and behind a chosen piece alone
+            statement = self.old[a] if a is not None and b not in ends else self.new[b or 0]
             here = [place for place in (("old", a), ("new", b)) if place[1] is not None]
             sides = here if len(here) == 1 else self._sides(a or 0, b or 0, chosen)
             _, indent = max(self._below(place, known) for place in sides)
