@@ -218,23 +218,25 @@ def give(done: Walk, ask: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
 
 def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> dict[str, Any]:
-    """Run one subcommand in the repository: the JSON it prints; progress goes to stderr as it comes."""
+    """Run one subcommand in the repository: its whole result; what it prints is counted."""
     begun = time.monotonic()
     print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
     process = subprocess.run(
-        [sys.executable, str(UPGRADE), *args, *([] if "--format" in args else ["--format", "json"])],
+        [sys.executable, str(UPGRADE), *args],
         cwd=done.repo,
         input=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         encoding="utf-8",
         env=os.environ | environment,
         check=False,
     )
     seconds = time.monotonic() - begun
     done.steps.append((args[0], seconds))
-    done.printed[args[0]] = done.printed.get(args[0], 0) + len(process.stdout)
+    printed = len(process.stdout) + len(process.stderr)
+    done.printed[args[0]] = done.printed.get(args[0], 0) + printed
     result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
+    if "whole_result" in result:
+        result = json.loads(Path(result["whole_result"]).read_text("utf-8"))
     print(
         f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
         file=sys.stderr,

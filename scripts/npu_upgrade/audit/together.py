@@ -116,7 +116,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
             write_atomic(known, json.dumps(found))
         return found
     except UpgradeError as error:
-        say(f"no neighbour of {ascend.spec} was looked for: {error.what}")
+        say(f"note: no neighbour of {ascend.spec} was looked for: {error.what}")
     return None
 
 

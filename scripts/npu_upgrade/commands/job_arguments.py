@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_upgrade.ground.command import ADAPT, program
+from npu_upgrade.ground.command import ADAPT, Command, program, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.stages import Walk, find_workspace
+from npu_upgrade.job.stages import Walk, find_workspace, next_step
 
 if TYPE_CHECKING:
     from npu_upgrade.job.adaptation import Adaptation
@@ -53,6 +53,16 @@ def named_job(args: argparse.Namespace) -> Job:
     from npu_upgrade.job.job import open_job
 
     return open_job(args.workspace or _near(args), args.job)
+
+
+def following(job: Job) -> Command:
+    """The command to run now, as `next` names it: `next` itself where something is asked."""
+    from npu_upgrade.job import upgrade as upgrades
+
+    walk = upgrades.walk(job)
+    step = next_step(walk)
+    asking = upgrade("next", *walk.naming)
+    return asking if step.asks or step.stop else step.command or asking
 
 
 def named_adaptation(args: argparse.Namespace) -> Adaptation:

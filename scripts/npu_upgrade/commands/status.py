@@ -39,7 +39,10 @@ def run(args: argparse.Namespace) -> Result:
     }
     done = sum(not stage.open for stage in walk.stages)
     summary = f"{walk.name}: {done} of {len(walk.stages)} stages done or left out; {step.why}"
-    return Result(Verdict.PASS, summary, data, _text(walk), step.command)
+    brief = {name: data[name] for name in ("left", "left_out") if data[name]}
+    brief["stages"] = [f"{one.name}: {one.state}{f', {one.said}' if one.said else ''}" for one in walk.stages]
+    brief["evidence"] = f"{len(walk.standing)} runs count, {len(walk.other)} do not"
+    return Result(Verdict.PASS, summary, data, _text(walk), step.command, brief)
 
 
 def _text(walk: Walk) -> str:
