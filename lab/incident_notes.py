@@ -41,9 +41,8 @@ def text() -> str:
 
 def _note(one: Case | Defect) -> str:
     """What went wrong, without how the recipe came about."""
-    said = one.note.removeprefix(
-        "The commit that had it is not released; the same defect is re-created here: "
-    )
+    unreleased = "The commit that had it is not released; the same defect is re-created here: "
+    said = one.note.removeprefix(unreleased)
     return said[:1].upper() + said[1:]
 
 

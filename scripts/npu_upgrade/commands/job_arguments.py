@@ -56,10 +56,14 @@ def named_job(args: argparse.Namespace) -> Job:
 
 
 def following(job: Job) -> Command:
-    """The command to run now, as `next` names it: `next` itself where something is asked."""
+    """The command to run now, as `next` names it."""
     from npu_upgrade.job import upgrade as upgrades
 
-    walk = upgrades.walk(job)
+    return leading_on(upgrades.walk(job))
+
+
+def leading_on(walk: Walk) -> Command:
+    """The command that goes on: `next` itself where something is asked, or a person is needed."""
     step = next_step(walk)
     asking = upgrade("next", *walk.naming)
     return asking if step.asks or step.stop else step.command or asking

@@ -117,10 +117,8 @@ def _asked(step: Step, walk: Walk) -> list[tuple[Ask, dict[str, Any]]]:
     room = MOST_CHARACTERS
     for ask in [*step.asks, *kind]:
         shown = _shown(ask)
-        if not found:
-            shown |= (
-                {"incidents": notes} if (notes := [f"{n.incident}: {n.note}" for n in _notes(ask)]) else {}
-            )
+        if not found and (notes := _notes(ask)):
+            shown["incidents"] = [f"{note.incident}: {note.note}" for note in notes]
         if found and _size(shown) > room:
             break
         found.append((ask, shown))

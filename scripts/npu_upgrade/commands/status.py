@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_walk
+from npu_upgrade.commands.job_arguments import add_job_arguments, leading_on, named_walk
 from npu_upgrade.commands.next import stage_table
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> Result:
     brief = {name: data[name] for name in ("left", "left_out") if data[name]}
     brief["stages"] = [f"{one.name}: {one.state}{f', {one.said}' if one.said else ''}" for one in walk.stages]
     brief["evidence"] = f"{len(walk.standing)} runs count, {len(walk.other)} do not"
-    return Result(Verdict.PASS, summary, data, _text(walk), step.command, brief)
+    return Result(Verdict.PASS, summary, data, _text(walk), leading_on(walk), brief)
 
 
 def _text(walk: Walk) -> str:

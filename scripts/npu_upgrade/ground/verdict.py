@@ -28,7 +28,8 @@ class Result:
 
     ``summary`` is one line; ``text`` is the long form for people (a table, a diff);
     ``data`` is JSON-able and for programs; ``next`` is the one command to run now. ``brief`` is what an agent
-    needs of the data to decide: it is shown in its place, with the file that has the data; empty where the summary says it all.
+    needs of the data to decide: it is shown in its place, with the file that has the data; empty where the
+    summary says it all.
     """
 
     verdict: Verdict
