@@ -106,10 +106,11 @@ def walk(
             break
         if answer.get("step") == "answer":
             asked = [answer["ask"], *answer.get("with_it", ())]
-            if not (asked[1:] and resolve_together(done, release, asked)) and not resolve(
-                done, release, asked[0]
-            ):
-                break
+            if not (asked[1:] and resolve_together(done, release, asked)):
+                if not resolve(done, release, asked[0]):
+                    break
+                for ask in asked[1:]:  # what an answer before it closed is open no more
+                    resolve(done, release, ask, again=True)
         elif not run_named(done, answer["next"], emulate):
             break
         answer = call(done, ["next"])
@@ -186,8 +187,8 @@ def count_answer(done: Walk, ask: dict[str, Any], how: str) -> None:
         (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
 
 
-def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
-    """Answer one question; false when no answer was taken."""
+def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: bool = False) -> bool:
+    """Answer one question; false when no answer was taken. ``again``: it is asked again then."""
     path = ask.get("place", {}).get("path", "")
     first = answer_of(done, release, ask)
     for one in (first, *first.others):
@@ -199,8 +200,11 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
         if result["verdict"] == "PASS":
             count_answer(done, ask, one.options[0])
             return True
+        if result["verdict"] == "USAGE" and again:
+            return False
         done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
-    done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
+    if not again:
+        done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
     return False
 
 

@@ -14,6 +14,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from npu_upgrade.ground.command import ADAPT, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.ask import Ask
+from npu_upgrade.job.ask import FINDING, Ask
 from npu_upgrade.job.journal import Continued, Skipped
 from npu_upgrade.job.notes import Note, notes_for
 from npu_upgrade.job.stages import Stage, Step, Walk, next_step
@@ -34,6 +35,7 @@ EXAMPLES = """
 MOST_CHARACTERS = 5000
 MOST_OF_ONE = 1400
 """So much is shown of what is asked together, and of the texts of one question; the files have the rest."""
+_SAID = re.compile(r"why: |do: |The override calls it ")
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 
 
@@ -98,7 +100,7 @@ def _result(walk: Walk, step: Step) -> Result:
     asked = _asked(step, walk)
     whole = [_whole(ask, walk) for ask, _ in asked]
     data |= {"step": "answer", "ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
-    brief |= {"step": "answer", "asks": [shown for _, shown in asked]}
+    brief |= {"step": "answer", "asks": _once([shown for _, shown in asked])}
     text = "\n\n".join(_text(one) for one in whole)
     command = step.command
     if whole[1:]:
@@ -130,11 +132,11 @@ def _shown(ask: Ask) -> dict[str, Any]:
     """A question as an agent is asked it: of long texts what differs, as far as there is room."""
     lines = f"{ask.first}-{ask.last}" if ask.first else ""
     place = f"{ask.path}:{lines}" if lines else "plan.md"
-    at = {"at": f"lines {lines}" if ask.path in ask.what else place} if lines else {}
+    at = {"at": place} if lines and ask.path not in ask.what else {}
     texts = {role: text for role, text in ask.texts.items() if text or role != "text"}
-    first, _, rest = texts.get("text", "").partition("\n")
-    if rest and first in ask.what:
-        texts["text"] = rest
+    told = [line for line in texts.get("text", "").splitlines() if line not in ask.what]
+    if ask.stage == FINDING:
+        texts["text"] = "\n".join(line for line in told if not line.startswith("here: "))
     if sum(map(len, texts.values())) > MOST_OF_ONE:
         sides = _SIDE.split(texts.get("text", ""))[1:]
         texts = dict(zip(sides[::2], sides[1::2], strict=True)) or texts
@@ -143,6 +145,17 @@ def _shown(ask: Ask) -> dict[str, Any]:
     most = MOST_OF_ONE // max(1, len(texts))
     texts = {role: _cut(text, most, place) for role, text in texts.items()}
     return {"id": ask.id, "what": ask.what} | at | texts | {"answer": " | ".join(_options(ask))}
+
+
+def _once(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The questions, in which nothing is said that the one before them said too."""
+    for before, one in reversed(list(pairwise(shown))):
+        if one["answer"] == before["answer"]:
+            del one["answer"]
+        said = [line for line in before.get("text", "").splitlines() if _SAID.match(line)]
+        kept = [line for line in one.get("text", "").splitlines() if line not in said]
+        one |= {"text": "\n".join(kept)} if said and "text" in one else {}
+    return list(shown)
 
 
 def _options(ask: Ask) -> list[str]:
