@@ -242,6 +242,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[
     """The exit code and the JSON of one ``adapt.py`` command."""
     capsys.readouterr()
     code = cli.main(
-        "adapt.py", "", [name for name in COMMANDS if name.endswith(arguments[0])], list(arguments)
+        "adapt.py",
+        "",
+        [name for name in COMMANDS if name.endswith(arguments[0])],
+        [*arguments[:1], "--format", "json", *arguments[1:]],
     )
     return code, json.loads(capsys.readouterr().out)

@@ -174,7 +174,10 @@ def run_deliver(upgrade: Upgrade, capsys: pytest.CaptureFixture[str], *options: 
     options = options if "--repo" in options else ("--repo", str(upgrade.repo), *options)
     capsys.readouterr()
     code = cli.main(
-        "upgrade.py", "", ["deliver"], ["deliver", "--workspace", str(upgrade.workspace), *options]
+        "upgrade.py",
+        "",
+        ["deliver"],
+        ["deliver", "--format", "json", "--workspace", str(upgrade.workspace), *options],
     )
     return code, json.loads(capsys.readouterr().out)
 

@@ -101,9 +101,10 @@ def discover(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert len(captured.out) < 4000
-    if "whole" in found:
-        found |= json.loads(Path(found["whole"]).read_text())
-    return code, found, captured.err
+    if "whole_result" in found:
+        found |= json.loads(Path(found["whole_result"]).read_text())
+    cli.main("upgrade.py", "", ["discover"], ["discover", *arguments, "--format", "text"])
+    return code, found, capsys.readouterr().out
 
 
 def test_everything_from_clones_and_the_index(

@@ -104,7 +104,7 @@ def run(capsys):
 
     def called(*options: str) -> tuple[int, dict]:
         capsys.readouterr()
-        code = cli.main("upgrade.py", "", ["emulate"], ["emulate", *options])
+        code = cli.main("upgrade.py", "", ["emulate"], ["emulate", "--format", "json", *options])
         return code, json.loads(capsys.readouterr().out)
 
     return called

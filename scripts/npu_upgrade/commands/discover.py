@@ -9,6 +9,7 @@ told from their imports; where they cannot, the nearest vllm-ascend that can is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import textwrap
@@ -22,10 +23,9 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
+from npu_upgrade.commands import discovered
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import json_text, sha256, write_atomic
-from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS when the three can be loaded together, FAIL when they cannot; the rest in a file it names."""
+    """PASS when the three can be loaded together, FAIL when they cannot."""
     clones = _clones(args.repo)
     if args.limit < 1:
         raise BadInput(f"--limit {args.limit}", expected="a number of releases, 1 or more", try_="--limit 5")
@@ -136,7 +136,15 @@ def run(args: argparse.Namespace) -> Result:
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)
-    return Result(verdict, summary, _brief(data), render(data), command)
+    result = Result(verdict, summary, data, render(data), command, _brief(data))
+    with contextlib.suppress(BadInput):  # a cache that cannot be written
+        discovered.keep(result, [Path.cwd(), *_checkout(args.omni)])
+    return result
+
+
+def _checkout(omni: str | None) -> list[Path]:
+    path = parse_spec(omni).path if omni else None
+    return [Path(path).expanduser()] if path else []
 
 
 def _main_folders(omni: SourceTree | None) -> list[str]:
@@ -155,7 +163,7 @@ def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) ->
                 say(f"looking whether all can be loaded on {spec}")
                 found.append(look_together(ascend, open_source(spec), why, omni))
     except (UpgradeError, PassedOver) as error:
-        say(f"not looked at any further: {error}")
+        say(f"note: not looked at any further: {error}")
     return found
 
 
@@ -180,46 +188,29 @@ def _question(
 
 
 def _brief(data: dict[str, Any]) -> dict[str, Any]:
-    """What an agent needs to go on; the whole is in the file that it names."""
-    text = json_text(data)
-    whole = cache_root() / "discover" / f"{sha256(text)[:16]}.json"
-    write_atomic(whole, text)
-    omni, tracked, changed = data["omni"], data["omni"].get("tracked", {}), data["gpu_changes"]
-    newest = {
-        name: [_number(p["newest_stable"]), _number(p["newest_prerelease"])]
-        for name, p in data["releases"].items()
-    }
-    return {
-        "ascend": {key: value for key, value in data["ascend"].items() if key != "identity"},
-        "pair": {key: data["pair"][key] for key in ("vllm", "basis", "why", "main")},
-        "together": [_shortened(one) for one in data["together"]],
+    """What an agent needs to go on."""
+    omni, tracked, pair = data["omni"], data["omni"].get("tracked", {}), data["pair"]
+    declared = dict.fromkeys(pin["value"] for pin in omni.get("declared", []))
+    brief = {
         "question": data.get("question"),
-        "omni": {
-            "spec": omni["spec"],
-            "why": omni["why"],
-            "declares": list(dict.fromkeys(pin["value"] for pin in omni.get("declared", [])))[:3],
-            "ran_as": omni.get("ran_as"),
-            "tracked": {key: tracked[key] for key in ("label", "confidence", "why") if key in tracked},
-        },
-        "newest": newest,
-        "installed": {one["name"]: one["version"] for one in data["installed"]["packages"]},
-        "gpu_changes": {"since": changed.get("since"), "files": len(changed.get("files", []))},
+        "pair": {name: pair[name] for name in ("vllm", "basis", "why")},
+        "together": [_shortened(one) for one in data["together"]],
+        "ascend": {name: data["ascend"][name] for name in ("spec", "why")},
+        "omni": {name: omni.get(name) for name in ("spec", "why", "ran_as")},
+        "declares": list(declared)[:3],
+        "tracked": {name: tracked[name] for name in ("label", "confidence", "why") if name in tracked},
         "notes": data["notes"][:_NOTES],
-        "whole": str(whole),
     }
+    return {name: value for name, value in brief.items() if value}
 
 
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
     short = dict(together)
-    for key in ("target fails", "downstream fails"):
+    for key in (key for key, found in together.items() if isinstance(found, list)):
         short[key] = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key][:3]]
-        if more := len(together[key]) - 3:
-            short[key] += [f"and {more} more"] if more > 0 else []
+        if more := len(together[key][3:]):
+            short[key].append(f"and {more} more")
     return short
-
-
-def _number(release: dict[str, Any] | None) -> str | None:
-    return release["version"] if release else None
 
 
 def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:

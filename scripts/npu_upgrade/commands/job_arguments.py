@@ -11,6 +11,7 @@ from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.stages import Walk, find_workspace, next_step
 
 if TYPE_CHECKING:
+    from npu_upgrade.ground.verdict import Result
     from npu_upgrade.job.adaptation import Adaptation
     from npu_upgrade.job.job import Job
 
@@ -46,6 +47,15 @@ def named_walk(args: argparse.Namespace) -> Walk:
     from npu_upgrade.job import upgrade
 
     return upgrade.walk(named_job(args))
+
+
+def discovered_alone(args: argparse.Namespace) -> Result | None:
+    """What is next after a `discover` that nothing followed; None where a job is named, or goes on."""
+    if program() == ADAPT or args.job:
+        return None
+    from npu_upgrade.commands.discovered import not_gone_on
+
+    return not_gone_on(args.workspace or find_workspace(Path.cwd()))
 
 
 def named_job(args: argparse.Namespace) -> Job:

@@ -29,7 +29,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import learn_answers
-from npu_upgrade.job.job import Job, find_workspace, open_job, start_job
+from npu_upgrade.job.job import SCOPES, Job, find_workspace, open_job, start_job
 from npu_upgrade.job.plan_file import plan_path
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers
@@ -72,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REPO",
         help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
+    parser.add_argument(
+        "--gains",
+        choices=SCOPES,
+        help="what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
+        "gates to prove), all (each is asked about); the commit names what was left",
+    )
     parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
     parser.add_argument(
         "--mark",
@@ -112,6 +118,7 @@ def _run(args: argparse.Namespace) -> Result:
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
+    job.place(scope=args.gains)
     job.begin("merge")
     answers, base = Answers(workspace_root(workspace) / "answers"), inputs.base_tree()
     merged = merge_runners(

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_walk
+from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, named_walk
 from npu_upgrade.ground.command import ADAPT, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
@@ -35,6 +35,7 @@ EXAMPLES = """
 MOST_CHARACTERS = 5000
 MOST_OF_ONE = 1400
 """So much is shown of what is asked together, and of the texts of one question; the files have the rest."""
+_FORM = "one entry for each id; where no answer is told, those of the one before it:"
 _SAID = re.compile(r"why: |do: |The override calls it ")
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> Result:
     if (args.go_on or args.skip) and not args.note.strip():
         option = "--continue" if args.go_on else "--skip"
         raise BadInput(f"{option} without --note", expected="the reason, for the record", try_="--note TEXT")
+    if told := discovered_alone(args):
+        return told
     walk = named_walk(args)
     if args.skip:
         if args.skip not in walk.skippable:
@@ -107,7 +110,10 @@ def _result(walk: Walk, step: Step) -> Result:
         data["answers_file"] = _template([ask for ask, _ in asked])
         text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        brief["answers_file"] = "one entry for each id:\n" + _template([asked[0][0]])
+        brief["answers_file"] = (
+            "one entry for each id (answers not told are those of the one before):\n"
+            + _template([asked[0][0]])
+        )
     return Result(Verdict.PASS, step.why, data, text, command, brief)
 
 

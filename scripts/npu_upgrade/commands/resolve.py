@@ -114,13 +114,15 @@ def run(args: argparse.Namespace) -> Result:
         return _run(args, job)
 
 
-def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
-    """Waive or leave a hunk that no job asks about: of a lower tier, or listed by `port` alone."""
+def _hunk_by_word(args: argparse.Namespace, workspace: Path, job: Job | None = None) -> Result | None:
+    """Waive or leave a hunk that nobody is asked about: what `port` takes by itself, or a lower tier."""
     if not (args.id and args.word in ("waive", "leave") and args.note.strip()):
         return None
     state = (WAIVED, args.note) if args.word == "waive" else (OPEN,)
     if not answer.set_hunk(workspace, args.id, *state):
         return None
+    if job:
+        job.journal.add(Answer, id=args.id, how=args.word, note=args.note, stage=PORT)
     return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
 
@@ -135,7 +137,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.undo:
         return _undone(job, args.id)
     unasked = job.journal.answer(args.id) is None and all(ask.id != args.id for ask in found)
-    if unasked and (result := _hunk_by_word(args, job.workspace)):
+    if unasked and (result := _hunk_by_word(args, job.workspace, job)):
         return result
     ask = _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")

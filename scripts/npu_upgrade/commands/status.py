@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, leading_on, named_walk
+from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, leading_on, named_walk
 from npu_upgrade.commands.next import stage_table
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the state as data; exit 2 when nothing was begun."""
+    if told := discovered_alone(args):
+        return told
     walk = named_walk(args)
     step = next_step(walk)
     data: dict[str, Any] = {

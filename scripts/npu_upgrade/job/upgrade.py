@@ -16,7 +16,7 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
-from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
+from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks, hunks_to_take, port_survey
 from npu_upgrade.job.job import NEIGHBOUR, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk
@@ -212,10 +212,12 @@ def _port(one: Upgrade) -> Stage:
     command = upgrade("port", *sources, "--workspace", str(job.workspace))
     if not port_survey(job):
         return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
-    if accepted := accepted_hunks(job):
-        said = f"{len(accepted)} hunks were accepted and are not taken yet"
-        return Stage(PORT, State.TODO, said, command.adding("--apply", *accepted))
-    return Stage(PORT, State.DONE)
+    if one.delivered:
+        return Stage(PORT, State.DONE)
+    if hunks := hunks_to_take(job):
+        said = f"{len(hunks)} hunks are to be taken ({job.scope}; `resolve ID --leave` leaves one)"
+        return Stage(PORT, State.TODO, said, command.adding("--apply", *hunks))
+    return Stage(PORT, State.DONE, f"{job.scope}, as was chosen at the start")
 
 
 def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:
