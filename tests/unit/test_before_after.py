@@ -66,12 +66,8 @@ def add(store: Store, run: Run, gate: str = "serve") -> str:
 def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], after: Run) -> tuple[int, dict]:
     store = workspace_store(tmp_path)
     runs = [add(store, served()), add(store, after)]
-    code = main(
-        "upgrade.py",
-        "",
-        ["evidence"],
-        ["evidence", "compare", *runs, "--format", "json", "--workspace", str(tmp_path)],
-    )
+    words = ["evidence", "compare", *runs, "--format", "json", "--workspace", str(tmp_path)]
+    code = main("upgrade.py", "", ["evidence"], words)
     return code, json.loads(capsys.readouterr().out)
 
 

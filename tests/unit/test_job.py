@@ -40,9 +40,8 @@ def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
 def ask(capsys: pytest.CaptureFixture[str]):
     def call(name: str, workspace: Path, *options: str) -> dict:
         capsys.readouterr()
-        code = cli.main(
-            "upgrade.py", "", [name], [name, "--workspace", str(workspace), "--format", "json", *options]
-        )
+        words = [name, "--workspace", str(workspace), "--format", "json", *options]
+        code = cli.main("upgrade.py", "", [name], words)
         return json.loads(capsys.readouterr().out) | {"code": code}
 
     return call
