@@ -209,6 +209,8 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
         value = getattr(args, name)
         specs += [f"--{name}", str(value)] if value and value != "auto" else []
     if place is not None and not args.out:
+        if job := _job_of(place.folder):
+            return following(job)
         return upgrade("port", "--omni", f"dir:{place.folder}", *specs[2:])
     if place is None and top:
         out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
