@@ -90,7 +90,7 @@ def test_in_the_checkout_of_a_job_its_own_next_step_comes_next(world: PortWorld)
     source = {"spec": "pypi:vllm-omni==1.0", "identity": identity}
     start_job(world.omni, omni=source, ascend=source, repo=world.omni)
     _, data, _ = world.port("--top")
-    assert data["next"].startswith("upgrade.py lineage")
+    assert data["next"].startswith("upgrade.py merge")
 
 
 def test_without_a_job_what_is_left_is_listed_next(world: PortWorld) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.job import stops
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
@@ -247,7 +248,12 @@ def test_a_finding_is_answered_with_a_method_or_waived(world: World, monkeypatch
     assert (asked["stage"], asked["place"]["unit"]) == ("finding", "OmniNPUModelRunner.run")
     assert upgrade("resolve", asked["id"], "--waive")[0] == 2
     assert upgrade("resolve", asked["id"], "--waive", "--note", "x", "--until", "soon")[0] == 2
-    fixed = asked["as_it_stands"].replace("        self.load(1, 2, 3)\n", "").replace("missing", "of")
+    fixed = (
+        parse_module(text_of(world))
+        .units[asked["place"]["unit"]]
+        .source.replace("        self.load(1, 2, 3)\n", "")
+        .replace("missing", "of")
+    )
     code, data = give(fixed, monkeypatch=monkeypatch, id_=asked["id"])
     assert (code, data["gates_to_run"]) == (0, ["audit"]), data
     assert "upgrade.py audit" in upgrade("next")[1]["next"]

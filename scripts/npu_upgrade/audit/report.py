@@ -68,25 +68,25 @@ def _shortened(text: str) -> str:
 
 
 def as_text(judged: Sequence[Judged]) -> str:
-    """The findings by state, each with both sides, why it matters and what to do."""
+    """The findings by state, each new one with both sides, why it matters and what to do."""
     parts = []
     for state in STATES:
         entries = [entry for entry in judged if entry.state == state]
         if entries:
-            parts.append("\n\n".join([_HEADINGS[state], *(_entry(e, brief=state != NEW) for e in entries)]))
+            shown = "\n\n".join(map(_entry, entries)) if state == NEW else "\n".join(_lines(entries))
+            parts.append(f"{_HEADINGS[state]}\n\n{shown}")
     parts.append(_by_check(judged))
     return "\n\n".join(parts)
 
 
-def _entry(entry: Judged, brief: bool) -> str:
+def _entry(entry: Judged) -> str:
     found = entry.finding
     head = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}] {found.key}"
     lines = [head, *_wrapped(f"{_about(found)}: {found.what}")]
     sides = [("here", found.here), ("there", found.there)]
     lines += [f"  {name:<6}{side}" for name, side in sides if side and (side.text or name == "there")]
-    if not brief:
-        incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
-        lines += _wrapped(f"why   {found.why} ({incident})") + _wrapped(f"do    {found.todo}")
+    incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
+    lines += _wrapped(f"why   {found.why} ({incident})") + _wrapped(f"do    {found.todo}")
     if entry.reason:
         lines += _wrapped(f"waiver: {entry.reason}")
     return "\n".join(lines)

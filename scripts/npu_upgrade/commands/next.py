@@ -101,7 +101,7 @@ def _result(walk: Walk, step: Step) -> Result:
         text = stage_table(walk.stages)
         return Result(Verdict.PASS, step.why, data, text, step.command, {"step": "run"} | brief)
     asked = _asked(step, walk)
-    whole = [_whole(ask, walk) for ask, _ in asked]
+    whole = [_whole(ask) for ask, _ in asked]
     data |= {"step": "answer", "ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
     brief |= {"step": "answer", "asks": _once([shown for _, shown in asked])}
     text = "\n\n".join(_text(one) for one in whole)
@@ -178,13 +178,11 @@ def _notes(ask: Ask) -> list[Note]:
     return notes_for(ask.unit, " ".join([ask.what, *ask.texts.values()]))
 
 
-def _whole(ask: Ask, walk: Walk) -> dict[str, Any]:
-    """A question with all its texts, the incidents that fit, and the lines as they stand."""
+def _whole(ask: Ask) -> dict[str, Any]:
+    """A question with all its texts and the incidents that fit."""
     shown = {key: value for key, value in ask.as_json().items() if value or key in ("base", "ours", "theirs")}
     if notes := _notes(ask):
         shown["incidents"] = [note.as_json() for note in notes]
-    if stands := "" if ask.conflict else ask.text_in(walk.root):
-        shown["as_it_stands"] = stands
     return shown
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from npu_upgrade.code.module import Unit, parse_module, split_lines
+from npu_upgrade.code.module import Unit, parse_module
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
@@ -80,13 +80,6 @@ class Ask(Struct, frozen=True):
             **self.texts,
             "answer": [shlex.join(how) for how in self.how],
         }
-
-    def text_in(self, root: Path) -> str:
-        """The lines that it is about, as they stand."""
-        if not (self.path and self.first):
-            return ""
-        lines = split_lines((root / self.path).read_text("utf-8"))
-        return "".join(lines[self.first - 1 : self.last])
 
 
 def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:

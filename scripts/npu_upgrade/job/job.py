@@ -31,7 +31,7 @@ from npu_upgrade.job.stages import find_workspace as find_workspace
 from npu_upgrade.job.stages import named_from_here
 
 SCHEMA = "npu-upgrade/job/2"
-STAGES = ("lineage", "merge", "plan", "audit", "emulate", "deliver")
+STAGES = ("merge", "plan", "audit", "emulate", "deliver")
 SYNC, SAFE, ALL = SCOPES = ("sync", "safe", "all")
 NEIGHBOUR = "emulate-neighbour"  # the gate of an emulated run on another target than the job's
 FIND_OR_START = (

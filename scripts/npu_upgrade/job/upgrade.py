@@ -86,7 +86,7 @@ def read(job: Job) -> Upgrade:
 def walk(job: Job) -> Walk:
     """The job as next, status and report see it."""
     one = read(job)
-    stages = [_lineage(one), _merge(one), _plan(one), _look(one), _port(one)]
+    stages = [_merge(one), _plan(one), _look(one), _port(one)]
     stages += [_gate(one, "audit"), _gate(one, "emulate"), _serve(one), _deliver(one), _publish(one)]
     plan = one.plan
     return Walk(
@@ -150,21 +150,6 @@ def _busy(one: Upgrade, name: str) -> Stage | None:
         said = f"it was interrupted ({attempt.begun.at}); run it again"
         return Stage(name, State.INTERRUPTED, said, _again(one.job, name), at=attempt.begun.at)
     return None
-
-
-def _lineage(one: Upgrade) -> Stage:
-    """Looking before merging; merge infers the base itself, so nothing is missing after it."""
-    ended, merge = one.job.attempt("lineage").ended, one.job.journal.attempt("merge")
-    passed = ended is not None and ended.verdict == "PASS"
-    if (merge.begun or merge.ended) and not passed:
-        return Stage("lineage", State.SKIPPED, "merge infers the base itself")
-    if busy := _busy(one, "lineage"):
-        return busy
-    if ended is None:
-        return Stage("lineage", State.TODO, "", _fresh(one.job, "lineage"))
-    said = ended.summary if passed else f"it ended {ended.verdict}: {ended.summary}"
-    state, command = State.DONE if passed else State.FAILED, _again(one.job, "lineage")
-    return Stage("lineage", state, said, command, ended.verdict, ended.at)
 
 
 def _merge(one: Upgrade) -> Stage:
@@ -323,7 +308,6 @@ def _fresh(job: Job, name: str) -> Command:
     sources = [word for role, one in job.inputs.named().items() for word in (f"--{role}", one.spec)]
     place = ["--apply", job.repo] if job.repo else ["--out", job.out or "merged"]
     options = {
-        "lineage": sources[:4],
         "merge": [*sources, *place],
         "deliver": ["--repo", job.repo or "PATH", *naming(job)],
     }
