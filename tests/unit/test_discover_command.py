@@ -16,6 +16,8 @@ from sources_kit import Server, git, serving
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.job import start_job
 from npu_upgrade.sources.tree import SourceTree
 
 BASE = SimpleNamespace(
@@ -258,3 +260,37 @@ def test_bad_arguments_are_refused_before_anything_is_asked(
 ) -> None:
     code, found, _ = discover(capsys, *arguments)
     assert (code, found["verdict"]) == (2, "USAGE")
+
+
+def test_what_nothing_followed_is_told_by_next_and_status(
+    server: Server,
+    ascend: Path,
+    omni: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(command: str) -> tuple[int, dict]:
+        capsys.readouterr()
+        code = cli.main("upgrade.py", "", [command], [command])
+        return code, json.loads(capsys.readouterr().out)
+
+    specs = ("--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
+    (omni / "deep").mkdir()
+    monkeypatch.chdir(omni / "deep")
+    assert told("next")[0] == 2
+    _, found, _ = discover(capsys, *specs)
+    assert told("next")[1]["next"] == found["next"].replace("\n", " ")
+    commit(ascend, {".github/vllm-release-tag.commit": "main\n"})
+    discover(capsys, *specs)
+    for command in ("next", "status"):
+        code, answer = told(command)
+        assert (code, "could not be established" in answer["summary"]) == (4, True)
+        assert answer["next"].startswith("upgrade.py discover")
+    assert not (omni / WORKSPACE_DIR).exists()
+    source = {"spec": "pypi:x==1.0", "identity": {"version": "1.0"}}
+    job = start_job(omni, omni=source, ascend=source, repo=omni)
+    monkeypatch.chdir(omni)
+    job.begin("merge", ["upgrade.py", "merge"])
+    assert told("next")[1]["next"] == f"upgrade.py status --job {job.id}"
+    discover(capsys, *specs)
+    assert "could not be established" in told("next")[1]["summary"]

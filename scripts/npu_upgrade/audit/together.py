@@ -33,7 +33,6 @@ from npu_upgrade.sources.releases import from_index
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
-_CHECK = "together"
 _COMMITS, _RELEASES = 256, 12
 _TELLS = re.compile(r"pyproject\.toml|setup\.(py|cfg)|[^/]+\.(dist|egg)-info/entry_points\.txt")
 _SECONDS = 20.0
@@ -80,7 +79,7 @@ def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
 
 def is_known(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> bool:
     """Whether the answer is kept already."""
-    return all(KeptFindings(world).get(_CHECK) is not None for world in _worlds(ascend, vllm, omni))
+    return all(KeptFindings(world).get(_kept_as(world)) is not None for world in _worlds(ascend, vllm, omni))
 
 
 def look_together(ascend: SourceTree, vllm: SourceTree, why: str, omni: SourceTree | None) -> Together:
@@ -172,12 +171,17 @@ def _fails(spec: str, vllm: SourceTree, only: set[str] | None = None) -> list[Fi
 def _failing(world: World) -> list[Finding]:
     """What fails when the package that the world is about is loaded."""
     kept = KeptFindings(world)
-    found = kept.get(_CHECK)
+    found = kept.get(_kept_as(world))
     if found is None:
         with no_collector():
             found = [finding for one in _reached(world) for finding in _fatal(one)]
-        kept.put(_CHECK, found)
+        kept.put(_kept_as(world), found)
     return [one for one in found if not _is_own(one)]
+
+
+def _kept_as(world: World) -> str:
+    """The entry points stand in files that are not Python, which do not count as content otherwise."""
+    return f"together-{sha256(repr(entry_points(world)))[:8]}"
 
 
 def _fatal(one: FileImports) -> list[Finding]:
@@ -189,8 +193,10 @@ def _is_own(found: Finding) -> bool:
     return found.subject.partition(".")[0].replace("_", "-") == found.here.project
 
 
-def entry_points(tree: SourceTree, package: str) -> list[str]:
+def entry_points(world: World) -> list[str]:
     """The modules of a package that its distribution names: commands, and what vLLM loads as a plugin."""
+    package = world.side.project.package
+    tree = world.program.trees[package]
     told = [path for path in tree.list("") if _TELLS.fullmatch(path)]
     named = re.compile(rf"""=\s*["']?({package}(?:\.\w+)*)\s*:\s*\w""")
     return list(dict.fromkeys(name for path in told for name in named.findall(tree.read(path))))
@@ -201,7 +207,7 @@ def _reached(world: World) -> Iterator[FileImports]:
     program, package = world.program, world.side.project.package
     mirrored = [runner.gpu_path for runner in world.side.runners] if world.of_omni else []
     roots = [f"{package}/__init__.py", f"{package}/platform.py", *mirrored]
-    entered = [program.module(name) for name in entry_points(program.trees[package], package)]
+    entered = [program.module(name) for name in entry_points(world)]
     waiting = [file for file in (*map(program.file, roots), *entered) if file]
     seen = {file.path for file in waiting}
     while waiting:

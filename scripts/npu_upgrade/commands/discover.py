@@ -132,7 +132,8 @@ def run(args: argparse.Namespace) -> Result:
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
-    command = _merge_command(omni.tree, ascend.tree) if omni.tree and ascend.tree else None
+    known = omni.tree and ascend.tree and verdict is not Verdict.INCONCLUSIVE
+    command = _merge_command(omni.tree, ascend.tree) if known else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)

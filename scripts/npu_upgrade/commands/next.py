@@ -95,7 +95,7 @@ def _result(walk: Walk, step: Step) -> Result:
         data |= {"step": "stop", "stop": msgspec.to_builtins(step.stop), "a_person_goes_on_with": go_on}
         text = "\n".join([*step.stop.tried, f"a person goes on with: {go_on}"])
         return Result(Verdict.INCONCLUSIVE, step.why, data, text, step.command)
-    brief = {"left": walk.left} | ({"left_out": left_out} if left_out else {})
+    brief: dict[str, Any] = {"left": walk.left} | ({"left_out": left_out} if left_out else {})
     if not step.asks:
         data |= {"step": "run", "stages": [stage.as_json() for stage in walk.stages]}
         text = stage_table(walk.stages)
