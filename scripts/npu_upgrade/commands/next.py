@@ -33,7 +33,7 @@ EXAMPLES = """
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
 MOST_CHARACTERS = 5000
-MOST_OF_ONE = 1400
+MOST_OF_ONE = 1200
 """So much is shown of what is asked together, and of the texts of one question; the files have the rest."""
 _FORM = "one entry for each id; where no answer is told, those of the one before it:"
 _SAID = re.compile(r"why: |do: |The override calls it ")
@@ -105,16 +105,14 @@ def _result(walk: Walk, step: Step) -> Result:
     data |= {"step": "answer", "ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
     brief |= {"step": "answer", "asks": _once([shown for _, shown in asked])}
     text = "\n\n".join(_text(one) for one in whole)
-    command = step.command
+    command, summary = step.command, step.why
     if whole[1:]:
         data["answers_file"] = _template([ask for ask, _ in asked])
         text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        brief["answers_file"] = (
-            "one entry for each id (answers not told are those of the one before):\n"
-            + _template([asked[0][0]])
-        )
-    return Result(Verdict.PASS, step.why, data, text, command, brief)
+        brief["answers_file"] = f"{_FORM}\n{_template([asked[0][0]])}"
+        summary = f"{len(asked)} questions of {walk.left[step.asks[0].stage]} ({step.asks[0].stage})"
+    return Result(Verdict.PASS, summary, data, text, command, brief)
 
 
 def _asked(step: Step, walk: Walk) -> list[tuple[Ask, dict[str, Any]]]:
