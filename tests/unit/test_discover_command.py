@@ -127,28 +127,6 @@ def test_everything_from_clones_and_the_index(
     assert max(map(len, text[text.index("RELEASES") : text.index("\nsource ")].splitlines())) <= 100
 
 
-def test_gpu_changes_since_the_tag_before(
-    server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, found, _ = discover(capsys, "--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
-    changed = found["gpu_changes"]
-    assert changed["since"] == f"git:{omni}@v0.22.0"
-    assert [(c["file"], c["status"], c["added"], c["removed"]) for c in changed["files"]] == [
-        (RUNNER, "changed", 2, 1),
-        ("vllm_omni/worker/new.py", "added", 1, 0),
-    ]
-    assert len(changed["commits"]) == 1
-    assert changed["commits"][0].endswith("port the payload")
-
-
-def test_a_tag_on_the_target_itself_is_not_the_release_before(
-    server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    subprocess.run(["git", "-C", str(omni), "tag", "v0.23.0"], check=True)
-    _, found, _ = discover(capsys, "--omni", f"git:{omni}@v0.23.0", "--ascend", f"git:{ascend}@HEAD")
-    assert found["gpu_changes"]["since"] == f"git:{omni}@v0.22.0"
-
-
 def test_a_release_that_cannot_be_fetched_is_inferred_when_chosen_and_refused_when_given(
     server: Server, omni: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,6 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
@@ -128,7 +127,6 @@ def run(args: argparse.Namespace) -> Result:
             "cann": {"version": toolkit[0], "file": str(toolkit[1])} if toolkit else None,
         },
         "omni": of_omni,
-        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"], _main_folders(omni.tree)),
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
@@ -146,13 +144,6 @@ def run(args: argparse.Namespace) -> Result:
 def _checkout(omni: str | None) -> list[Path]:
     path = parse_spec(omni).path if omni else None
     return [Path(path).expanduser()] if path else []
-
-
-def _main_folders(omni: SourceTree | None) -> list[str]:
-    try:
-        return Downstream(omni).main_folders if omni else []
-    except BadInput:  # a runner that is not Python: whoever reads it says so
-        return []
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
@@ -272,7 +263,7 @@ _TRACKED = ("label", "spec", "score", "runner_up", "confidence", "date")
 
 def render(data: dict[str, Any]) -> str:
     """All sections of a discovery, for people."""
-    sections = (_releases, _pair, _loaded, _omni, _installed, _gpu_changes, _notes)
+    sections = (_releases, _pair, _loaded, _omni, _installed, _notes)
     if data.get("question"):
         sections = (_pair, _omni, _loaded)
     return "\n\n".join(text for section in sections if (text := "\n".join(section(data))))
@@ -388,20 +379,6 @@ def _installed(data: dict[str, Any]) -> Iterator[str]:
     yield table(("package", "version", "from"), rows) if rows else f"  none of {', '.join(PACKAGES)}"
     cann = found["cann"]
     yield "  CANN toolkit: " + (f"{cann['version']} ({cann['file']})" if cann else "not found")
-
-
-def _gpu_changes(data: dict[str, Any]) -> Iterator[str]:
-    found = data["gpu_changes"]
-    yield f"GPU WORKERS since {found.get('since', 'the last release')}"
-    if "files" not in found:
-        yield f"  {found['why']}"
-        return
-    rows = []
-    for change in found["files"]:
-        mark = "" if change["status"] == "changed" else f" ({change['status']})"
-        rows.append((f"+{change['added']}", f"-{change['removed']}", change["file"] + mark))
-    yield table(("added", "removed", "file"), rows) if rows else "  no file differs"
-    yield from (f"  {line[:_WIDEST]}" for line in found["commits"] or [])
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:
