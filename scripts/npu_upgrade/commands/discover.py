@@ -34,14 +34,14 @@ from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
-from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
+from npu_upgrade.sources.releases import REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """
 --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
 --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
---python ~/venv/bin/python --limit 10 --no-pre"""
+--python ~/venv/bin/python --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
 _WIDEST = 98
 _NOTES = 6
@@ -67,15 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
     )
     parser.add_argument(
-        "--source",
-        choices=("auto", *ORDER),
-        default="auto",
-        help="ask only this source for releases (default: each in order until one answers)",
-    )
-    parser.add_argument(
-        "--limit", type=int, default=5, metavar="N", help="releases shown per project (default: 5)"
-    )
-    parser.add_argument(
         "--pre", action=argparse.BooleanOptionalAction, default=True, help="show pre-releases too"
     )
     parser.add_argument(
@@ -89,14 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when the three can be loaded together, FAIL when they cannot."""
     clones = _clones(args.repo)
-    if args.limit < 1:
-        raise BadInput(f"--limit {args.limit}", expected="a number of releases, 1 or more", try_="--limit 5")
     for spec in filter(None, (args.omni, args.ascend, args.vllm)):
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
         asked = pool.submit(installed, args.python)
         say("asking for the releases of " + ", ".join(REPOSITORIES))
-        answers = find_all(args.source, clones)
+        answers = find_all(clones=clones)
         refuse_if_silent(answers)
         packages = asked.result().packages
 
@@ -115,9 +104,7 @@ def run(args: argparse.Namespace) -> Result:
         of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
     together = _together(args.vllm, ascend.tree, omni.tree) if ascend.tree else []
     data = {
-        "releases": {
-            name: discovery.releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
-        },
+        "releases": {name: discovery.releases_section(answer, args.pre) for name, answer in answers.items()},
         "ascend": {"spec": ascend.spec, "identity": ascend.identity, "why": ascend.why},
         "pair": asdict(pair) | {"pins": pins},
         "together": [one.as_json() for one in together],

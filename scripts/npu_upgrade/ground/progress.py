@@ -14,8 +14,8 @@ _shown = [_START]
 def say(message: str) -> None:
     """Print one line of progress with the seconds since the command started.
 
-    Where nobody watches, on no terminal, a line is shown every 15 seconds at most, and notes (``note: ...``),
-    which tell what the result lacks.
+    Where nobody watches, on no terminal, a line is shown every 15 seconds at most, and notes (``note: ...``):
+    what the result lacks, what was started, what is waited for.
     """
     now = time.monotonic()
     is_note = message.startswith("note: ")

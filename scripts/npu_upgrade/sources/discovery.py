@@ -20,6 +20,8 @@ from npu_upgrade.sources.tree import SourceTree, open_source
 
 NOT_DECLARED = "no Dockerfile, document or requirement names a vllm-ascend (a wheel carries none of them)"
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class Looked:
@@ -88,8 +90,8 @@ def find_pair(ascend: Looked, pins: list[Pin], answers: dict[str, Answer]) -> Pa
     return pair_of([], version, date, vllm)
 
 
-def releases_section(answer: Answer, limit: int, pre: bool) -> dict[str, Any]:
-    """One project's answer: who gave it, who did not and why, and the newest ``limit`` releases."""
+def releases_section(answer: Answer, pre: bool) -> dict[str, Any]:
+    """One project's answer: who gave it, who did not and why, and the newest releases."""
     return {
         "source": answer.source,
         "where": answer.where,
@@ -98,7 +100,7 @@ def releases_section(answer: Answer, limit: int, pre: bool) -> dict[str, Any]:
         "newest_prerelease": answer.newest(pre=True) if pre else None,
         "last_uploaded": answer.last_uploaded(),
         "known": len(answer.releases),
-        "releases": shown(answer, pre)[:limit],
+        "releases": shown(answer, pre)[:_SHOWN],
         "notes": answer.notes,
     }
 
