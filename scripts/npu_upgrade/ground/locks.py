@@ -67,9 +67,7 @@ def alone(folder: Path) -> Generator[int]:
     """Hold the folder's lock alone; yields its descriptor. Raises :class:`Blocked`."""
     release(folder)
     with _open(folder) as handle:
-        _take(
-            handle, fcntl.LOCK_EX, f"another process is making or using {folder.name}"
-        )
+        _take(handle, fcntl.LOCK_EX, f"another process is making or using {folder.name}")
         yield handle.fileno()
 
 
