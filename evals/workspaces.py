@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from bench.walk_repo import begin_repo, git, make_repo, write_texts
 from graders.task import CHECKOUT, TASK, Handed, Setup, Task
 from npu_upgrade.cli import calls
@@ -43,7 +45,7 @@ def prepare(task: Task, folder: Path) -> Handed:
         datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         git(ROOT, "rev-parse", "HEAD").strip(),
     )
-    write_json(folder / TASK, {name: getattr(handed, name) for name in handed.__struct_fields__})
+    write_json(folder / TASK, msgspec.to_builtins(handed))
     return handed
 
 

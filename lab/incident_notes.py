@@ -29,7 +29,7 @@ def text() -> str:
             "case": one.id,
             "incident": one.incident,
             "method": method,
-            "note": one.note,
+            "note": _note(one),
             "found_by": _found_by(one),
         }
         for one in recipes
@@ -37,6 +37,13 @@ def text() -> str:
         for method in _methods(one)
     ]
     return HEAD + yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _note(one: Case | Defect) -> str:
+    """What went wrong, without how the recipe came about."""
+    unreleased = "The commit that had it is not released; the same defect is re-created here: "
+    said = one.note.removeprefix(unreleased)
+    return said[:1].upper() + said[1:]
 
 
 def _methods(one: Case | Defect) -> list[str]:

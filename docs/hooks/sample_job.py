@@ -40,7 +40,7 @@ def make_page(sample: Path = SAMPLE) -> str:
 def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
     """From the merge to the commit, one step after another as ``next`` names them."""
     sides = ("--omni", world.spec("omni", "new"), "--ascend", world.spec("ascend", "new"))
-    world.upgrade("merge", *sides, "--apply", "--branch", "upgrade", good=(0, 1))
+    world.upgrade("merge", *sides, "--apply", "--branch", "upgrade", "--gains", "all", good=(0, 1))
     step = world.upgrade("next")
     for _ in range(MOST_STEPS):
         if step["step"] == "answer":

@@ -99,10 +99,11 @@ def walk(
             break
         if answer.get("step") == "answer":
             asked = [answer["ask"], *answer.get("with_it", ())]
-            if not (asked[1:] and resolve_together(done, release, asked)) and not resolve(
-                done, release, asked[0]
-            ):
-                break
+            if not (asked[1:] and resolve_together(done, release, asked)):
+                if not resolve(done, release, asked[0]):
+                    break
+                for ask in asked[1:]:  # what an answer before it closed is open no more
+                    resolve(done, release, ask, again=True)
         elif not deliver and " deliver " in answer["next"]:
             return done
         elif not run_named(done, answer["next"], emulate):
@@ -173,8 +174,8 @@ def count_answer(done: Walk, ask: dict[str, Any], how: str) -> None:
         (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
 
 
-def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
-    """Answer one question; false when no answer was taken."""
+def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: bool = False) -> bool:
+    """Answer one question; false when no answer was taken. ``again``: it is asked again then."""
     path = ask.get("place", {}).get("path", "")
     first = answer_of(done, release, ask)
     for one in (first, *first.others):
@@ -186,8 +187,11 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any]) -> bool:
         if result["verdict"] == "PASS":
             count_answer(done, ask, one.options[0])
             return True
+        if result["verdict"] == "USAGE" and again:
+            return False
         done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
-    done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
+    if not again:
+        done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
     return False
 
 
@@ -205,23 +209,25 @@ def give(done: Walk, ask: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
 
 def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> dict[str, Any]:
-    """Run one subcommand in the repository: the JSON it prints; progress goes to stderr as it comes."""
+    """Run one subcommand in the repository: its whole result; what it prints is counted."""
     begun = time.monotonic()
     print(f"$ upgrade.py {shlex.join(args)[:200]}", file=sys.stderr, flush=True)
     process = subprocess.run(
-        [sys.executable, str(UPGRADE), *args, *([] if "--format" in args else ["--format", "json"])],
+        [sys.executable, str(UPGRADE), *args],
         cwd=done.repo,
         input=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         encoding="utf-8",
         env=os.environ | environment,
         check=False,
     )
     seconds = time.monotonic() - begun
     done.steps.append((args[0], seconds))
-    done.printed[args[0]] = done.printed.get(args[0], 0) + len(process.stdout)
+    printed = len(process.stdout) + len(process.stderr)
+    done.printed[args[0]] = done.printed.get(args[0], 0) + printed
     result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
+    if "whole_result" in result:
+        result = json.loads(Path(result["whole_result"]).read_text("utf-8"))
     print(
         f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
         file=sys.stderr,

@@ -78,4 +78,4 @@ def test_the_command_refuses_to_write_half_a_table():
     command = [sys.executable, str(script), "hooks", "--write", "--vllm", "0.32.0"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert "--write with one release" in ended.stderr
+    assert "--write with one release" in ended.stdout

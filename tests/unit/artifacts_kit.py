@@ -241,7 +241,6 @@ def mkdocs_tree(folder: Path) -> Path:
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the JSON of one ``adapt.py`` command."""
     capsys.readouterr()
-    code = cli.main(
-        "adapt.py", "", [name for name in COMMANDS if name.endswith(arguments[0])], list(arguments)
-    )
+    names = [name for name in COMMANDS if name.endswith(arguments[0])]
+    code = cli.main("adapt.py", "", names, [*arguments[:1], "--format", "json", *arguments[1:]])
     return code, json.loads(capsys.readouterr().out)

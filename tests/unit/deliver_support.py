@@ -173,9 +173,8 @@ def run_deliver(upgrade: Upgrade, capsys: pytest.CaptureFixture[str], *options: 
     """The exit code and the JSON of one ``upgrade.py deliver``."""
     options = options if "--repo" in options else ("--repo", str(upgrade.repo), *options)
     capsys.readouterr()
-    code = cli.main(
-        "upgrade.py", "", ["deliver"], ["deliver", "--workspace", str(upgrade.workspace), *options]
-    )
+    words = ["deliver", "--format", "json", "--workspace", str(upgrade.workspace), *options]
+    code = cli.main("upgrade.py", "", ["deliver"], words)
     return code, json.loads(capsys.readouterr().out)
 
 

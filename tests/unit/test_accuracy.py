@@ -81,7 +81,9 @@ def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys, *more: str) 
         "--quiet",
         "0.2",
     ]
-    code = main("upgrade.py", "", ["accuracy"], [*command, "--workspace", str(folder), *more])
+    code = main(
+        "upgrade.py", "", ["accuracy"], [*command, "--format", "json", "--workspace", str(folder), *more]
+    )
     return code, json.loads(capsys.readouterr().out)
 
 

@@ -97,3 +97,34 @@ def test_releases_of_the_series_of_the_vllm_are_tried_first(monkeypatch: pytest.
     named, newer, older = together._releases("vllm-ascend", "0.29.0", "0.26.0+cpu")
     assert named == ["pypi:vllm-ascend==0.26.0", "pypi:vllm-ascend==0.26.0rc1"]
     assert (newer, older[0]) == (["pypi:vllm-ascend==0.30.0"], "pypi:vllm-ascend==0.28.0")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("pyproject.toml", '[project.scripts]\nomni = "vllm_omni.cli.main:main"\n'),
+        ("setup.py", "setup(entry_points={'vllm.general_plugins': ['omni = vllm_omni.cli.main:main']})\n"),
+        ("vllm_omni-1.0.dist-info/entry_points.txt", "[console_scripts]\nomni = vllm_omni.cli.main:main\n"),
+    ],
+)
+def test_what_an_entry_point_imports_is_loaded(tmp_path: Path, path: str, text: str) -> None:
+    ascend, vllm = tree(tmp_path / "ascend", ASCEND), tree(tmp_path / "vllm", VLLM)
+    served = {
+        "vllm_omni/cli/main.py": "def main():\n    from vllm_omni.cli.api import app\n    return app\n",
+        "vllm_omni/cli/api.py": "from vllm.engine import E as app\n",
+    }
+    files = runner_files("    def run(self):\n        return 1\n") | served
+    assert look_together(ascend, vllm, "asked for", tree(tmp_path / "plain", files)).can
+    found = look_together(ascend, vllm, "asked for", tree(tmp_path / "named", files | {path: text}))
+    assert [one.here.path for one in found.downstream] == ["vllm_omni/cli/api.py"]
+
+
+def test_what_the_device_side_imports_is_for_the_upgrade(tmp_path: Path) -> None:
+    ascend, vllm = tree(tmp_path / "ascend", ASCEND), tree(tmp_path / "vllm", VLLM)
+    files = runner_files("    def run(self):\n        return 1\n")
+    path = next(path for path in files if "/npu/" in path and path.endswith("npu_model_runner.py"))
+    main = {"pyproject.toml": f'[project.scripts]\nomni = "{path[:-3].replace("/", ".")}:main"\n'}
+    broken = {path: f"from vllm.engine import E\n{files[path]}"}
+    found = look_together(ascend, vllm, "asked for", tree(tmp_path / "omni", files | main | broken))
+    assert found.can
+    assert [one.here.path for one in found.device] == [path]

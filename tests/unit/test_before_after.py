@@ -66,7 +66,8 @@ def add(store: Store, run: Run, gate: str = "serve") -> str:
 def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], after: Run) -> tuple[int, dict]:
     store = workspace_store(tmp_path)
     runs = [add(store, served()), add(store, after)]
-    code = main("upgrade.py", "", ["evidence"], ["evidence", "compare", *runs, "--workspace", str(tmp_path)])
+    words = ["evidence", "compare", *runs, "--format", "json", "--workspace", str(tmp_path)]
+    code = main("upgrade.py", "", ["evidence"], words)
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -135,7 +136,7 @@ def test_only_runs_of_serve_as_they_were_recorded_are_compared(
     one, other = add(store, served()), add(store, served(), "features")
 
     def refused(*runs: str) -> str:
-        words = ["evidence", "compare", *runs, "--workspace", str(tmp_path)]
+        words = ["evidence", "compare", *runs, "--format", "json", "--workspace", str(tmp_path)]
         assert main("upgrade.py", "", ["evidence"], words) == 2
         return json.loads(capsys.readouterr().out)["error"]
 

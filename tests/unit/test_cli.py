@@ -11,8 +11,10 @@ from types import ModuleType
 import pytest
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.ground import progress
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Result, Verdict
 
 SCRIPTS = Path(cli.__file__).parents[2]
@@ -50,7 +52,7 @@ def test_exit_code_is_the_verdict(command, capsys, verdict, code):
     assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
-def test_json_on_stdout_prose_on_stderr(command, capsys):
+def test_a_short_result_is_json_and_said_once(command, capsys):
     assert command(passing)("tiny", "--count", "2") == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {
@@ -59,7 +61,7 @@ def test_json_on_stdout_prose_on_stderr(command, capsys):
         "next": "upgrade.py next",
         "items": ["ä", "ä"],
     }
-    assert err == "a table\nPASS: 2 done\nnext: upgrade.py next\n"
+    assert err == ""
 
 
 def test_text_format_has_no_json(command, capsys):
@@ -86,17 +88,48 @@ def test_output_that_is_a_folder_is_refused_before_the_work(command, capsys, tmp
     assert json.loads(capsys.readouterr().out)["verdict"] == "USAGE"
 
 
-@pytest.mark.parametrize("text", ["", "x" * 30_000])
-def test_long_results_are_bounded(command, capsys, text):
-    def run(args):
-        return Result(Verdict.FAIL, "many", {"items": ["x" * 100] * 1000}, text=text)
-
-    assert command(run)("tiny") == 1
+@pytest.mark.parametrize("has_workspace", [True, False])
+def test_a_long_result_is_shown_in_brief_with_its_file(command, capsys, tmp_path, monkeypatch, has_workspace):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    if has_workspace:
+        workspace_root(tmp_path)
+    data = {"items": ["x" * 100] * 1000, "note": "y" * 9000, "many": {str(n): n for n in range(2000)}}
+    call = command(lambda args: Result(Verdict.FAIL, "many", data, text="z" * 30_000))
+    assert call("tiny") == 1
     out, err = capsys.readouterr()
-    assert len(out) + len(err) < 1000
+    assert len(out) < 1.2 * cli.MOST_CHARACTERS
+    assert err == ""
     shown = json.loads(out)
-    assert shown["summary"] == "many"
-    assert "--output FILE" in shown["whole_result"]
+    assert (shown["summary"], shown["items"][-1]) == ("many", "and 995 more")
+    assert "characters" in shown["many"]
+    whole = Path(shown["whole_result"])
+    assert whole.is_relative_to(tmp_path / (WORKSPACE_DIR if has_workspace else "cache"))
+    assert {key: json.loads(whole.read_text())[key] for key in data} == data
+    assert call("tiny", "--format", "json") == 1
+    assert json.loads(capsys.readouterr().out)["items"] == data["items"]
+
+
+def test_what_a_command_shows_in_brief_replaces_its_data(command, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(workspace_root(tmp_path))
+    result = Result(Verdict.PASS, "three", {"items": [1, 2, 3]}, brief={"items": 3})
+    assert command(lambda args: result)("tiny") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["items"] == 3
+    assert json.loads(Path(shown["whole_result"]).read_text())["items"] == [1, 2, 3]
+
+
+def test_progress_that_nobody_watches_is_seldom_but_for_notes(capsys, monkeypatch):
+    now = [progress._START]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_shown", [now[0]])
+    for second in range(61):
+        now[0] = progress._START + second
+        progress.say(f"at {second}")
+        if second == 20:
+            progress.say("note: without the base")
+    said = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["at 15", "note: without the base", "at 30", "at 45", "at 60"]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +149,7 @@ def test_wrong_usage(command, capsys, argv, wrong):
     assert report["verdict"] == "USAGE"
     assert wrong in report["error"]
     assert report["try"].endswith("--help")
-    assert wrong in err
-    assert "expected:" in err
+    assert err == ""
 
 
 @pytest.mark.parametrize(("error", "code", "verdict"), [(BadInput, 2, "USAGE"), (Blocked, 3, "BLOCKED")])
@@ -133,7 +165,10 @@ def test_errors_say_what_was_expected_and_what_to_try(command, capsys, error, co
         "expected": "a folder",
         "try": "another one",
     }
-    assert err == "error: no such tree\n  expected: a folder\n  try: another one\n"
+    assert err == ""
+    assert command(run)("tiny", "--format", "text") == code
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "error: no such tree\n  expected: a folder\n  try: another one\n")
 
 
 def test_a_defect_is_told_from_a_failed_step(command, capsys):
@@ -145,7 +180,6 @@ def test_a_defect_is_told_from_a_failed_step(command, capsys):
     assert json.loads(out)["verdict"] == "DEFECT"
     assert "KeyError" in json.loads(out)["error"]
     assert "Traceback" in err
-    assert "report it" in err
 
 
 def test_interrupt(command, capsys):

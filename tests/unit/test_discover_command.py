@@ -16,6 +16,8 @@ from sources_kit import Server, git, serving
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.job import start_job
 from npu_upgrade.sources.tree import SourceTree
 
 BASE = SimpleNamespace(
@@ -101,9 +103,10 @@ def discover(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert len(captured.out) < 4000
-    if "whole" in found:
-        found |= json.loads(Path(found["whole"]).read_text())
-    return code, found, captured.err
+    if "whole_result" in found:
+        found |= json.loads(Path(found["whole_result"]).read_text())
+    cli.main("upgrade.py", "", ["discover"], ["discover", *arguments, "--format", "text"])
+    return code, found, capsys.readouterr().out
 
 
 def test_everything_from_clones_and_the_index(
@@ -122,28 +125,6 @@ def test_everything_from_clones_and_the_index(
     assert [pin["value"] for pin in found["omni"]["declared"]] == ["v0.28.0"]
     assert any("0.28.0, which is not among the published" in note for note in found["notes"])
     assert max(map(len, text[text.index("RELEASES") : text.index("\nsource ")].splitlines())) <= 100
-
-
-def test_gpu_changes_since_the_tag_before(
-    server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, found, _ = discover(capsys, "--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
-    changed = found["gpu_changes"]
-    assert changed["since"] == f"git:{omni}@v0.22.0"
-    assert [(c["file"], c["status"], c["added"], c["removed"]) for c in changed["files"]] == [
-        (RUNNER, "changed", 2, 1),
-        ("vllm_omni/worker/new.py", "added", 1, 0),
-    ]
-    assert len(changed["commits"]) == 1
-    assert changed["commits"][0].endswith("port the payload")
-
-
-def test_a_tag_on_the_target_itself_is_not_the_release_before(
-    server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    subprocess.run(["git", "-C", str(omni), "tag", "v0.23.0"], check=True)
-    _, found, _ = discover(capsys, "--omni", f"git:{omni}@v0.23.0", "--ascend", f"git:{ascend}@HEAD")
-    assert found["gpu_changes"]["since"] == f"git:{omni}@v0.22.0"
 
 
 def test_a_release_that_cannot_be_fetched_is_inferred_when_chosen_and_refused_when_given(
@@ -187,12 +168,10 @@ def test_what_the_runners_track_is_asked_for_a_given_omni(
     assert found["omni"]["tracked"] == {"why": "not inferred: no history"}
 
 
-def test_limit_and_no_pre(
-    server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_pre(server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]) -> None:
     specs = ("--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
-    _, found, _ = discover(capsys, *specs, "--limit", "1", "--no-pre", "--source", "index")
-    assert [r["version"] for r in found["releases"]["vllm"]["releases"]] == ["0.23.0"]
+    _, found, _ = discover(capsys, *specs, "--no-pre")
+    assert [r["version"] for r in found["releases"]["vllm"]["releases"]] == ["0.23.0", "0.22.0"]
     assert found["releases"]["vllm-ascend"]["releases"] == []
     assert found["releases"]["vllm-ascend"]["newest_prerelease"] is None
 
@@ -249,7 +228,6 @@ def test_nothing_can_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         ["--repo", "torch-npu=."],
         ["--repo", "vllm=/no/such"],
         ["--omni", "0.30.0"],
-        ["--limit", "0"],
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_asked(
@@ -257,3 +235,37 @@ def test_bad_arguments_are_refused_before_anything_is_asked(
 ) -> None:
     code, found, _ = discover(capsys, *arguments)
     assert (code, found["verdict"]) == (2, "USAGE")
+
+
+def test_what_nothing_followed_is_told_by_next_and_status(
+    server: Server,
+    ascend: Path,
+    omni: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(command: str) -> tuple[int, dict]:
+        capsys.readouterr()
+        code = cli.main("upgrade.py", "", [command], [command])
+        return code, json.loads(capsys.readouterr().out)
+
+    specs = ("--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
+    (omni / "deep").mkdir()
+    monkeypatch.chdir(omni / "deep")
+    assert told("next")[0] == 2
+    _, found, _ = discover(capsys, *specs)
+    assert told("next")[1]["next"] == found["next"].replace("\n", " ")
+    commit(ascend, {".github/vllm-release-tag.commit": "main\n"})
+    discover(capsys, *specs)
+    for command in ("next", "status"):
+        code, answer = told(command)
+        assert (code, "could not be established" in answer["summary"]) == (4, True)
+        assert answer["next"].startswith("upgrade.py discover")
+    assert not (omni / WORKSPACE_DIR).exists()
+    source = {"spec": "pypi:x==1.0", "identity": {"version": "1.0"}}
+    job = start_job(omni, omni=source, ascend=source, repo=omni)
+    monkeypatch.chdir(omni)
+    job.begin("merge", ["upgrade.py", "merge"])
+    assert told("next")[1]["next"] == f"upgrade.py status --job {job.id}"
+    discover(capsys, *specs)
+    assert "could not be established" in told("next")[1]["summary"]

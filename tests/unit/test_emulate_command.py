@@ -113,7 +113,7 @@ def run(capsys):
 
     def called(*options: str) -> tuple[int, dict]:
         capsys.readouterr()
-        code = cli.main("upgrade.py", "", ["emulate"], ["emulate", *options])
+        code = cli.main("upgrade.py", "", ["emulate"], ["emulate", "--format", "json", *options])
         return code, json.loads(capsys.readouterr().out)
 
     return called
@@ -163,7 +163,6 @@ def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run)
     assert machine.asked_old == ["eager generation"]
     assert result["pending"][0] == "graph ar"
     assert newest(upgrade).data["failing"] == ["eager generation"]
-    assert "emulate" in result["next"]
     machine.fails = {}
     machine.played.clear()
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")

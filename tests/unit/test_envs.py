@@ -361,7 +361,7 @@ def test_requirements_that_cannot_be_had_and_then_can(skill: Path, bare_python: 
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 3
     assert '"verdict": "BLOCKED"' in done.stdout
-    assert "No matching distribution found for tiny" in done.stderr
+    assert "No matching distribution found for tiny" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     index.links.append(link)
     assert subprocess.run(command, capture_output=True).returncode == 0
@@ -371,7 +371,7 @@ def test_skill_without_pyproject(skill: Path, bare_python: str) -> None:
     (skill / "pyproject.toml").unlink()
     done = subprocess.run([bare_python, str(skill / "scripts" / "use.py")], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "npx skills add" in done.stderr
+    assert "npx skills add" in done.stdout
     assert '"verdict": "USAGE"' in done.stdout
 
 

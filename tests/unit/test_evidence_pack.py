@@ -181,7 +181,7 @@ def test_a_plain_name_stays_below(name: str) -> None:
 
 def test_the_command_from_pack_to_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def evidence(*argv: str) -> tuple[int, dict]:
-        code = main("upgrade.py", "", ["evidence"], ["evidence", *argv])
+        code = main("upgrade.py", "", ["evidence"], ["evidence", *argv, "--format", "json"])
         return code, json.loads(capsys.readouterr().out)
 
     one, two, target = tmp_path / "one", tmp_path / "two", str(tmp_path / "pack.tar.gz")

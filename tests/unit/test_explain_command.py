@@ -13,7 +13,7 @@ LOGS = Path(__file__).parents[1] / "fixtures" / "serve_logs"
 
 
 def explain(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict]:
-    code = main("upgrade.py", "", ["explain"], ["explain", *argv])
+    code = main("upgrade.py", "", ["explain"], ["explain", "--format", "json", *argv])
     return code, json.loads(capsys.readouterr().out)
 
 

@@ -248,7 +248,8 @@ def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.Captu
     assert cli.main("upgrade.py", "", ["features"], ["features"]) == 2
     write_tree(tmp_path, {"vllm/__init__.py": "", **VLLM})
     capsys.readouterr()
-    assert cli.main("upgrade.py", "", ["features"], ["features", "--probe", "--vllm", f"dir:{tmp_path}"]) == 0
+    words = ["features", "--probe", "--format", "json", "--vllm", f"dir:{tmp_path}"]
+    assert cli.main("upgrade.py", "", ["features"], words) == 0
     found = {one["feature"]: one["exists"] for one in json.loads(capsys.readouterr().out)["features"]}
     assert found["expert_parallel"]
     assert not found["flashcomm1"]

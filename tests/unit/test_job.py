@@ -40,7 +40,8 @@ def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
 def ask(capsys: pytest.CaptureFixture[str]):
     def call(name: str, workspace: Path, *options: str) -> dict:
         capsys.readouterr()
-        code = cli.main("upgrade.py", "", [name], [name, "--workspace", str(workspace), *options])
+        words = [name, "--workspace", str(workspace), "--format", "json", *options]
+        code = cli.main("upgrade.py", "", [name], words)
         return json.loads(capsys.readouterr().out) | {"code": code}
 
     return call
@@ -94,11 +95,11 @@ def test_changed_outputs_undo_the_later_stages_same_outputs_do_not(job):
 def test_two_handles_do_not_undo_each_other(job):
     other = open_job(job.workspace)
     job.place(repo=job.workspace)
-    job.finish("lineage", Verdict.PASS, "by one")
+    job.finish("merge", Verdict.PASS, "by one")
     other.place(branch="b")
     found = open_job(job.workspace)
     assert (found.repo, found.branch) == (str(job.workspace), "b")
-    assert found.attempt("lineage").ended
+    assert found.attempt("merge").ended
 
 
 def _die_in_merge(job: Job) -> None:
@@ -186,8 +187,6 @@ def test_without_a_job(ask, tmp_path, name):
 
 def test_next_before_the_merge(job, ask):
     specs = f"--omni {OMNI['spec']} --ascend {ASCEND['spec']}"
-    assert ask("next", job.workspace)["next"] == f"upgrade.py lineage {specs}"
-    job.finish("lineage", Verdict.PASS, "base found")
     assert ask("next", job.workspace)["next"] == f"upgrade.py merge {specs} --out {shlex.quote(job.out)}"
     job.begin("merge", ["upgrade.py", "merge", "--again"])
     job.finish("merge", Verdict.BLOCKED, "no network")
@@ -332,13 +331,6 @@ def test_what_a_gate_could_not_judge_stops_nothing_but_a_failed_server_does(upgr
     upgrade.record("serve", "NPU dummy")
     upgrade.served()
     assert states(ask, upgrade.workspace)["serve"] == "done"
-
-
-def test_a_look_at_the_lineage_after_the_merge_asks_for_nothing(upgrade, ask):
-    upgrade.job.finish("merge", Verdict.PASS, "merged")
-    upgrade.job.finish("lineage", Verdict.INCONCLUSIVE, "no base shows")
-    found = states(ask, upgrade.workspace)
-    assert (found["lineage"], found["merge"]) == ("skipped", "done")
 
 
 def test_looking_at_a_job_writes_nothing(job, ask):

@@ -23,9 +23,8 @@ from sources_kit import clean_machine, server  # noqa: F401
 
 from npu_upgrade.cli.main import main
 from npu_upgrade.commands import lineage
-from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import Job, open_job, start_job
 from npu_upgrade.sources.tree import open_source
 
 PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
@@ -47,14 +46,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(omni: str, ascend: str = "pypi:vllm-ascend") -> Result:
     return lineage.run(argparse.Namespace(omni=omni, ascend=ascend, downstream=None, upstream=[]))
-
-
-def job_for(world: Path, omni: str, ascend: str) -> Job:
-    sources = {
-        role: {"spec": tree.spec, "identity": tree.identity()}
-        for role, tree in (("omni", open_source(omni)), ("ascend", open_source(ascend)))
-    }
-    return start_job(world / "work", **sources)
 
 
 def test_the_table_the_data_and_the_next_command(world: Path) -> None:
@@ -120,46 +111,6 @@ def test_wrong_specs_are_refused(world: Path) -> None:
         run(f"git:{world}/omni@main", f"git:{world}/nowhere")
     with pytest.raises(BadInput, match="not a vllm-omni tree"):
         run(f"git:{world}/ascend@main", f"git:{world}/ascend")
-
-
-def test_the_step_is_recorded_in_the_job_of_these_versions(world: Path) -> None:
-    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
-    job_for(world, omni, ascend)
-    result = run(omni, ascend)
-    last = open_job(world / "work").attempt("lineage")
-    assert (last.ended.verdict, last.ended.summary, last.running) == ("PASS", result.summary, False)
-    assert last.ended.outputs == {"base": result.data["base"]}
-
-
-def test_a_job_for_other_versions_is_left_alone(world: Path) -> None:
-    omni = f"git:{world}/omni@main"
-    job_for(world, omni, f"git:{world}/ascend@main~1")
-    run(omni, f"git:{world}/ascend@main")
-    assert open_job(world / "work").attempt("lineage").begun is None
-
-
-def test_a_failure_is_recorded_and_raised(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
-    job_for(world, omni, ascend)
-
-    def fail(*args: object, **options: object) -> None:
-        raise Blocked("no disk", expected="a disk", try_="add one")
-
-    monkeypatch.setattr(lineage, "trace", fail)
-    with pytest.raises(Blocked):
-        run(omni, ascend)
-    ended = open_job(world / "work").attempt("lineage").ended
-    assert (ended.verdict, ended.summary) == ("BLOCKED", "no disk")
-
-
-def test_a_job_that_cannot_be_read_or_written_is_no_obstacle(world: Path) -> None:
-    omni, ascend = f"git:{world}/omni@main", f"git:{world}/ascend@main"
-    job = job_for(world, omni, ascend)
-    (job.folder / "journal.lock").unlink(missing_ok=True)
-    (job.folder / "journal.lock").mkdir()
-    assert run(omni, ascend).verdict is Verdict.PASS
-    (job.folder / "job.json").write_text("{")
-    assert run(omni, ascend).verdict is Verdict.PASS
 
 
 def test_nothing_is_made_where_no_job_is_open(world: Path) -> None:

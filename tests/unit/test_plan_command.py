@@ -120,7 +120,7 @@ def test_from_merge_to_one_signed_off_commit(world: World) -> None:
     assert upgrade("plan")[0] == 0
     assert "audit" in upgrade("deliver", "--repo", str(world.omni))[1]["try"]
     code, data, _ = audit(world)
-    assert (code, "emulate" in data["next"]) == (0, True), data
+    assert (code, "upgrade.py port" in data["next"]) == (0, True), data
     code, data, _ = upgrade("deliver", "--repo", str(world.omni))
     assert code == 0, data
     message = git_at(world.omni, DAY, "log", "-1", "--format=%B")

@@ -11,6 +11,8 @@ import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
+from npu_upgrade.cli import main as cli
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.job import stops
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
@@ -247,7 +249,12 @@ def test_a_finding_is_answered_with_a_method_or_waived(world: World, monkeypatch
     assert (asked["stage"], asked["place"]["unit"]) == ("finding", "OmniNPUModelRunner.run")
     assert upgrade("resolve", asked["id"], "--waive")[0] == 2
     assert upgrade("resolve", asked["id"], "--waive", "--note", "x", "--until", "soon")[0] == 2
-    fixed = asked["as_it_stands"].replace("        self.load(1, 2, 3)\n", "").replace("missing", "of")
+    fixed = (
+        parse_module(text_of(world))
+        .units[asked["place"]["unit"]]
+        .source.replace("        self.load(1, 2, 3)\n", "")
+        .replace("missing", "of")
+    )
     code, data = give(fixed, monkeypatch=monkeypatch, id_=asked["id"])
     assert (code, data["gates_to_run"]) == (0, ["audit"]), data
     assert "upgrade.py audit" in upgrade("next")[1]["next"]
@@ -464,3 +471,59 @@ def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch:
     assert [one["id"] for one in upgrade("resolve", "--list")[1]["open"]] == [first, second]
     answers.write_text("- id: x\n  answer: perhaps\n")
     assert upgrade("resolve", "--from", str(answers))[0] == 2
+
+
+def test_what_an_agent_reads_of_many_long_questions_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_flags(tmp_path, monkeypatch)
+    path = Path(open_job(Path.cwd()).out or "") / "plan.json"
+    plan = json.loads(path.read_text())
+    kept = "kept()\n" * 400
+    sides = "".join(f"--- {role}\n{kept}{role}()\n" for role in ("base", "ours", "theirs"))
+    for number in range(20):
+        title = f"{BASE}: OmniNPUModelRunner.load: thing {number}"
+        item = {
+            "id": f"flag-many-{number}",
+            "kind": "replaced",
+            "title": title,
+            "detail": sides,
+            "path": BASE,
+        }
+        plan["items"].append(item | {"blocking": True, "state": "open", "note": ""})
+    path.write_text(json.dumps(plan))
+    capsys.readouterr()
+    assert cli.main("upgrade.py", "", ["next"], ["next"]) == 0
+    out = capsys.readouterr().out
+    shown = json.loads(out)
+    assert len(out) < 6000
+    assert [one["id"] for one in shown["asks"][:2]] == ["flag-1", "flag-2"]
+    assert shown["asks"][2]["theirs against base"].endswith("-base()\n+theirs()")
+    assert len(shown["asks"]) > 5
+    whole = json.loads(Path(shown["whole_result"]).read_text())
+    assert whole["with_it"][1]["text"] == sides
+
+
+@pytest.mark.parametrize(
+    ("gains", "taken", "asked"),
+    [("sync", [], []), ("safe", ["port-1"], []), ("all", [], ["port-1", "port-2"])],
+)
+def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
+    world: World, gains: str, taken: list[str], asked: list[str]
+) -> None:
+    job = job_of(world)
+    job.place(scope=gains)
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    upgrade("next", "--skip", "look", "--note", "not here")
+    hunk = {"path": BASE, "unit": "OmniNPUModelRunner.run", "text": "+ x", "group": "base.run"}
+    hunks = [hunk | {"id": "port-1", "tier": 1}, hunk | {"id": "port-2", "tier": 2}]
+    (job.folder / "port.json").write_text(json.dumps({"hunks": hunks}))
+    data = upgrade("next")[1]
+    if asked:
+        assert [data["ask"]["id"], *(one["id"] for one in data["with_it"])] == asked
+    elif taken:
+        assert data["next"].endswith("--apply port-1")
+        job.journal.add(Answer, id="port-1", how="leave", note="not on NPU", stage="port")
+        assert upgrade("next")[1]["stage"] == "audit"
+    else:
+        assert data["stage"] == "audit"

@@ -126,7 +126,8 @@ def test_large_json_and_names_that_are_no_utf8_are_left_out(offered):
     assert set(archives.unpacked(offered(data)).files) == {"a.py", "small.json"}
 
 
-def test_it_is_done_once(offered, tmp_path, capsys):
+def test_it_is_done_once(offered, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("npu_upgrade.ground.progress._SELDOM", 0.0)
     file = offered(sdist(SOURCES))
     first = archives.unpacked(file)
     (tmp_path / "offered" / file.filename).unlink()

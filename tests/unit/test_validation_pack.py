@@ -47,7 +47,7 @@ def away(pack: Path, python: Path, into: Path, *options: str) -> subprocess.Comp
 
 def imported(upgrade: Upgrade, pack: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict]:
     capsys.readouterr()
-    words = ["evidence", "import", str(pack), "--workspace", str(upgrade.workspace)]
+    words = ["evidence", "import", str(pack), "--format", "json", "--workspace", str(upgrade.workspace)]
     return main("upgrade.py", "", ["evidence"], words), json.loads(capsys.readouterr().out)
 
 

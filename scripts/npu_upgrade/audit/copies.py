@@ -119,7 +119,7 @@ def _history(ascend: SourceTree, upstream: Upstream) -> History:
         try:
             return open_history(spec, upstream)
         except (Blocked, BadInput) as error:
-            say(f"without vllm-ascend's history: {error.what}")
+            say(f"note: without vllm-ascend's history: {error.what}")
     version = Version(
         ascend.version or "the given tree", ascend.spec, ascend.date, ascend.sha, ascend.version
     )

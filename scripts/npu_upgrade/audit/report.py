@@ -11,6 +11,7 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.judge import LAG, NEW, NOTE, STATES, WAIVED, Judged
 from npu_upgrade.ground.tables import table
 
+_MOST = 20
 _HEADINGS = {
     NEW: "NEW: the matched old pair does not have these",
     LAG: "LAG: the old pair has them too; they do not fail the audit",
@@ -38,26 +39,54 @@ def _data(entry: Judged, whole: bool) -> dict[str, Any]:
     return {"key": found.key, "at": f"{found.here.path}:{found.here.line}", "what": found.what} | state
 
 
+def as_brief(judged: Sequence[Judged]) -> list[str]:
+    """The new findings for agents, a line for each cause."""
+    lines = _lines([entry for entry in judged if entry.state == NEW])
+    more = len(lines) - _MOST
+    return lines[:_MOST] + ([f"and {more} more causes"] if more > 0 else [])
+
+
+def _lines(judged: Sequence[Judged]) -> list[str]:
+    """A line for each cause: what one check finds wrong in one way with one class."""
+    causes: dict[tuple[str, str, str], list[Judged]] = {}
+    for one in judged:
+        causes.setdefault((one.finding.check, one.finding.kind, one.finding.owner), []).append(one)
+    return [_line(entries) for entries in causes.values()]
+
+
+def _line(entries: Sequence[Judged]) -> str:
+    found = entries[0].finding
+    at = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}]"
+    if not entries[1:]:
+        return f"{at} {_shortened(found.what)}"
+    subjects = ", ".join(dict.fromkeys(entry.finding.subject for entry in entries))
+    return f"{at} {found.owner}, {len(entries)} times: {_shortened(subjects)}"
+
+
+def _shortened(text: str) -> str:
+    return textwrap.shorten(text, 240, placeholder=" ...")
+
+
 def as_text(judged: Sequence[Judged]) -> str:
-    """The findings by state, each with both sides, why it matters and what to do."""
+    """The findings by state, each new one with both sides, why it matters and what to do."""
     parts = []
     for state in STATES:
         entries = [entry for entry in judged if entry.state == state]
         if entries:
-            parts.append("\n\n".join([_HEADINGS[state], *(_entry(e, brief=state != NEW) for e in entries)]))
+            shown = "\n\n".join(map(_entry, entries)) if state == NEW else "\n".join(_lines(entries))
+            parts.append(f"{_HEADINGS[state]}\n\n{shown}")
     parts.append(_by_check(judged))
     return "\n\n".join(parts)
 
 
-def _entry(entry: Judged, brief: bool) -> str:
+def _entry(entry: Judged) -> str:
     found = entry.finding
     head = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}] {found.key}"
     lines = [head, *_wrapped(f"{_about(found)}: {found.what}")]
     sides = [("here", found.here), ("there", found.there)]
     lines += [f"  {name:<6}{side}" for name, side in sides if side and (side.text or name == "there")]
-    if not brief:
-        incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
-        lines += _wrapped(f"why   {found.why} ({incident})") + _wrapped(f"do    {found.todo}")
+    incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
+    lines += _wrapped(f"why   {found.why} ({incident})") + _wrapped(f"do    {found.todo}")
     if entry.reason:
         lines += _wrapped(f"waiver: {entry.reason}")
     return "\n".join(lines)

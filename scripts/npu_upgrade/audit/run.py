@@ -104,7 +104,7 @@ def _run(world: World, name: str, outcome: Outcome) -> list[Finding]:
     except Exception as error:
         # The other checks' findings are worth having, and a broken one must never read as FAIL or PASS.
         outcome.faults[name] = f"{type(error).__name__}: {error}"
-        say(f"check {name} broke; this is a defect of the audit\n{traceback.format_exc()}")
+        say(f"note: check {name} broke; this is a defect of the audit\n{traceback.format_exc()}")
         return []
 
 

@@ -1,13 +1,14 @@
 """Whether a vllm-ascend, a vllm and a vllm-omni can be loaded together at all, and which neighbour can.
 
-Only imports are looked at, and only in the modules that are reached from the roots of a package: by imports,
-in functions too, and by the dotted paths in strings by which vLLM loads classes.
+Only imports are looked at, and only in the modules that are reached from the roots of a package, and its
+entry points: by imports, in functions too, and by the dotted paths in strings by which vLLM loads classes.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ from npu_upgrade.sources.releases import from_index
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
-_CHECK = "together"
 _COMMITS, _RELEASES = 256, 12
+_TELLS = re.compile(r"pyproject\.toml|setup\.(py|cfg)|[^/]+\.(dist|egg)-info/entry_points\.txt")
 _SECONDS = 20.0
 """So long the search for a neighbour goes on."""
 
@@ -42,23 +43,25 @@ _SECONDS = 20.0
 class Together:
     """What fails to be imported on ``vllm``: by vllm-ascend, and by the main side of the downstream.
 
-    What the NPU side of the downstream imports is for an upgrade to correct. ``why`` says who names
-    this vllm.
+    What its ``device`` side imports is for an upgrade to correct, and is told by the audit too. ``why`` says
+    who names this vllm.
     """
 
     vllm: SourceTree
     why: str
     target: list[Finding]
     downstream: list[Finding]
+    device: list[Finding]
 
     @property
     def can(self) -> bool:
         return not self.target and not self.downstream
 
     def as_json(self) -> dict[str, object]:
-        sides = {"target": self.target, "downstream": self.downstream}
+        sides = {"target fails": self.target, "downstream fails": self.downstream}
+        sides["for the upgrade"] = self.device
         return {"vllm": self.vllm.spec, "why": self.why, "can": self.can} | {
-            f"{name} fails": [f"{one.here.path}:{one.here.line}: {one.what}" for one in found]
+            name: [f"{one.here.path}:{one.here.line}: {one.what}" for one in found]
             for name, found in sides.items()
         }
 
@@ -76,17 +79,20 @@ def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
 
 def is_known(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> bool:
     """Whether the answer is kept already."""
-    return all(KeptFindings(world).get(_CHECK) is not None for world in _worlds(ascend, vllm, omni))
+    return all(KeptFindings(world).get(_kept_as(world)) is not None for world in _worlds(ascend, vllm, omni))
 
 
 def look_together(ascend: SourceTree, vllm: SourceTree, why: str, omni: SourceTree | None) -> Together:
     """What fails when all is loaded; the answer is kept by the content of the trees."""
-    target, *downstream = _worlds(ascend, vllm, omni)
+    target, *others = _worlds(ascend, vllm, omni)
     if is_known(ascend, vllm, omni):
-        return Together(vllm, why, _failing(target), [one for world in downstream for one in _failing(world)])
-    waiting = beside(lambda: msgspec.json.encode([one for world in downstream for one in _failing(world)]))
-    found = _failing(target)
-    return Together(vllm, why, found, msgspec.json.decode(waiting(), type=list[Finding]))
+        fails, found = _failing(target), [one for world in others for one in _failing(world)]
+    else:
+        waiting = beside(lambda: msgspec.json.encode([one for world in others for one in _failing(world)]))
+        fails, found = _failing(target), msgspec.json.decode(waiting(), type=list[Finding])
+    project = others[0].side.project if others else None
+    device = [one for one in found if project and project.is_device(one.here.path)]
+    return Together(vllm, why, fails, [one for one in found if one not in device], device)
 
 
 def _worlds(ascend: SourceTree, vllm: SourceTree, omni: SourceTree | None) -> list[World]:
@@ -116,7 +122,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
             write_atomic(known, json.dumps(found))
         return found
     except UpgradeError as error:
-        say(f"no neighbour of {ascend.spec} was looked for: {error.what}")
+        say(f"note: no neighbour of {ascend.spec} was looked for: {error.what}")
     return None
 
 
@@ -165,13 +171,17 @@ def _fails(spec: str, vllm: SourceTree, only: set[str] | None = None) -> list[Fi
 def _failing(world: World) -> list[Finding]:
     """What fails when the package that the world is about is loaded."""
     kept = KeptFindings(world)
-    found = kept.get(_CHECK)
+    found = kept.get(_kept_as(world))
     if found is None:
         with no_collector():
-            asked = (one for one in _reached(world) if not _is_to_be_upgraded(one, world))
-            found = [finding for one in asked for finding in _fatal(one)]
-        kept.put(_CHECK, found)
+            found = [finding for one in _reached(world) for finding in _fatal(one)]
+        kept.put(_kept_as(world), found)
     return [one for one in found if not _is_own(one)]
+
+
+def _kept_as(world: World) -> str:
+    """The entry points stand in files that are not Python, which do not count as content otherwise."""
+    return f"together-{sha256(repr(entry_points(world)))[:8]}"
 
 
 def _fatal(one: FileImports) -> list[Finding]:
@@ -183,8 +193,13 @@ def _is_own(found: Finding) -> bool:
     return found.subject.partition(".")[0].replace("_", "-") == found.here.project
 
 
-def _is_to_be_upgraded(one: FileImports, world: World) -> bool:
-    return world.of_omni and world.side.project.is_device(one.file.path)
+def entry_points(world: World) -> list[str]:
+    """The modules of a package that its distribution names: commands, and what vLLM loads as a plugin."""
+    package = world.side.project.package
+    tree = world.program.trees[package]
+    told = [path for path in tree.list("") if _TELLS.fullmatch(path)]
+    named = re.compile(rf"""=\s*["']?({package}(?:\.\w+)*)\s*:\s*\w""")
+    return list(dict.fromkeys(name for path in told for name in named.findall(tree.read(path))))
 
 
 def _reached(world: World) -> Iterator[FileImports]:
@@ -192,7 +207,8 @@ def _reached(world: World) -> Iterator[FileImports]:
     program, package = world.program, world.side.project.package
     mirrored = [runner.gpu_path for runner in world.side.runners] if world.of_omni else []
     roots = [f"{package}/__init__.py", f"{package}/platform.py", *mirrored]
-    waiting = [file for path in roots if (file := program.file(path))]
+    entered = [program.module(name) for name in entry_points(world)]
+    waiting = [file for file in (*map(program.file, roots), *entered) if file]
     seen = {file.path for file in waiting}
     while waiting:
         one = FileImports(waiting.pop(), world)

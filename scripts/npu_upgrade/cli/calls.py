@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
-
-import msgspec
-from msgspec import Struct
 
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
@@ -21,7 +20,8 @@ NAME = "calls.jsonl"
 _PLACES = ("--workspace", "--repo", "--apply", "--out")
 
 
-class Call(Struct, frozen=True):
+@dataclass(frozen=True)
+class Call:
     """One call: ``started`` is UTC ISO 8601, ``exit`` its code, ``stdout`` and ``stderr`` characters."""
 
     started: str
@@ -35,7 +35,7 @@ class Call(Struct, frozen=True):
 def calls(folder: Path) -> list[Call]:
     """The calls noted in a workspace's ``.npu-upgrade``, oldest first."""
     try:
-        return [msgspec.json.decode(line, type=Call) for line in (folder / NAME).read_bytes().splitlines()]
+        return [Call(**json.loads(line)) for line in (folder / NAME).read_bytes().splitlines()]
     except FileNotFoundError:
         return []
 
@@ -66,12 +66,12 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
         return code
     finally:
         sys.stdout, sys.stderr = out._stream, err._stream
-        if place := _workspace(argv):
+        if place := workspace_of(argv):
             seconds = round(time.monotonic() - begun, 2)
             _note(place, Call(started, [prog, *argv], seconds, code, out.characters, err.characters))
 
 
-def _workspace(argv: Sequence[str]) -> Path | None:
+def workspace_of(argv: Sequence[str]) -> Path | None:
     """The nearest folder with jobs, from where the options point, else from here."""
     named = [Path(after) for word, after in pairwise(argv) if word in _PLACES]
     here = Path.cwd()
@@ -84,6 +84,6 @@ def _workspace(argv: Sequence[str]) -> Path | None:
 def _note(place: Path, call: Call) -> None:
     try:
         with open(place / NAME, "ab") as stream:
-            stream.write(msgspec.json.encode(call) + b"\n")
+            stream.write(f"{json.dumps(asdict(call))}\n".encode())
     except OSError:
         pass  # a call is worth more than its note

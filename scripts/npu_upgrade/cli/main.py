@@ -18,19 +18,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from npu_upgrade.cli.calls import counted
+from npu_upgrade.cli.calls import counted, workspace_of
 from npu_upgrade.cli.programs import HELP
 from npu_upgrade.ground.command import note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.files import json_text, sha256, write_atomic, write_json
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.verdict import Result
 
 EXIT_CODES = (
     "exit codes: 0 PASS, 1 FAIL, 2 usage or bad input, 3 BLOCKED (network, tool or hardware missing),\n"
     "  4 INCONCLUSIVE, 70 defect in this program, 130 interrupted"
 )
-# agents' harnesses cut a command's output, some at 30,000 characters
-MOST_CHARACTERS = 25_000
+MOST_CHARACTERS = 3_000
+"""So much of a result is shown to an agent that reads every character; the rest is in a file."""
+_MOST_ITEMS, _MOST_OF_A_TEXT = 5, 300
 
 
 class _Defect(UpgradeError):
@@ -64,7 +66,8 @@ def build_parser(prog: str, summary: str, modules: Mapping[str, str], chosen: st
             "--format",
             choices=("auto", "json", "text"),
             default="auto",
-            help="what stdout carries: json for agents, text for people (auto: text on a terminal)",
+            help="what stdout carries: text for people, json with all there is for programs "
+            "(auto: text on a terminal, else what an agent needs, as JSON)",
         )
         sub.add_argument(
             "--output",
@@ -114,7 +117,14 @@ def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
         raise
     except Exception as error:
         return _report_defect(error, prog, as_text)
-    _print_result(result, as_text, args.output)
+    if as_text:
+        print("\n\n".join(part for part in (result.text, _closing(result)) if part))
+        return result.verdict.exit_code
+    if sys.stderr.isatty():
+        print(_closing(result), file=sys.stderr)
+    whole = args.format == "json" and not args.output
+    shown = result.as_json() if whole else _shown(result, args.output, argv)
+    print(json.dumps(shown, indent=1, ensure_ascii=False))
     return result.verdict.exit_code
 
 
@@ -143,27 +153,48 @@ def _report_defect(error: Exception, prog: str, as_text: bool) -> int:
     return report(defect, as_text=as_text)
 
 
-def _print_result(result: Result, as_text: bool, output: Path | None) -> None:
-    closing = f"{result.verdict.value}: {result.summary}"
-    if result.next:
-        closing += f"\nnext: {result.next}"
-    if as_text:
-        print("\n\n".join(part for part in (result.text, closing) if part))
-        return
-    data = _bounded_json(result, output)
-    text = result.text
-    if len(text) + len(data) > MOST_CHARACTERS:
-        text = f"(the form for people is left out, {len(text)} characters: --format text)" if text else ""
-    print("\n".join(part for part in (text, closing) if part), file=sys.stderr)
-    print(data)
+def _closing(result: Result) -> str:
+    said = f"{result.verdict.value}: {result.summary}"
+    return f"{said}\nnext: {result.next}" if result.next else said
 
 
-def _bounded_json(result: Result, output: Path | None) -> str:
-    """The result as JSON, or its head and where the rest is to be had."""
-    value: dict[str, Any] = result.as_json()
-    whole = json.dumps(value, indent=2, ensure_ascii=False)
-    if output is None and len(whole) <= MOST_CHARACTERS:
+def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str, Any]:
+    """The result for an agent: whole where it is short, else in brief with the file that has it whole."""
+    whole = result.as_json()
+    if output:
+        return result.head | {"whole_result": str(output)}
+    text = json_text(whole)
+    if result.brief is None and len(text) <= MOST_CHARACTERS:
         return whole
-    head = {key: value[key] for key in ("verdict", "summary", "next")}
-    rest = str(output) if output else f"left out ({len(whole)} characters): add --output FILE"
-    return json.dumps(head | {"whole_result": rest}, indent=2, ensure_ascii=False)
+    if result.brief == {}:
+        return result.head
+    brief = result.brief if result.brief is not None else _first_of_each(result.data)
+    place = workspace_of(argv)
+    folder, name = place or cache_root(), "" if place else f"-{sha256(text)[:16]}"
+    path = folder / "results" / f"{argv[0]}{name}.json"
+    try:
+        write_atomic(path, text)
+    except BadInput as error:
+        return result.head | brief | {"whole_result": f"not kept ({error.what}): add --output FILE"}
+    return result.head | brief | {"whole_result": str(path)}
+
+
+def _first_of_each(data: dict[str, Any]) -> dict[str, Any]:
+    """The beginnings of what there is; of what is still too long, how long it is."""
+    brief = _shortened(data)
+    for key in sorted(brief, key=lambda key: -len(json_text(brief[key]))):
+        if len(json_text(brief)) > MOST_CHARACTERS:
+            brief[key] = f"{len(json_text(data[key]))} characters"
+    return brief
+
+
+def _shortened(value: Any) -> Any:
+    """The beginning of every list and text."""
+    if isinstance(value, dict):
+        return {key: _shortened(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        more = len(value) - _MOST_ITEMS
+        return [*map(_shortened, value[:_MOST_ITEMS]), *([f"and {more} more"] if more > 0 else [])]
+    if isinstance(value, str) and len(value) > _MOST_OF_A_TEXT:
+        return f"{value[:_MOST_OF_A_TEXT]} ..."
+    return value

@@ -47,7 +47,7 @@ ADAPT = (
     "env",
 )
 HELP = {
-    "discover": "find releases, the vllm and vllm-ascend pair, what is installed, what the GPU side gained",
+    "discover": "find releases, the vllm and vllm-ascend pair, whether all can be loaded, what is installed",
     "lineage": "find what is copied from upstream, from which version, and what else builds on it",
     "merge": "merge a new vllm-ascend into the NPU runners",
     "plan": "check the merged files and say what is left",

@@ -92,8 +92,7 @@ def split_statements(source: str) -> list[Statement]:
 @functools.lru_cache(maxsize=2048)
 def _split(source: str) -> tuple[Statement, ...]:
     lines = source.split("\n")
-    head = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    offset = int(head[:1].isspace())
+    offset = int(_starts_indented(lines))
     text = ("if 1:\n" if offset else "") + source + "\n"
     statements: list[Statement] = []
     comments: list[Comment] = []
@@ -149,6 +148,11 @@ def indented(lines: Sequence[str], indent: int) -> list[str]:
         line if number in inside or not line.strip() else " " * indent + line
         for number, line in enumerate(lines)
     ]
+
+
+def _starts_indented(lines: list[str]) -> bool:
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first[:1].isspace()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, tuple[int, int], int, str]]:

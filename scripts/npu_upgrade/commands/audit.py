@@ -26,7 +26,7 @@ from npu_upgrade.audit.judge import (
     read_waivers,
     read_waivers_file,
 )
-from npu_upgrade.audit.report import as_data, as_text, counts
+from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> Result:
     asked = _asked(args)
     problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
-        say(f"these do not belong together: {problem}")
+        say(f"note: these do not belong together: {problem}")
     old = World(asked.old) if asked.old else None
     say(f"auditing {named(asked.triple)}" + (f", and {named(asked.old)}" if asked.old else ""))
     found, before = look_at_both(World(asked.triple, old), names)
@@ -113,6 +113,8 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
         result.data |= {"job": asked.job.job.id}
         result.next = asked.job.again
         return result
+    if result.brief:
+        del result.brief["new"]  # `next` hands them out
     counted = {"counts": result.data["counts"], "baseline": result.data["baseline"]}
     counted |= {"failing": [one.finding.key for one in judged if one.state == NEW][:MOST_KEYS]}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
@@ -185,7 +187,10 @@ def _result(
     }
     head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
     text = f"{head}{_against(asked)}\n\n{as_text(judged)}"
-    return Result(_verdict(found[NEW], asked.old is not None, faults), "; ".join(parts), data, text)
+    brief = {name: data[name] for name in ("problems", "baseline", "broken_checks") if data[name]}
+    brief |= {"counts": found, "new": as_brief(judged)}
+    verdict = _verdict(found[NEW], asked.old is not None, faults)
+    return Result(verdict, "; ".join(parts), data, text, brief=brief)
 
 
 def _verdict(new: int, compared: bool, faults: dict[str, str]) -> Verdict:

@@ -9,6 +9,7 @@ told from their imports; where they cannot, the nearest vllm-ascend that can is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import textwrap
@@ -22,27 +23,25 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
+from npu_upgrade.commands import discovered
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import json_text, sha256, write_atomic
-from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pairing import Pair
-from npu_upgrade.sources.releases import ORDER, REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
+from npu_upgrade.sources.releases import REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """
 --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
 --omni git:vllm-omni@main --repo vllm-ascend=../vllm-ascend
---python ~/venv/bin/python --limit 10 --no-pre"""
+--python ~/venv/bin/python --no-pre"""
 CLONED = ("vllm", "vllm-omni", "vllm-ascend")
 _WIDEST = 98
 _NOTES = 6
@@ -68,15 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
     )
     parser.add_argument(
-        "--source",
-        choices=("auto", *ORDER),
-        default="auto",
-        help="ask only this source for releases (default: each in order until one answers)",
-    )
-    parser.add_argument(
-        "--limit", type=int, default=5, metavar="N", help="releases shown per project (default: 5)"
-    )
-    parser.add_argument(
         "--pre", action=argparse.BooleanOptionalAction, default=True, help="show pre-releases too"
     )
     parser.add_argument(
@@ -88,16 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS when the three can be loaded together, FAIL when they cannot; the rest in a file it names."""
+    """PASS when the three can be loaded together, FAIL when they cannot."""
     clones = _clones(args.repo)
-    if args.limit < 1:
-        raise BadInput(f"--limit {args.limit}", expected="a number of releases, 1 or more", try_="--limit 5")
     for spec in filter(None, (args.omni, args.ascend, args.vllm)):
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
         asked = pool.submit(installed, args.python)
         say("asking for the releases of " + ", ".join(REPOSITORIES))
-        answers = find_all(args.source, clones)
+        answers = find_all(clones=clones)
         refuse_if_silent(answers)
         packages = asked.result().packages
 
@@ -116,9 +104,7 @@ def run(args: argparse.Namespace) -> Result:
         of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
     together = _together(args.vllm, ascend.tree, omni.tree) if ascend.tree else []
     data = {
-        "releases": {
-            name: discovery.releases_section(answer, args.limit, args.pre) for name, answer in answers.items()
-        },
+        "releases": {name: discovery.releases_section(answer, args.pre) for name, answer in answers.items()},
         "ascend": {"spec": ascend.spec, "identity": ascend.identity, "why": ascend.why},
         "pair": asdict(pair) | {"pins": pins},
         "together": [one.as_json() for one in together],
@@ -128,22 +114,23 @@ def run(args: argparse.Namespace) -> Result:
             "cann": {"version": toolkit[0], "file": str(toolkit[1])} if toolkit else None,
         },
         "omni": of_omni,
-        "gpu_changes": discovery.gpu_section(omni.tree, answers["vllm-omni"], _main_folders(omni.tree)),
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
-    command = _merge_command(omni.tree, ascend.tree) if omni.tree and ascend.tree else None
+    known = omni.tree and ascend.tree and verdict is not Verdict.INCONCLUSIVE
+    command = _merge_command(omni.tree, ascend.tree) if known else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)
-    return Result(verdict, summary, _brief(data), render(data), command)
+    result = Result(verdict, summary, data, render(data), command, _brief(data))
+    with contextlib.suppress(BadInput):  # a cache that cannot be written
+        discovered.keep(result, [Path.cwd(), *_checkout(args.omni)])
+    return result
 
 
-def _main_folders(omni: SourceTree | None) -> list[str]:
-    try:
-        return Downstream(omni).main_folders if omni else []
-    except BadInput:  # a runner that is not Python: whoever reads it says so
-        return []
+def _checkout(omni: str | None) -> list[Path]:
+    path = parse_spec(omni).path if omni else None
+    return [Path(path).expanduser()] if path else []
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
@@ -155,7 +142,7 @@ def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) ->
                 say(f"looking whether all can be loaded on {spec}")
                 found.append(look_together(ascend, open_source(spec), why, omni))
     except (UpgradeError, PassedOver) as error:
-        say(f"not looked at any further: {error}")
+        say(f"note: not looked at any further: {error}")
     return found
 
 
@@ -180,46 +167,29 @@ def _question(
 
 
 def _brief(data: dict[str, Any]) -> dict[str, Any]:
-    """What an agent needs to go on; the whole is in the file that it names."""
-    text = json_text(data)
-    whole = cache_root() / "discover" / f"{sha256(text)[:16]}.json"
-    write_atomic(whole, text)
-    omni, tracked, changed = data["omni"], data["omni"].get("tracked", {}), data["gpu_changes"]
-    newest = {
-        name: [_number(p["newest_stable"]), _number(p["newest_prerelease"])]
-        for name, p in data["releases"].items()
-    }
-    return {
-        "ascend": {key: value for key, value in data["ascend"].items() if key != "identity"},
-        "pair": {key: data["pair"][key] for key in ("vllm", "basis", "why", "main")},
-        "together": [_shortened(one) for one in data["together"]],
+    """What an agent needs to go on."""
+    omni, tracked, pair = data["omni"], data["omni"].get("tracked", {}), data["pair"]
+    declared = dict.fromkeys(pin["value"] for pin in omni.get("declared", []))
+    brief = {
         "question": data.get("question"),
-        "omni": {
-            "spec": omni["spec"],
-            "why": omni["why"],
-            "declares": list(dict.fromkeys(pin["value"] for pin in omni.get("declared", [])))[:3],
-            "ran_as": omni.get("ran_as"),
-            "tracked": {key: tracked[key] for key in ("label", "confidence", "why") if key in tracked},
-        },
-        "newest": newest,
-        "installed": {one["name"]: one["version"] for one in data["installed"]["packages"]},
-        "gpu_changes": {"since": changed.get("since"), "files": len(changed.get("files", []))},
+        "pair": {name: pair[name] for name in ("vllm", "basis", "why")},
+        "together": [_shortened(one) for one in data["together"]],
+        "ascend": {name: data["ascend"][name] for name in ("spec", "why")},
+        "omni": {name: omni.get(name) for name in ("spec", "why", "ran_as")},
+        "declares": list(declared)[:3],
+        "tracked": {name: tracked[name] for name in ("label", "confidence", "why") if name in tracked},
         "notes": data["notes"][:_NOTES],
-        "whole": str(whole),
     }
+    return {name: value for name, value in brief.items() if value}
 
 
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
     short = dict(together)
-    for key in ("target fails", "downstream fails"):
+    for key in (key for key, found in together.items() if isinstance(found, list)):
         short[key] = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key][:3]]
-        if more := len(together[key]) - 3:
-            short[key] += [f"and {more} more"] if more > 0 else []
+        if more := len(together[key][3:]):
+            short[key].append(f"and {more} more")
     return short
-
-
-def _number(release: dict[str, Any] | None) -> str | None:
-    return release["version"] if release else None
 
 
 def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:
@@ -280,7 +250,7 @@ _TRACKED = ("label", "spec", "score", "runner_up", "confidence", "date")
 
 def render(data: dict[str, Any]) -> str:
     """All sections of a discovery, for people."""
-    sections = (_releases, _pair, _loaded, _omni, _installed, _gpu_changes, _notes)
+    sections = (_releases, _pair, _loaded, _omni, _installed, _notes)
     if data.get("question"):
         sections = (_pair, _omni, _loaded)
     return "\n\n".join(text for section in sections if (text := "\n".join(section(data))))
@@ -396,20 +366,6 @@ def _installed(data: dict[str, Any]) -> Iterator[str]:
     yield table(("package", "version", "from"), rows) if rows else f"  none of {', '.join(PACKAGES)}"
     cann = found["cann"]
     yield "  CANN toolkit: " + (f"{cann['version']} ({cann['file']})" if cann else "not found")
-
-
-def _gpu_changes(data: dict[str, Any]) -> Iterator[str]:
-    found = data["gpu_changes"]
-    yield f"GPU WORKERS since {found.get('since', 'the last release')}"
-    if "files" not in found:
-        yield f"  {found['why']}"
-        return
-    rows = []
-    for change in found["files"]:
-        mark = "" if change["status"] == "changed" else f" ({change['status']})"
-        rows.append((f"+{change['added']}", f"-{change['removed']}", change["file"] + mark))
-    yield table(("added", "removed", "file"), rows) if rows else "  no file differs"
-    yield from (f"  {line[:_WIDEST]}" for line in found["commits"] or [])
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:

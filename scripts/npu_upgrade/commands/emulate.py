@@ -57,6 +57,7 @@ EXAMPLES = """
 --list"""
 _KEPT_RUNS = 10
 _AUTO = ["needed"]
+_MOST = 6
 
 
 @dataclass
@@ -215,7 +216,7 @@ def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None
     except UpgradeError as error:
         if specs != ["auto"]:
             raise
-        say(f"no old pair to compare failures with: {error.what}")
+        say(f"note: no old pair to compare failures with: {error.what}")
     return None
 
 
@@ -248,7 +249,7 @@ def _folder(out: Path | None) -> Path:
 def _play(asked: _Asked) -> Result:
     problems = [finding.what for finding in belonging(asked.triple)]
     for problem in problems:
-        say(f"these do not belong together: {problem}")
+        say(f"note: these do not belong together: {problem}")
     before = Before(asked.old, asked.out / "old") if asked.old else None
     by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
     olds: dict[tuple[str, str], Outcome | None] = {}
@@ -329,11 +330,25 @@ def _result(
     if left:
         text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:
-        rest = (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
-        text += f"\n\npending ({rest.short}): {', '.join(pending)}"
+        text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
     if silent and asked.job:
         text += "\n\nnot shown; the commit will name each as pending:\n" + "\n".join(silent)
-    return Result(decided, summary, data, text)
+    return Result(decided, summary, data, text, brief=_brief(data))
+
+
+def _rest(asked: _Asked) -> Command:
+    """The command that runs what is pending."""
+    return (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
+
+
+def _brief(data: dict[str, Any]) -> dict[str, Any]:
+    """What is decided on: what failed or could not be judged, and what is still to run."""
+    names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
+    odd = [run for run in data["runs"] if run["state"] != PASS]
+    shown = ("tier", "scenario", "state", "why", "where", "log")
+    found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
+    counted = {name: len(data[name]) for name in names[2:]}
+    return {name: data[name] for name in names[:2] if data[name]} | counted | {"not_passed": found}
 
 
 def _listed() -> Result:

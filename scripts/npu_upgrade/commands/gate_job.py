@@ -14,7 +14,7 @@ from typing import Any
 from npu_upgrade.audit.run import content_digest
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.job_arguments import named_job
+from npu_upgrade.commands.job_arguments import following, named_job
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.evidence.surroundings import utc_now
@@ -78,11 +78,9 @@ class GateJob:
         )
         record = self.job.store.record(outcome)
         result.data |= {"evidence": record.id, "report": str(log)}
-        if self.gate not in STAGES:
-            result.next = upgrade("next", *naming(self.job))
-            return result
-        self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
-        result.next = self.again if result.verdict is Verdict.FAIL else self._after()
+        if self.gate in STAGES:
+            self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
+        result.next = following(self.job)
         return result
 
     @property
@@ -91,12 +89,6 @@ class GateJob:
         if self.gate not in STAGES:
             return Command.of(command.current())
         return upgrade(self.gate, *naming(self.job))
-
-    def _after(self) -> Command:
-        """The stage after this one."""
-        later = STAGES[STAGES.index(self.gate) + 1]
-        place = ["--repo", self.job.repo or "PATH"] if later == "deliver" else []
-        return upgrade(later, *place, *naming(self.job))
 
 
 @contextlib.contextmanager

@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_upgrade.ground.command import ADAPT, program
+from npu_upgrade.ground.command import ADAPT, Command, program, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.stages import Walk, find_workspace
+from npu_upgrade.job.stages import Walk, find_workspace, next_step
 
 if TYPE_CHECKING:
+    from npu_upgrade.ground.verdict import Result
     from npu_upgrade.job.adaptation import Adaptation
     from npu_upgrade.job.job import Job
 
@@ -48,11 +49,34 @@ def named_walk(args: argparse.Namespace) -> Walk:
     return upgrade.walk(named_job(args))
 
 
+def discovered_alone(args: argparse.Namespace) -> Result | None:
+    """What is next after a `discover` that nothing followed; None where a job is named, or goes on."""
+    if program() == ADAPT or args.job:
+        return None
+    from npu_upgrade.commands.discovered import not_gone_on
+
+    return not_gone_on(args.workspace or find_workspace(Path.cwd()))
+
+
 def named_job(args: argparse.Namespace) -> Job:
     """The job that the options name; raises :class:`BadInput` when there is none."""
     from npu_upgrade.job.job import open_job
 
     return open_job(args.workspace or _near(args), args.job)
+
+
+def following(job: Job) -> Command:
+    """The command to run now, as `next` names it."""
+    from npu_upgrade.job import upgrade as upgrades
+
+    return leading_on(upgrades.walk(job))
+
+
+def leading_on(walk: Walk) -> Command:
+    """The command that goes on: `next` itself where something is asked, or a person is needed."""
+    step = next_step(walk)
+    asking = upgrade("next", *walk.naming)
+    return asking if step.asks or step.stop else step.command or asking
 
 
 def named_adaptation(args: argparse.Namespace) -> Adaptation:

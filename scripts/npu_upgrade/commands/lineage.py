@@ -7,11 +7,9 @@ commits of a clone, or the releases on the package index), everything else with 
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +17,10 @@ from packaging.version import Version as Number
 
 from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.command import upgrade
-from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import Job, find_workspace, open_job
 from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.history import Version, parse_history_spec
 from npu_upgrade.lineage.origins import Whole, trace
@@ -67,12 +64,8 @@ def run(args: argparse.Namespace) -> Result:
     if args.downstream:
         return _of_any(args)
     omni = open_source(args.omni)
-    with _recorded(omni, args.ascend) as record:
-        side, specs, ascend = _omni(omni, args)
-        found = trace(side, specs, strict=True)
-        result = _result(found, side, ascend)
-        record(result)
-    return result
+    side, specs, ascend = _omni(omni, args)
+    return _result(trace(side, specs, strict=True), side, ascend)
 
 
 def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
@@ -184,11 +177,6 @@ def _files(units: Sequence[UnitLineage]) -> str:
     return text + f"\n{more} more files, and {rest} with nothing of upstream's"
 
 
-def _canonical(spec: Spec) -> str:
-    """The spec as a job states it: a ref by its SHA."""
-    return str(spec) if spec.kind == "pypi" else open_source(spec).spec
-
-
 def _base_data(base: Base) -> dict[str, Any]:
     return _version_data(base.version) | {
         "spec": base.spec,
@@ -251,31 +239,3 @@ def _name(method: MethodLineage) -> str:
 
 def _day(date: datetime | None) -> str:
     return f"{date:%Y-%m-%d}" if date else "no date"
-
-
-@contextlib.contextmanager
-def _recorded(omni: SourceTree, ascend: str) -> Generator[Callable[[Result], None]]:
-    """Record the step in the job for exactly these versions, when one is open; never in the way."""
-    job = _begun(omni, ascend)
-
-    def finish(verdict: Verdict, summary: str, outputs: dict[str, Any]) -> None:
-        if job:
-            with contextlib.suppress(UpgradeError, OSError):
-                job.finish("lineage", verdict, summary, outputs)
-
-    try:
-        yield lambda result: finish(result.verdict, result.summary, {"base": result.data["base"]})
-    except UpgradeError as error:
-        finish(Verdict.BLOCKED, error.what, {})
-        raise
-
-
-def _begun(omni: SourceTree, ascend: str) -> Job | None:
-    """The open job for exactly these versions, with the step marked as running."""
-    with contextlib.suppress(UpgradeError, OSError):
-        job = open_job(find_workspace(Path.cwd()))
-        asked = {"omni": omni.spec, "ascend": _canonical(parse_history_spec(ascend))}
-        if asked == {role: job.inputs.named()[role].spec for role in asked}:
-            job.begin("lineage")
-            return job
-    return None

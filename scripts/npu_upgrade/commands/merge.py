@@ -18,6 +18,7 @@ from typing import Any
 from npu_upgrade.audit.run import no_collector
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
+from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.command import upgrade
@@ -28,7 +29,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import learn_answers
-from npu_upgrade.job.job import Job, find_workspace, naming, open_job, start_job
+from npu_upgrade.job.job import SCOPES, Job, find_workspace, open_job, start_job
 from npu_upgrade.job.plan_file import plan_path
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers
@@ -71,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REPO",
         help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
+    parser.add_argument(
+        "--gains",
+        choices=SCOPES,
+        help="what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
+        "gates to prove), all (each is asked about); the commit names what was left",
+    )
     parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
     parser.add_argument(
         "--mark",
@@ -111,6 +118,7 @@ def _run(args: argparse.Namespace) -> Result:
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
+    job.place(scope=args.gains)
     job.begin("merge")
     answers, base = Answers(workspace_root(workspace) / "answers"), inputs.base_tree()
     merged = merge_runners(
@@ -145,7 +153,13 @@ def _run(args: argparse.Namespace) -> Result:
         result.text += f"\nthe result of before is kept as {aside}"
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
+    result.next = following(job)
+    result.brief = {name: result.data[name] for name in _BRIEF if result.data.get(name)}
+    result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
     return result
+
+
+_BRIEF = ("job", "repo", "branch", "out", "moved_aside")
 
 
 def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
@@ -300,5 +314,4 @@ def _result(
     head = ("method", "outcome", "base", "statements", "flags", "conflicts")
     text = [table(head, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
     text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
-    command = upgrade("plan", *naming(job))
-    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text), command)
+    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text))

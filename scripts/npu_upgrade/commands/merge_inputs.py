@@ -71,7 +71,7 @@ class Inputs:
         try:
             return open_source(self.base.spec)
         except UpgradeError as error:
-            say(f"without the base tree: {error.what}")
+            say(f"note: without the base tree: {error.what}")
             return None
 
 
@@ -128,7 +128,7 @@ def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:
                 if found.can:
                     return
     except (UpgradeError, PassedOver) as error:
-        say(f"whether all can be loaded together was not looked at: {error}")
+        say(f"note: whether all can be loaded together was not looked at: {error}")
 
 
 def identity(tree: SourceTree) -> dict[str, Any]:

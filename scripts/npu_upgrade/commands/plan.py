@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.ground.command import upgrade
+from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job
 from npu_upgrade.ground.tables import table
-from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.check import Checked, check
-from npu_upgrade.job.job import naming
 from npu_upgrade.merge.plan import counts, method_rows
 
 EXAMPLES = """
 --job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work"""
+
+_MOST = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> Result:
             for item in found.open_items
         ],
     }
-    name = "audit" if found.verdict is Verdict.PASS else "plan"
-    return Result(found.verdict, found.summary, data, _text(found), upgrade(name, *naming(job)))
+    brief = {"problems": found.problems[:_MOST], "plan": str(found.path.with_suffix(".md"))}
+    return Result(found.verdict, found.summary, data, _text(found), following(job), brief)
 
 
 def _text(found: Checked) -> str:

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands import port_inputs
+from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
-from npu_upgrade.commands.port_text import hunk_data, survey_text
+from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import write_json
-from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import Job, find_workspace, naming, open_job
+from npu_upgrade.job.job import Job, find_workspace, open_job
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
@@ -191,28 +191,25 @@ def _result(
         ],
         "upstream": [item.as_json() for item in upstream],
     }
-    for name, reason in done.refused.items():
-        say(f"refused {name}: {reason}\n{by_id[name].hunk.text}")
     verdict = Verdict.FAIL if done.refused else Verdict.PASS
-    return Result(verdict, summary, data, survey_text(left, upstream, done), _next(args, top, place, done))
+    text = survey_text(left, upstream, done)
+    return Result(verdict, summary, data, text, _next(args, top, place), brief_data(data))
 
 
 def _steps(inputs: Inputs) -> list[dict[str, Any]]:
     return [{"version": s.version, "changed": s.changed, "shown": s.shown} for s in inputs.steps]
 
 
-def _next(args: argparse.Namespace, top: int, place: Place | None, done: Applied) -> Command | None:
-    """Taking the first tier; after taking something, the job's plan, or what is left."""
+def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | None:
+    """Taking the first tier; after taking something, what is left."""
     specs = ["--omni", args.omni, "--ascend", args.ascend]
     for name in ("gpu", "vllm", "since", "workspace"):
         value = getattr(args, name)
         specs += [f"--{name}", str(value)] if value and value != "auto" else []
-    if place is not None and not args.out and done.files:
-        specs[1] = f"dir:{place.folder}"
-        job = _job_of(place.folder)
-        if job:
-            return upgrade("plan", *naming(job))
-        return upgrade("port", *specs)
+    if place is not None and not args.out:
+        if job := _job_of(place.folder):
+            return following(job)
+        return upgrade("port", "--omni", f"dir:{place.folder}", *specs[2:])
     if place is None and top:
         out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
         return upgrade("port", *specs, "--top", *out)
@@ -231,6 +228,7 @@ def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )
+        result.next = following(job)
 
 
 def _job_of(folder: Path, workspace: Path | None = None) -> Job | None:

@@ -84,12 +84,12 @@ def upstream_items(inputs: Inputs) -> list[Item]:
     try:
         lineage = infer(npu.omni, history)
         if lineage.base is None:
-            say("without changes below overridden methods: no runner method is a copy, so there is no base")
+            say("note: without changes below overridden methods: no runner method is a copy")
             return []
         base, copied = open_source(lineage.base.spec), copied_units(lineage)
         return override_items(npu.omni, base, npu.ascend, copied)
     except UpgradeError as error:
-        say(f"without changes below overridden methods: {error.what}")
+        say(f"note: without changes below overridden methods: {error.what}")
         return []
 
 

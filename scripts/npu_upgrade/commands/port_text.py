@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_upgrade.ground.tables import table
@@ -10,6 +10,7 @@ from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied
 from npu_upgrade.port.rank import Ranked
 
+_MOST = 20
 _TIERS = {1: "first tier: fits", 2: "second tier: look first", 3: "third tier: does not fit as it is"}
 
 
@@ -32,6 +33,16 @@ def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
         "note": note,
         "text": hunk.text if entry.tier < 3 else None,
     }
+
+
+def brief_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What is decided on first: the hunks of the first tier, and what was taken and refused."""
+    first = [one for one in data["hunks"] if one["tier"] == 1]
+    shown = {name: data[name] for name in ("counts", "taken", "imports", "files") if data[name]}
+    shown["since"] = {name: data["since"][name] for name in ("spec", "inferred")}
+    shown["refused"] = [f"{one['id']}: {one['reason']}" for one in data["refused"]]
+    shown["first_tier"] = [f"{one['id']} {one['group']} ({one['lines']} lines)" for one in first[:_MOST]]
+    return shown | {"more": max(0, len(first) - _MOST)}
 
 
 def survey_text(left: Sequence[Ranked], items: Sequence[Item], done: Applied) -> str:

@@ -47,6 +47,8 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 --from answers.yaml
 --undo conflict-1a2b3c4d"""
 
+_MOST, _WIDEST = 20, 160
+
 
 class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer, from the command line or an entry of a file of answers."""
@@ -113,12 +115,14 @@ def run(args: argparse.Namespace) -> Result:
         return _run(args, job)
 
 
-def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
-    """Answer a hunk in a word that no job asks about: of a lower tier, or listed by `port` alone."""
+def _hunk_by_word(args: argparse.Namespace, workspace: Path, job: Job | None = None) -> Result | None:
+    """Answer a hunk in a word that nobody asks about: what `port` takes by itself, or a lower tier."""
     if not (args.id and args.word in ("by-hand", "waive", "leave") and args.note.strip()):
         return None
     if not answer.set_hunk(workspace, args.id, args.word, args.note):
         return None
+    if job:
+        job.journal.add(Answer, id=args.id, how=args.word, note=args.note, stage=PORT)
     return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
 
@@ -133,7 +137,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.undo:
         return _undone(job, args.id)
     unasked = job.journal.answer(args.id) is None and all(ask.id != args.id for ask in found)
-    if unasked and (result := _hunk_by_word(args, job.workspace)):
+    if unasked and (result := _hunk_by_word(args, job.workspace, job)):
         return result
     ask = _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
@@ -184,7 +188,7 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
         return Result(
-            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job)
+            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job), brief={}
         )
     states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
     data["written"] = any(entry.after for _, entry in taken)
@@ -280,7 +284,8 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
         text = "\n".join([*done.problems, advice])
-        return Result(Verdict.FAIL, f"not written: {'; '.join(done.problems)}", data, text, _next(job))
+        summary = f"not written: {'; '.join(done.problems)}; {advice}"
+        return Result(Verdict.FAIL, summary, data, text, _next(job), brief={})
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
@@ -303,7 +308,7 @@ def _recheck(
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
         parts.append(f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
-    return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job))
+    return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job), brief={})
 
 
 def gates_to_run(job: Job) -> list[str]:
@@ -343,9 +348,10 @@ def _listed(job: Job, found: list[Ask]) -> Result:
     ]
     counts = {kind: sum(ask.stage == kind for ask in found) for kind in KINDS}
     data = {"job": job.id, "open": rows, "answered": answered, "counts": counts}
-    return Result(
-        Verdict.PASS, f"{len(found)} open, {len(answered)} answered", data, "\n".join(text), _next(job)
-    )
+    summary = f"{len(found)} open, {len(answered)} answered"
+    shown = [f"{ask.id}: {ask.what[:_WIDEST]}" for ask in found[:_MOST]]
+    brief = {"counts": counts, "open": shown, "more": len(found) - len(shown)}
+    return Result(Verdict.PASS, summary, data, "\n".join(text), _next(job), brief)
 
 
 def _brief(entry: Answer) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_walk
+from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, leading_on, named_walk
 from npu_upgrade.commands.next import stage_table
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the state as data; exit 2 when nothing was begun."""
+    if told := discovered_alone(args):
+        return told
     walk = named_walk(args)
     step = next_step(walk)
     data: dict[str, Any] = {
@@ -39,7 +41,10 @@ def run(args: argparse.Namespace) -> Result:
     }
     done = sum(not stage.open for stage in walk.stages)
     summary = f"{walk.name}: {done} of {len(walk.stages)} stages done or left out; {step.why}"
-    return Result(Verdict.PASS, summary, data, _text(walk), step.command)
+    brief = {name: data[name] for name in ("left", "left_out") if data[name]}
+    brief["stages"] = [f"{one.name}: {one.state}{f', {one.said}' if one.said else ''}" for one in walk.stages]
+    brief["evidence"] = f"{len(walk.standing)} runs count, {len(walk.other)} do not"
+    return Result(Verdict.PASS, summary, data, _text(walk), leading_on(walk), brief)
 
 
 def _text(walk: Walk) -> str:

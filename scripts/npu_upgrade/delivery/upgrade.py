@@ -23,7 +23,7 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders
-from npu_upgrade.job.job import NEIGHBOUR, Job, naming
+from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.validation import Validation, validate
 
@@ -178,6 +178,7 @@ def _sections(
     pending = [
         run for record in standing if record.gate == "emulate" for run in record.data.get("pending", [])
     ]
+    left_out = ({"port": "the sync alone was asked for"} if job.scope == SYNC else {}) | job.skipped
     return [
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
@@ -187,7 +188,7 @@ def _sections(
         counted("Written by hand for the NPU side", _by_hand(job)),
         _not_ported(job),
         counted("Emulated runs pending", pending),
-        Section("Left out", [f"{name}: {reason}" for name, reason in sorted(job.skipped.items())]),
+        Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),
     ]
 

@@ -122,7 +122,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     if spec.folder.exists():
         shutil.rmtree(spec.folder)
     _check_room(spec, shutil.disk_usage(spec.folder.parent).free // 1_000_000)
-    say(f"making the Python environment {spec.name!r} in {spec.folder} ({_costs(spec)}made once)")
+    say(f"note: making the Python environment {spec.name!r} in {spec.folder} ({_costs(spec)}made once)")
     begun = time.monotonic()
     if spec.heavy:
         venvs.create_heavy(spec, lock)

@@ -38,7 +38,7 @@ class Blocked(UpgradeError):
 
 
 def report(error: UpgradeError, *, as_text: bool) -> int:
-    """Print an error for people on stderr, and as JSON on stdout unless ``as_text``; return its exit code."""
+    """Print an error, as JSON on stdout and for whoever watches stderr; return its exit code."""
     if not as_text:
         fields = {
             "verdict": error.verdict,
@@ -46,6 +46,7 @@ def report(error: UpgradeError, *, as_text: bool) -> int:
             "expected": error.expected,
             "try": error.try_,
         }
-        print(json.dumps(fields, indent=2, ensure_ascii=False))
-    print(f"error: {error}", file=sys.stderr)
+        print(json.dumps(fields, indent=1, ensure_ascii=False))
+    if as_text or sys.stderr.isatty():
+        print(f"error: {error}", file=sys.stderr)
     return error.exit_code

@@ -36,7 +36,7 @@ def use(folder: Path, *, inherited: bool = False) -> None:
     with suppress(Blocked):
         handle = _held.get(folder) or _open(folder)
         _held[folder] = handle
-        _take(handle, fcntl.LOCK_SH, f"another process is making {folder.name}; waiting for it")
+        _take(handle, fcntl.LOCK_SH, f"another process is making {folder.name}")
         if inherited:
             os.set_inheritable(handle.fileno(), True)
 
@@ -67,7 +67,7 @@ def alone(folder: Path) -> Generator[int]:
     """Hold the folder's lock alone; yields its descriptor. Raises :class:`Blocked`."""
     release(folder)
     with _open(folder) as handle:
-        _take(handle, fcntl.LOCK_EX, f"another process is making or using {folder.name}; waiting for it")
+        _take(handle, fcntl.LOCK_EX, f"another process is making or using {folder.name}")
         yield handle.fileno()
 
 
@@ -92,7 +92,7 @@ def _take(handle: IO[str], kind: int, waiting: str) -> None:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        say(waiting)
+        say(f"note: {waiting}; waiting for it")
         fcntl.flock(handle, kind)
 
 

@@ -7,9 +7,21 @@ import sys
 import time
 
 _START = time.monotonic()
+_SELDOM = 15.0
+_shown = [_START]
 
 
 def say(message: str) -> None:
-    """Print one line of progress with the seconds since the command started."""
+    """Print one line of progress with the seconds since the command started.
+
+    Where nobody watches, on no terminal, a line is shown every 15 seconds at most, and notes (``note: ...``):
+    what the result lacks, what was started, what is waited for.
+    """
+    now = time.monotonic()
+    is_note = message.startswith("note: ")
+    if not is_note and not sys.stderr.isatty():
+        if now - _shown[0] < _SELDOM:
+            return
+        _shown[0] = now
     with contextlib.suppress(BrokenPipeError):  # that nobody reads it is no reason to stop the work
-        print(f"[{time.monotonic() - _START:6.1f}s] {message}", file=sys.stderr, flush=True)
+        print(f"[{now - _START:6.1f}s] {message}", file=sys.stderr, flush=True)

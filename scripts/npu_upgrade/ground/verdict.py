@@ -27,7 +27,9 @@ class Result:
     """The outcome of one command.
 
     ``summary`` is one line; ``text`` is the long form for people (a table, a diff);
-    ``data`` is JSON-able and for agents; ``next`` is the one command to run now.
+    ``data`` is JSON-able and for programs; ``next`` is the one command to run now. ``brief`` is what an agent
+    needs of the data to decide: it is shown in its place, with the file that has the data; empty where the
+    summary says it all.
     """
 
     verdict: Verdict
@@ -35,7 +37,11 @@ class Result:
     data: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     next: Command | None = None
+    brief: dict[str, Any] | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        return {"verdict": self.verdict.value, "summary": self.summary, "next": self.next and str(self.next)}
 
     def as_json(self) -> dict[str, Any]:
-        head = {"verdict": self.verdict.value, "summary": self.summary, "next": self.next and str(self.next)}
-        return head | self.data
+        return self.head | self.data

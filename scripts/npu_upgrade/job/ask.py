@@ -14,13 +14,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from npu_upgrade.code.module import Unit, parse_module, split_lines
+from npu_upgrade.code.module import Unit, parse_module
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
-from npu_upgrade.job.job import Job
+from npu_upgrade.job.job import ALL, SAFE, Job
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
 
@@ -82,13 +82,6 @@ class Ask(Struct, frozen=True):
             "answer": [shlex.join(how) for how in self.how],
         }
 
-    def text_in(self, root: Path) -> str:
-        """The lines that it is about, as they stand."""
-        if not (self.path and self.first):
-            return ""
-        lines = split_lines((root / self.path).read_text("utf-8"))
-        return "".join(lines[self.first - 1 : self.last])
-
 
 def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:
     """All that is open, in the order in which it is best answered; what was left out is not among it."""
@@ -128,14 +121,16 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
 
 
 def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
-    """The hunks of the first tier that nobody decided on yet."""
+    """The hunks that nobody decided on yet, where a person wants to be asked for each."""
+    if job.scope != ALL:
+        return
     survey = port_survey(job)
     decided = {entry.id for entry in answers} | {one["id"] for one in survey.get("refused", [])}
     features = _features(survey.get("hunks", []))
     for hunk in survey.get("hunks", []):
-        if hunk["tier"] == 1 and hunk["id"] not in decided:
+        if hunk["id"] not in decided:
             path, unit = hunk["path"], hunk["unit"]
-            what = f"the GPU side gained this in {unit} and the NPU side lacks it"
+            what = f"the GPU side gained this in {unit} and the NPU side lacks it (tier {hunk['tier']})"
             needs = ", ".join(hunk.get("needs", ()))
             texts = {"text": hunk.get("text") or ""} | ({"needs": needs} if needs else {})
             how = (("--accept",), BY_HAND, LEAVE, WAIVE)
@@ -155,12 +150,15 @@ def _features(hunks: Sequence[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
-def accepted_hunks(job: Job) -> list[str]:
-    """The hunks that were accepted and not taken yet."""
+def hunks_to_take(job: Job) -> list[str]:
+    """The hunks that were accepted, or that fit and were not answered otherwise, and are not taken yet."""
     survey = port_survey(job)
-    there = {hunk["id"] for hunk in survey.get("hunks", [])}
-    there -= {one["id"] for one in survey.get("refused", [])}
-    return [entry.id for entry in job.journal.answers() if entry.how == "accept" and entry.id in there]
+    refused = {one["id"] for one in survey.get("refused", [])}
+    tiers = {hunk["id"]: hunk["tier"] for hunk in survey.get("hunks", []) if hunk["id"] not in refused}
+    answers = {entry.id: entry.how for entry in job.journal.answers()}
+    unasked = "accept" if job.scope == SAFE else ""
+    wanted = {name: answers.get(name, unasked if tier == 1 else "") for name, tier in tiers.items()}
+    return [name for name, how in wanted.items() if how == "accept"]
 
 
 def port_survey(job: Job) -> dict[str, Any]:

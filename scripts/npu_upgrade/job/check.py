@@ -112,7 +112,7 @@ def learn_answers(job: Job, root: Path, plan: dict[str, Any]) -> int:
             for found in learn(before.read_text("utf-8"), now.read_text("utf-8"), remembered(job), where):
                 count += found.learned
                 if not found.learned:
-                    say(f"not remembered: {entry['path']}:{found.line}: {found.reason}")
+                    say(f"note: not remembered: {entry['path']}:{found.line}: {found.reason}")
     return count
 
 
@@ -161,7 +161,7 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
         target = open_source(ascend["spec"])
         found = gone_items(omni, texts, ours, target, open_source(base["spec"]) if base else None)
     except UpgradeError as error:
-        say(f"what is gone in the target was not looked for: {error.what}")
+        say(f"note: what is gone in the target was not looked for: {error.what}")
         return
     new = {item.id: item.as_json() for item in found}
     for item in plan["items"]:

@@ -31,7 +31,8 @@ from npu_upgrade.job.stages import find_workspace as find_workspace
 from npu_upgrade.job.stages import named_from_here
 
 SCHEMA = "npu-upgrade/job/2"
-STAGES = ("lineage", "merge", "plan", "audit", "emulate", "deliver")
+STAGES = ("merge", "plan", "audit", "emulate", "deliver")
+SYNC, SAFE, ALL = SCOPES = ("sync", "safe", "all")
 NEIGHBOUR = "emulate-neighbour"  # the gate of an emulated run on another target than the job's
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
@@ -61,7 +62,8 @@ class Job:
     """One job, as ``job.json`` in its ``folder`` has it.
 
     ``out`` holds the results (``plan.json``); ``repo`` and ``branch`` are the checkout merge applied to;
-    ``included`` are files of it that a person named as part of the upgrade.
+    ``included`` are files of it that a person named as part of the upgrade. ``scope`` is what it takes of the
+    GPU side's gains: nothing, what fits, or what a person answers for each.
     """
 
     folder: Path
@@ -72,6 +74,7 @@ class Job:
     repo: str | None = None
     branch: str | None = None
     included: list[str] = field(default_factory=list)
+    scope: str = SAFE
 
     @property
     def root(self) -> Path:
@@ -145,6 +148,7 @@ class Job:
         repo: Path | None = None,
         branch: str | None = None,
         included: list[str] | None = None,
+        scope: str | None = None,
     ) -> None:
         """Record where the results are, and what else belongs to them; what is not given stays."""
         given = {
@@ -152,6 +156,7 @@ class Job:
             "repo": repo and str(repo.absolute()),
             "branch": branch,
             "included": included,
+            "scope": scope,
         }
         with locked(self.folder / "job.lock"):
             # another process may have saved since this one read

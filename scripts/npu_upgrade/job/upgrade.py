@@ -17,7 +17,7 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
-from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, accepted_hunks, asks, port_survey
+from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks, hunks_to_take, port_survey
 from npu_upgrade.job.job import NEIGHBOUR, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk
@@ -88,7 +88,7 @@ def read(job: Job) -> Upgrade:
 def walk(job: Job) -> Walk:
     """The job as next, status and report see it."""
     one = read(job)
-    stages = [_lineage(one), _merge(one), _plan(one), _look(one), _port(one)]
+    stages = [_merge(one), _plan(one), _look(one), _port(one)]
     stages += [_gate(one, "audit"), _gate(one, "emulate"), _serve(one), _deliver(one), _publish(one)]
     plan = one.plan
     return Walk(
@@ -154,21 +154,6 @@ def _busy(one: Upgrade, name: str) -> Stage | None:
     return None
 
 
-def _lineage(one: Upgrade) -> Stage:
-    """Looking before merging; merge infers the base itself, so nothing is missing after it."""
-    ended, merge = one.job.attempt("lineage").ended, one.job.journal.attempt("merge")
-    passed = ended is not None and ended.verdict == "PASS"
-    if (merge.begun or merge.ended) and not passed:
-        return Stage("lineage", State.SKIPPED, "merge infers the base itself")
-    if busy := _busy(one, "lineage"):
-        return busy
-    if ended is None:
-        return Stage("lineage", State.TODO, "", _fresh(one.job, "lineage"))
-    said = ended.summary if passed else f"it ended {ended.verdict}: {ended.summary}"
-    state, command = State.DONE if passed else State.FAILED, _again(one.job, "lineage")
-    return Stage("lineage", state, said, command, ended.verdict, ended.at)
-
-
 def _merge(one: Upgrade) -> Stage:
     if busy := _busy(one, "merge"):
         return busy
@@ -214,10 +199,12 @@ def _port(one: Upgrade) -> Stage:
     command = upgrade("port", *sources, "--workspace", str(job.workspace))
     if not port_survey(job):
         return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
-    if accepted := accepted_hunks(job):
-        said = f"{len(accepted)} hunks were accepted and are not taken yet"
-        return Stage(PORT, State.TODO, said, command.adding("--apply", *accepted))
-    return Stage(PORT, State.DONE)
+    if one.delivered:
+        return Stage(PORT, State.DONE)
+    if hunks := hunks_to_take(job):
+        said = f"{len(hunks)} hunks are to be taken ({job.scope}; `resolve ID --leave` leaves one)"
+        return Stage(PORT, State.TODO, said, command.adding("--apply", *hunks))
+    return Stage(PORT, State.DONE, f"{job.scope}, as was chosen at the start")
 
 
 def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:
@@ -328,7 +315,6 @@ def _fresh(job: Job, name: str) -> Command:
     sources = [word for role, one in job.inputs.named().items() for word in (f"--{role}", one.spec)]
     place = ["--apply", job.repo] if job.repo else ["--out", job.out or "merged"]
     options = {
-        "lineage": sources[:4],
         "merge": [*sources, *place],
         "deliver": ["--repo", job.repo or "PATH", *naming(job)],
     }

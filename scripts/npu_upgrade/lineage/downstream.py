@@ -183,14 +183,6 @@ class Downstream:
         return [path for path in self.paths if path.rpartition("/")[0] in folders]
 
     @property
-    def main_folders(self) -> list[str]:
-        """The folders of the main device's side that the runners mirror, or would."""
-        found = [runner.gpu_path for runner in self.runners] if self.families else []
-        every = (path for paths in self._main_files.values() for path in paths)
-        found = [*filter(None, found)] or [path for path in every if path.endswith("model_runner.py")][:1]
-        return sorted({path.rpartition("/")[0] for path in found})
-
-    @property
     def upstream_files(self) -> list[str]:
         """The file of upstream's runner, and those beside it that classes of the side build on."""
         folder = self.upstream.path.rpartition("/")[0]

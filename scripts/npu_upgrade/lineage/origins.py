@@ -74,7 +74,7 @@ def _history(specs: Mapping[str, str], path: str) -> History | None:
     try:
         return open_history(specs[path.partition("/")[0]], Upstream(path, ""))
     except (BadInput, Blocked) as error:
-        say(f"without the history of {path}: {error.what}")
+        say(f"note: without the history of {path}: {error.what}")
         return None
 
 
@@ -112,7 +112,7 @@ def _with_bases(side: Downstream, copies: list[UnitLineage], history: History | 
     try:
         found = infer_units(side.tree, entries, history)
     except BadInput as error:  # every version is newer than the tree
-        say(f"without the base of {history.upstream.path}: {error.what}")
+        say(f"note: without the base of {history.upstream.path}: {error.what}")
         return copies
     return [_based(unit, entry, found) for unit, entry in zip(copies, found.methods, strict=True)]
 

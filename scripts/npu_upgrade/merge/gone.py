@@ -49,7 +49,7 @@ def vllm_tree(ascend: SourceTree) -> SourceTree | None:
         spec = vllm_of(ascend)
         return open_source(spec) if spec else None
     except UpgradeError as error:
-        say(f"without the vllm of {ascend.spec}: {error.what}")
+        say(f"note: without the vllm of {ascend.spec}: {error.what}")
         return None
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,13 @@ from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.installed import Package
 from npu_upgrade.sources.pairing import Pair, pair_of, resolve
 from npu_upgrade.sources.pins import Pin, kind_of, pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import Answer, Published, previous_release, version_of_tag
+from npu_upgrade.sources.releases import Answer, Published
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 NOT_DECLARED = "no Dockerfile, document or requirement names a vllm-ascend (a wheel carries none of them)"
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def find_pair(ascend: Looked, pins: list[Pin], answers: dict[str, Answer]) -> Pa
     return pair_of([], version, date, vllm)
 
 
-def releases_section(answer: Answer, limit: int, pre: bool) -> dict[str, Any]:
-    """One project's answer: who gave it, who did not and why, and the newest ``limit`` releases."""
+def releases_section(answer: Answer, pre: bool) -> dict[str, Any]:
+    """One project's answer: who gave it, who did not and why, and the newest releases."""
     return {
         "source": answer.source,
         "where": answer.where,
@@ -100,7 +100,7 @@ def releases_section(answer: Answer, limit: int, pre: bool) -> dict[str, Any]:
         "newest_prerelease": answer.newest(pre=True) if pre else None,
         "last_uploaded": answer.last_uploaded(),
         "known": len(answer.releases),
-        "releases": shown(answer, pre)[:limit],
+        "releases": shown(answer, pre)[:_SHOWN],
         "notes": answer.notes,
     }
 
@@ -120,25 +120,6 @@ def omni_section(omni: Looked, ascend: Answer, clones: dict[str, Path]) -> dict[
         "declared_why": None if declared else NOT_DECLARED,
         "unpublished": sorted(wanted - known) if known else [],  # an upgrade cannot fetch them
     }
-
-
-def gpu_section(omni: SourceTree | None, answer: Answer, folders: Sequence[str]) -> dict[str, Any]:
-    """What moved below some folders, those of the GPU workers, since the release before this vllm-omni."""
-    if omni is None:
-        return {"why": "vllm-omni was not read"}
-    spec = parse_spec(omni.spec)
-    clone = Repo(spec.path) if spec.kind == "git" and spec.path else None
-    tag = previous_tag(clone, omni.sha) if clone and omni.sha else None
-    version = previous_release(omni.version, omni.date, answer.releases)
-    if tag is None and version is None:
-        return {"why": "no earlier release is known"}
-    since = f"git:{spec.path}@{tag}" if tag else f"pypi:vllm-omni=={version}"
-    before = look(since)
-    if before.tree is None:
-        return {"since": since, "why": before.why}
-    commits = clone.oneline_log(tag, omni.sha, folders) if clone and tag and omni.sha else None
-    changed = [one for folder in folders for one in changes_under(folder, before.tree, omni)]
-    return {"since": since, "files": changed, "commits": commits}
 
 
 def notes(
@@ -177,38 +158,3 @@ def _same_version(one: str, other: str) -> bool:
 
 def _clone(clones: dict[str, Path], project: str) -> Repo | None:
     return Repo(clones[project]) if project in clones else None
-
-
-@dataclass(frozen=True)
-class Change:
-    """One file that differs: ``status`` is "added", "removed" or "changed"; counts are lines."""
-
-    file: str
-    status: str
-    added: int
-    removed: int
-
-
-def changes_under(prefix: str, old: SourceTree, new: SourceTree) -> list[Change]:
-    """The Python files below ``prefix`` that differ, by path."""
-    before, after = ({path for path in one.list(prefix) if path.endswith(".py")} for one in (old, new))
-    found = []
-    for path in sorted(before | after):
-        old_lines = old.read(path).splitlines() if path in before else []
-        new_lines = new.read(path).splitlines() if path in after else []
-        if old_lines == new_lines and path in before & after:
-            continue
-        status = "changed" if path in before & after else "added" if path in after else "removed"
-        opcodes = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
-        edits = [edit for edit in opcodes if edit[0] != "equal"]
-        added, removed = sum(e[4] - e[3] for e in edits), sum(e[2] - e[1] for e in edits)
-        found.append(Change(path, status, added, removed))
-    return found
-
-
-def previous_tag(repo: Repo, sha: str) -> str | None:
-    """The newest version tag in the history of ``sha``, other than on ``sha`` itself; stable ones first."""
-    own = set(repo.describe(sha)[1])
-    tags = [tag for tag, _, _ in repo.tags(merged=sha) if tag not in own]
-    versions = {tag: Version(version) for tag in tags if (version := version_of_tag(tag))}
-    return max(versions, key=lambda tag: (not versions[tag].is_prerelease, versions[tag]), default=None)

@@ -109,13 +109,6 @@ class Repo:
             for name, seconds, sha, peeled in rows
         ]
 
-    def oneline_log(self, old: str, new: str, folders: Iterable[str]) -> Names:
-        """The commits after ``old`` up to ``new`` that touched some folders, newest first, one line each."""
-        spans = f"{self.resolve(old)}..{self.resolve(new)}"
-        shape = ("--oneline", "--no-decorate")
-        paths = [f":(literal){folder}" for folder in folders]
-        return self._text("log", *shape, spans, "--", *paths).splitlines()
-
     def line_from(self, sha: str, count: int) -> tuple[Names, Names]:
         """The commits before and after one on its branch, nearest first, at most ``count`` each."""
         refs = ("refs/heads", "refs/remotes")

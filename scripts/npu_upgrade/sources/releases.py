@@ -72,7 +72,7 @@ def published(project: str) -> list[Published]:
     try:
         return from_index(project)
     except PassedOver as error:
-        say(f"the releases of {project} are not known: {error}")
+        say(f"note: the releases of {project} are not known: {error}")
         return []
 
 

@@ -153,7 +153,7 @@ def _run(observer: Observer, environment: Mapping[str, str], options: Options, s
         with _held():  # a server that nobody knows of would not be ended
             server = start(launch.command(), environment, port=served.port, log=served.log, cwd=launch.cwd)
         kind = f"{launch.model_name} ({launch.load_format})"
-        say(f"started {kind} on port {served.port}, process {server.group}")
+        say(f"note: started {kind} on port {served.port}, process {server.group}")
         _ask_all(server, observer, options, served)
     except KeyboardInterrupt:
         served.interrupted = True
