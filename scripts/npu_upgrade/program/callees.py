@@ -12,7 +12,7 @@ from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound, last_name
 from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.body import Body, read_body
-from npu_upgrade.program.constructors import CLOSED_BASES, constructor
+from npu_upgrade.program.constructors import CLOSED_BASES, constructor, until_constructor
 from npu_upgrade.program.program import (
     UNKNOWN,
     ClassSymbol,
@@ -116,10 +116,11 @@ class Resolver:
         return not any(method.name in owner.fields for owner in cls.mro[:place])
 
     def _signature_known(self, callee: Callee) -> bool:
-        names = [cls.name for cls in callee.owner.mro] if callee.owner else []
+        owners = list(until_constructor(callee.makes)) if callee.makes else [callee.owner]
+        names = [cls.name for cls in owners if cls]
         if any((name, callee.node.name) in self.patched for name in [*names, *([""] if names else [])]):
             return False
-        if callee.makes and ("", callee.makes.name) in self.patched:
+        if callee.makes and any(("", cls.name) in self.patched for cls in callee.makes.mro):
             return False
         return all(self._transparent(node, callee.file) for node in callee.node.decorator_list)
 

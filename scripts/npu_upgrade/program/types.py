@@ -17,7 +17,16 @@ from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.bindings import Binding, Locals, locals_of
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.self_use import Write, methods_on, self_use
-from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, made_by, union
+from npu_upgrade.program.type_terms import (
+    TENSOR,
+    Type,
+    annotated,
+    classes,
+    element,
+    made_by,
+    own_statements,
+    union,
+)
 
 _PLAIN = {
     "staticmethod",
@@ -44,18 +53,24 @@ class Frame:
     """A function with where it stands; ``cls`` is the class of ``self`` while it runs."""
 
     file: File
-    node: Function
+    node: Function | ast.Module
     owner: ClassSymbol | None = None
     cls: ClassSymbol | None = None
 
     @property
     def qualname(self) -> str:
-        return f"{self.owner.name}.{self.node.name}" if self.owner else self.node.name
+        name = "" if isinstance(self.node, ast.Module) else self.node.name
+        return f"{self.owner.name}.{name}" if self.owner else name
 
     @property
     def first(self) -> str | None:
         """The name of the object that a method works on."""
-        if self.owner is None or not is_bound(self.node) or "classmethod" in _decorators(self.node):
+        if (
+            self.owner is None
+            or isinstance(self.node, ast.Module)
+            or not is_bound(self.node)
+            or "classmethod" in _decorators(self.node)
+        ):
             return None
         return next((arg.arg for arg in [*self.node.args.posonlyargs, *self.node.args.args]), None)
 
@@ -76,7 +91,7 @@ class Types:
         self.vllm = vllm
         self._attributes: dict[tuple[ClassSymbol, str], Type | None] = {}
         self._methods: dict[ClassSymbol, set[int]] = {}
-        self._names: dict[tuple[Function, ClassSymbol | None, str], Type | None] = {}
+        self._names: dict[tuple[Function | ast.Module, ClassSymbol | None, str], Type | None] = {}
         self._deep = 0
 
     def of(self, node: ast.expr | None, frame: Frame) -> Type | None:
@@ -139,27 +154,44 @@ class Types:
         key = (frame.node, frame.cls, name)
         if key not in self._names:
             self._names[key] = None
-            bindings = frame.locals.names.get(name, [])
+            bindings = self._bindings(name, frame)
             known = union(self._bound(item, frame) for item in bindings) if bindings else None
             imported = not bindings or name in frame.file.local_imports
             made = lazy_global(frame.file, name) if known is None and imported else None
             self._names[key] = frozenset({made}) if made else known
         return self._names[key]
 
+    def _bindings(self, name: str, frame: Frame) -> list[Binding]:
+        """What may give a name its value; in a module, all that any of its functions puts there too."""
+        found = frame.locals.names.get(name, [])
+        if isinstance(frame.node, ast.Module):
+            return [item for item in found if item.how != "global"]
+        return found or ([Binding("global", ast.Name(name))] if name in frame.file.values else [])
+
     def _bound(self, binding: Binding, frame: Frame) -> Type | None:
         if binding.how == "annotation":
             return annotated(frame.file, binding.node)
         if binding.how == "value":
             return self.of(binding.node, frame)
+        if binding.how == "global" and isinstance(binding.node, ast.Name):
+            return self._global(frame.file, binding.node.id)
         if binding.how in ("element", "key"):
             return element(self.of(binding.node, frame), key=binding.how == "key")
         return None
+
+    def _global(self, file: File, name: str) -> Type | None:
+        """The type of a name at the top level of a file, as annotated, else by all that it is set to."""
+        statement = file.values.get(name)
+        if isinstance(statement, ast.AnnAssign):
+            return annotated(file, statement.annotation) if statement.value else None
+        return self._name(name, Frame(file, file.tree)) if name not in file.imports else None
 
     def _call(self, node: ast.Call, frame: Frame) -> Type | None:
         func = node.func
         if isinstance(func, ast.Attribute):
             if known := classes(self.of(func.value, frame)):
-                return union(self._returned(cls.lookup(func.attr), cls) for cls in known)
+                own = isinstance(func.value, ast.Name) and func.value.id == frame.first
+                return union(self._returned(cls.lookup(func.attr), cls, own) for cls in known)
             if isinstance(func.value, ast.Name) and func.value.id == "torch" and func.attr in _MAKES_TENSOR:
                 return frozenset({TENSOR})
         name = dotted(func)
@@ -170,12 +202,8 @@ class Types:
         found = frame.file.resolve(name)
         if isinstance(found, ClassSymbol):
             return frozenset({found})
-        if isinstance(found, FunctionSymbol) and not _decorators(found.node) - _PLAIN:
-            return (
-                None
-                if isinstance(found.node, ast.AsyncFunctionDef)
-                else annotated(found.file, found.node.returns)
-            )
+        if isinstance(found, FunctionSymbol):
+            return self._given(Frame(found.file, found.node))
         return self._made(name, frame)
 
     def _made(self, name: str, frame: Frame) -> Type | None:
@@ -185,19 +213,30 @@ class Types:
         return frozenset(made_by(cls, method)) or None if isinstance(cls, ClassSymbol) else None
 
     def _own_names(self, frame: Frame) -> set[str]:
-        """Local names, less those of imports inside the function."""
-        return frame.locals.names.keys() - frame.file.local_imports.keys()
+        """Local names, less those of imports inside the function; of a module, what it computes."""
+        file = frame.file
+        known = {*file.imports, *file.functions} if isinstance(frame.node, ast.Module) else set()
+        return frame.locals.names.keys() - file.local_imports.keys() - known
 
-    def _returned(self, method: Method | None, cls: ClassSymbol) -> Type | None:
-        if (
-            method is None
-            or _decorators(method.node) - _PLAIN
-            or isinstance(method.node, ast.AsyncFunctionDef)
-        ):
+    def _returned(self, method: Method | None, cls: ClassSymbol, own: bool) -> Type | None:
+        """What a method gives; ``own``: it is called on ``self``, so that no heir's runs in its place."""
+        if method is None:
             return None
         if isinstance(method.node.returns, ast.Name) and method.node.returns.id == "Self":
             return frozenset({cls})
-        return annotated(method.owner.file, method.node.returns)
+        return self._given(frame_of(cls, method), inferred=own)
+
+    def _given(self, frame: Frame, inferred: bool = True) -> Type | None:
+        """What a function gives, as annotated, else by all that it returns."""
+        node = frame.node
+        if not isinstance(node, ast.FunctionDef) or _decorators(node) - _PLAIN:
+            return None
+        if node.returns or not inferred:
+            return annotated(frame.file, node.returns)
+        if any(isinstance(item, (ast.Yield, ast.YieldFrom)) for item in walk(node)):
+            return None
+        values = [item.value for item in own_statements(node) if isinstance(item, ast.Return) and item.value]
+        return union(self.of(value, frame) for value in values) if values else None
 
     def _attribute(self, cls: ClassSymbol, name: str) -> Type | None:
         if method := cls.lookup(name):
