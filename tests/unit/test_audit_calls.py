@@ -484,3 +484,14 @@ def test_a_constructor_whose_fields_changed_places(tmp_path: Path) -> None:
 
     found = seen(world("new", "high wide", world("old", "wide high")), "calls")
     assert found == [("shifted", "make", "Frame: wide -> high")]
+
+
+def test_a_call_that_upstream_itself_makes_has_not_shifted(tmp_path: Path) -> None:
+    def world(name: str, parameters: str, old: World | None = None) -> World:
+        ascend = PLANS.format(parameters=f"self, {parameters}")
+        ascend += "\n        def step(self, n):\n            return self.plan(n, 1)\n"
+        return make_world(
+            tmp_path / name, {ASCEND: ascend, BASE: STEPS.format(call="self.plan(n, 1)")}, old=old
+        )
+
+    assert seen(world("new", "start, size=0", world("old", "size, pad=0")), "calls") == []
