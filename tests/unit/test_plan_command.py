@@ -11,6 +11,8 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Begun
+from npu_upgrade.lineage.items import item_id
+from npu_upgrade.merge.plan import close_rewritten
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -104,6 +106,30 @@ def test_only_resolve_closes_items(world: World) -> None:
         assert upgrade("plan", option, item["id"], "--note", "no time")[0] == 2
     assert "in a word" in upgrade("resolve", item["id"], "--waive", "--note", "no time")[1]["error"]
     assert upgrade("plan")[1]["conflicts_open"] == 1
+
+
+FLAGGED = {"kind": "both-added", "base": "", "ours": "a = f(x)", "theirs": "b = g(x)"}
+MERGED = "class R:\n    def run(self, x):\n        a = f(x)\n        b = g(x)\n        return a\n"
+
+
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        (MERGED, "open"),
+        (MERGED.replace("return a", "return a, b"), "open"),
+        (MERGED.replace("g(x)", "g(x, a)"), "done"),
+        (MERGED.replace("        b = g(x)\n", ""), "done"),
+        (MERGED + "    def (\n", "open"),
+    ],
+)
+def test_a_flag_whose_statement_was_rewritten_closes_and_opens_again(now: str, state: str) -> None:
+    flag_id = item_id("flag-both-added", "r.py: R.run", "", FLAGGED["ours"], FLAGGED["theirs"])
+    item = {"id": flag_id, "kind": "flag-both-added", "state": "open", "note": ""}
+    plan = {"items": [item], "methods": [{"path": "r.py", "name": "R.run", "flags": [FLAGGED]}]}
+    close_rewritten(plan, {"r.py": MERGED}, {"r.py": now})
+    assert item["state"] == state
+    close_rewritten(plan, {"r.py": MERGED}, {"r.py": MERGED})
+    assert item["state"] == "open"
 
 
 def test_no_job(world: World) -> None:

@@ -19,13 +19,14 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, PORT, Ask
-from npu_upgrade.job.check import remembered
+from npu_upgrade.job.check import downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, without
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
+from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
 
 WAIVERS = "waivers.yaml"
@@ -51,6 +52,7 @@ def to_conflict(
     problems += checks.problems(before, after)
     if problems:
         return Answered(None, problems)
+    after = without_lost(ask.path, before, after, lambda: downstream(job))
     marked = marked_text(before, conflict)
     place = {"units": [ask.unit], "text": text, "imports": list(imports), "note": note, "how": how}
     entry = _write(job, ask, before, after, place | {"marked": marked})
