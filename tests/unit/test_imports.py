@@ -291,7 +291,8 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple:
 
 def test_an_answer_takes_the_imports_with_it_that_only_the_other_side_used(tmp_path: Path) -> None:
     head = "from copy import copy, deepcopy\nimport time\nimport json\n\n\ndef f(x):\n"
-    before = f"{head}<<<<<<< ours\n    x = deepcopy(x)\n=======\n    x = copy(time.time())\n>>>>>>> theirs\n    return x\n"
+    both = "<<<<<<< ours\n    x = deepcopy(x)\n=======\n    x = copy(time.time())\n>>>>>>> theirs\n"
+    before = f"{head}{both}    return x\n"
     after = f"{head}    x = copy(x)\n    return x\n"
     files = {
         "vllm_omni/__init__.py": "",
