@@ -188,3 +188,14 @@ def test_an_interrupted_merge_is_run_again(world: World) -> None:
     code, data, _ = upgrade("next")
     assert (code, "interrupted" in data["why"]) == (0, True)
     assert "merge" in data["next"]
+
+
+def test_what_is_merged_and_answered_is_in_the_projects_own_style(world: World) -> None:
+    """The checkout's file was tidy before, so all of it is tidy after."""
+    (world.omni / "pyproject.toml").write_text("[tool.ruff]\nline-length = 44\n[tool.ruff.format]\n")
+    merge(world, "--apply", "--branch", "up")
+    assert "<<<<<<<" in (world.omni / BASE).read_text()
+    (item,) = (i for i in upgrade("plan", "--workspace", str(world.omni))[1]["items"] if i["blocking"])
+    assert upgrade("resolve", item["id"], "--take", "theirs", "--workspace", str(world.omni))[0] == 0
+    text = (world.omni / BASE).read_text()
+    assert "self.count(\n            batch, padded=True\n        )" in text

@@ -28,6 +28,7 @@ from npu_upgrade.job.port_ledger import OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
+from npu_upgrade.merge.formatting import formatted
 
 WAIVERS = "waivers.yaml"
 
@@ -52,7 +53,7 @@ def to_conflict(
     problems += checks.problems(before, after)
     if problems:
         return Answered(None, problems)
-    after = without_lost(ask.path, before, after, lambda: downstream(job))
+    after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
     marked = marked_text(before, conflict)
     place = {"units": [ask.unit], "text": text, "imports": list(imports), "note": note, "how": how}
     entry = _write(job, ask, before, after, place | {"marked": marked})
@@ -70,8 +71,20 @@ def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str]
         problems.append("the answer changes nothing")
     if problems:
         return Answered(None, problems)
+    after = _tidy(job, ask.path, before, after)
     place = {"units": units, "text": text, "imports": list(imports), "note": note}
     return Answered(_write(job, ask, before, after, place | {"how": "with" if text else "import"}), [])
+
+
+def _tidy(job: Job, path: str, before: str, after: str) -> str:
+    """The file in the project's style, by what was changed since before the merge."""
+    ours = job.folder / "before" / path
+    folder = Path(job.repo) if job.repo else downstream(job).root
+    return (
+        formatted(folder, path, ours.read_text("utf-8") if ours.exists() else before, after)
+        if folder
+        else after
+    )
 
 
 def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
