@@ -25,7 +25,6 @@ from npu_upgrade.program.program import (
 )
 from npu_upgrade.program.scope import Callee, How, Scope
 from npu_upgrade.program.type_terms import made_by
-from npu_upgrade.program.version_guards import version_of
 
 # Decorators that leave the signature and the value as they are.
 _TRANSPARENT = {
@@ -174,7 +173,7 @@ class Symbols:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.vllm = version_of(program.trees["vllm"].version if "vllm" in program.trees else None)
+        self.vllm = program.vllm
         self._bodies: dict[int, Body] = {}
         self._names: dict[tuple[int, str], Symbol | None] = {}
 
