@@ -144,6 +144,10 @@ GUARDED = """
                     now(x)
                 else:
                     then(x)
+
+    def only():
+        if vllm_version_is("0.28.0"):
+            old(1)
 """
 
 
