@@ -110,6 +110,12 @@ class Types:
             self._attributes[key] = self._attribute(cls, name)
         return self._attributes[key]
 
+    def nearest(self, cls: ClassSymbol, name: str) -> Type | None:
+        """The type of an attribute by the nearest class that sets it, whatever the parents put there."""
+        writes = [] if cls.lookup(name) else self.writes(cls, name)
+        own = (self._value(cls, m, w) for m, w in writes if m.owner is writes[0][0].owner)
+        return (union(own) if writes else None) or self.attribute(cls, name)
+
     def writes(self, cls: ClassSymbol, name: str) -> list[tuple[Method, Write]]:
         """The assignments to an attribute that count on objects of ``cls``, nearest class first.
 
@@ -191,7 +197,7 @@ class Types:
         if isinstance(func, ast.Attribute):
             if known := classes(self.of(func.value, frame)):
                 own = isinstance(func.value, ast.Name) and func.value.id == frame.first
-                return union(self._returned(cls.lookup(func.attr), cls, own) for cls in known)
+                return union(self._returned(cls, func.attr, own) for cls in known)
             if isinstance(func.value, ast.Name) and func.value.id == "torch" and func.attr in _MAKES_TENSOR:
                 return frozenset({TENSOR})
         name = dotted(func)
@@ -218,10 +224,18 @@ class Types:
         known = {*file.imports, *file.functions} if isinstance(frame.node, ast.Module) else set()
         return frame.locals.names.keys() - file.local_imports.keys() - known
 
-    def _returned(self, method: Method | None, cls: ClassSymbol, own: bool) -> Type | None:
-        """What a method gives; ``own``: it is called on ``self``, so that no heir's runs in its place."""
+    def _returned(self, cls: ClassSymbol, name: str, own: bool) -> Type | None:
+        """What a method gives, or the class that a field holds.
+
+        ``own``: it is called on ``self``, so that no heir's runs in its place.
+        """
+        method = cls.lookup(name)
         if method is None:
-            return None
+            holder = next((owner for owner in cls.mro if name in owner.fields), None)
+            value = getattr(holder.fields[name], "value", None) if holder else None
+            plain = isinstance(value, (ast.Name, ast.Attribute)) and not self.writes(cls, name)
+            found = holder.file.resolve(value) if holder and plain and own else None
+            return frozenset({found}) if isinstance(found, ClassSymbol) else None
         if isinstance(method.node.returns, ast.Name) and method.node.returns.id == "Self":
             return frozenset({cls})
         return self._given(frame_of(cls, method), inferred=own)
