@@ -25,7 +25,7 @@ from npu_upgrade.program.program import (
 )
 from npu_upgrade.program.scope import Callee, How, Scope
 from npu_upgrade.program.type_terms import classes
-from npu_upgrade.program.types import Frame, Types
+from npu_upgrade.program.types import Types
 
 # Decorators that leave the signature and the value as they are.
 _TRANSPARENT = {
@@ -69,7 +69,7 @@ class Resolver:
         if isinstance(expr, ast.Attribute) and scope.cls and is_self(expr.value, scope):
             known = self.types.nearest(scope.cls, expr.attr)
         else:
-            known = self.types.of(expr, Frame(scope.file, scope.node, scope.owner, scope.cls))
+            known = self.types.of(expr, scope)
         return sorted(classes(known), key=lambda cls: (cls.file.path, cls.name))
 
     def _named(self, symbol: Symbol | None, func: ast.expr, scope: Scope) -> list[Callee]:
