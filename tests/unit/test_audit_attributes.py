@@ -100,6 +100,76 @@ def method(*lines: str) -> str:
     return f"def work(self):\n{inner}\n\ndef start(self):\n    self.work()\n"
 
 
+GETTERS = """
+    from vllm.shapes import Crate, Pair
+
+    _held: Crate | None = None
+    _made = None
+
+    def get_held():
+        if _held is None:
+            raise RuntimeError
+        return _held
+
+    def get_made():
+        global _made
+        if _made is None:
+            _made = Crate()
+        return _made
+
+    def put(made):
+        global _other
+        _other = made
+
+    _other = Crate()
+
+    def get_other():
+        return _other
+
+    def make(wide):
+        fresh = Crate()
+        return fresh
+
+    def either(wide):
+        return Crate() if wide else Pair()
+
+    def rows():
+        yield Crate()
+        return Crate()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "known"),
+    [
+        ("get_held()", True),
+        ("get_made()", True),
+        ("make(1)", True),
+        ("self.ready()", True),
+        ("get_other()", False),
+        ("either(1)", False),
+        ("rows()", False),
+        ("self.odd()", False),
+    ],
+)
+def test_what_a_function_without_annotation_gives(tmp_path: Path, made: str, known: bool) -> None:
+    body = f"""
+def __init__(self):
+    self.held = {made}
+
+def ready(self):
+    return make(0)
+
+def odd(self):
+    return self.unknown_thing
+"""
+    body += method("self.unknown_thing = print()", "return self.held.lid.colour, self.held.left")
+    head = "from vllm.getters import get_held, get_made, get_other, make, either, rows\n"
+    files = {"vllm/shapes.py": SHAPES, "vllm/getters.py": GETTERS, VLLM: PARENT, AR: head + ar(body)}
+    found = [subject for _, _, subject in seen(make_world(tmp_path, files), "attributes")]
+    assert sorted(found) == (["Lid.colour", "held.left"] if known else [])
+
+
 class TestOnSelf:
     def test_what_nothing_sets_is_found(self, tmp_path: Path) -> None:
         assert on_ar(tmp_path, method("return self.missing")) == [("undefined", "NPUARModelRunner.missing")]

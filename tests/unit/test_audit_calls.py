@@ -254,7 +254,42 @@ def test_a_patched_function_counts_as_what_was_put_in_its_place(tmp_path: Path) 
     assert seen(make_world(tmp_path, files), "calls") == [("call", "stay", "draw: needs to")]
 
 
+@pytest.mark.parametrize(
+    ("heir", "given"),
+    [
+        ("@dataclass\nclass Framed(Caption):\n    frame: int = 0\n", ["shade"]),
+        ("class Framed(Caption):\n    pass\n", []),
+        ("class Framed(Caption):\n    def __init__(self, text):\n        pass\n", ["shade"]),
+    ],
+)
+def test_a_patched_parent_counts_until_a_constructor_of_an_heir(
+    tmp_path: Path, heir: str, given: list[str]
+) -> None:
+    patch = """
+        from vllm import captions
+
+        def widen():
+            caption_cls = captions.Caption
+            first = caption_cls.__init__
+
+            def widened(self, *args, shade=None, **kwargs):
+                first(self, *args, **kwargs)
+
+            caption_cls.__init__ = widened
+    """
+    files = {
+        CAP: "from dataclasses import dataclass\n\n\n@dataclass\nclass Caption:\n    text: str\n",
+        "vllm_ascend/patch/patch_captions.py": patch,
+        "vllm_omni/frames.py": "from dataclasses import dataclass\nfrom vllm.captions import Caption\n\n\n"
+        + heir,
+        BASE: "from vllm_omni.frames import Framed\n\n\ndef go():\n    Framed(text='a', shade=1)\n",
+    }
+    found = seen(make_world(tmp_path, files), "calls")
+    assert [subject.split()[-1] for _, _, subject in found] == given
+
+
 RECORDS = """
+    import msgspec
     from dataclasses import KW_ONLY, dataclass, field
     from typing import ClassVar, NamedTuple
 
@@ -287,6 +322,14 @@ RECORDS = """
 
         def __init__(self, sizes):
             pass
+
+    class Letter(msgspec.Struct, array_like=True):
+        sender: str
+        stamps: list = msgspec.field(default_factory=list)
+
+    class Parcel(Letter, kw_only=True):
+        weight: int
+        fragile: bool = False
 """
 
 
@@ -299,6 +342,8 @@ RECORDS = """
         ("Marked", "__init__(self, name, size=..., *, mark)"),
         ("Plain", "__init__(self, name, size=...)"),
         ("Own", "__init__(self, sizes)"),
+        ("Letter", "__init__(self, sender, stamps=...)"),
+        ("Parcel", "__init__(self, sender, stamps=..., *, weight, fragile=...)"),
     ],
 )
 def test_generated_constructors_are_as_python_makes_them(tmp_path: Path, name: str, expected: str) -> None:
@@ -439,3 +484,14 @@ def test_a_constructor_whose_fields_changed_places(tmp_path: Path) -> None:
 
     found = seen(world("new", "high wide", world("old", "wide high")), "calls")
     assert found == [("shifted", "make", "Frame: wide -> high")]
+
+
+def test_a_call_that_upstream_itself_makes_has_not_shifted(tmp_path: Path) -> None:
+    def world(name: str, parameters: str, old: World | None = None) -> World:
+        ascend = PLANS.format(parameters=f"self, {parameters}")
+        ascend += "\n        def step(self, n):\n            return self.plan(n, 1)\n"
+        return make_world(
+            tmp_path / name, {ASCEND: ascend, BASE: STEPS.format(call="self.plan(n, 1)")}, old=old
+        )
+
+    assert seen(world("new", "start, size=0", world("old", "size, pad=0")), "calls") == []

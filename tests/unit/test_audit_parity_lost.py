@@ -93,3 +93,11 @@ def test_what_vllm_does_and_vllm_ascend_does_not_is_not_lost(tmp_path, gone, ins
     before = runners(tmp_path / "old", gpu=STEP, npu=STEP, vllm=STEP, ascend=lacking)
     after = runners(tmp_path / "new", gpu=STEP, npu=lacking, vllm=STEP, ascend=lacking)
     assert _lost(World(after.triple, before), check) == []
+
+
+@pytest.mark.parametrize(("made", "told"), [("", False), ("def hush(self):\n    pass\n", True)])
+def test_a_method_that_is_asked_for_and_nothing_makes_is_not_lost(tmp_path, made, told):
+    had = 'if count and hasattr(self.buzzer, "hush"):\n        self.buzzer.hush()\n    self.buzzer.ring()'
+    asked = STEP.replace("self.buzzer.ring()", had)
+    world = _world(tmp_path, npu=asked, now=STEP, gpu=asked + made)
+    assert [bool(_lost(world, check)) for check in ("parity-conditions", "parity-hooks")] == [told, told]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from audit_kit import AR, GPU_AR, GPU_BASE, make_world
 from parity_kit import runners, told
 
@@ -53,6 +54,41 @@ def test_a_mixin_that_the_npu_class_lacks_is_told_once_as_a_base(tmp_path):
 
 def test_a_mixin_that_comes_in_any_way_is_no_finding(tmp_path):
     assert told(_with_mixin(tmp_path, "OmniNPUModelRunner, WireMixin"), "parity-bases") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "bases", "found"),
+    [
+        ("issubclass(model_runner_cls, WireMixin)", "OmniNPUModelRunner", ["WireMixin"]),
+        ("isinstance(model_runner_cls, (int, WireMixin))", "OmniNPUModelRunner", ["WireMixin"]),
+        ("issubclass(model_runner_cls, WireMixin)", "OmniNPUModelRunner, WireMixin", []),
+        ("issubclass(wire, WireMixin)", "OmniNPUModelRunner", []),
+        ("hasattr(model_runner_cls, 'open_wire')", "OmniNPUModelRunner", []),
+    ],
+)
+def test_a_type_that_other_code_asks_a_runner_for(tmp_path, asked: str, bases: str, found: list[str]):
+    head = "def validate(model_runner_cls, wire):\n    from vllm_omni.worker.wire import WireMixin\n"
+    asking = f"{head}    return {asked}\n"
+    files = {
+        "vllm_omni/validation.py": asking,
+        "vllm_omni/worker/wire.py": "class WireMixin:\n    def open_wire(self):\n        pass\n",
+        GPU_AR: """
+            from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner
+            from vllm_omni.worker.wire import WireMixin
+
+            class GPUARModelRunner(OmniGPUModelRunner, WireMixin):
+                pass
+        """,
+        AR: f"""
+            from vllm_omni.platforms.npu.worker.npu_model_runner import OmniNPUModelRunner
+            from vllm_omni.worker.wire import WireMixin
+
+            class NPUARModelRunner({bases}):
+                def open_wire(self):
+                    pass
+        """,
+    }
+    assert told(make_world(tmp_path, files), "parity-bases") == [("NPUARModelRunner", name) for name in found]
 
 
 def _workers(folder, npu_bases: str, npu_init: str = "pass"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_kit import AR, make_triple, seen
+from audit_kit import AR, make_triple, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -116,3 +117,53 @@ def test_a_version_agrees_with_what_allows_it(numbers: list[int], operator: str)
     assert _agree(version, f"{operator}{version}")
     assert not _agree(f"<{version}", f">{version}")
     assert version_of(version) == Version(version)
+
+
+GUARDED = """
+    from vllm_ascend.utils import vllm_version_is
+
+    if vllm_version_is("0.28.0"):
+        from vllm.old import gone as thing
+    else:
+        from vllm.new import thing
+
+    class Held:
+        if not vllm_version_is("0.30.0"):
+            colour = 1
+
+        def step(self, x):
+            try:
+                if vllm_version_is("0.28.0"):
+                    old(x)
+                elif vllm_version_is("0.30.0") and x:
+                    maybe(x)
+                else:
+                    never(x)
+            finally:
+                if vllm_version_is("0.30.0"):
+                    now(x)
+                else:
+                    then(x)
+
+    def only():
+        if vllm_version_is("0.28.0"):
+            old(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "lacks"),
+    [
+        ("0.30.0", ["maybe", "never", "now", "vllm.new", "pass"], ["old", "then", "colour", "vllm.old"]),
+        ("0.28.0", ["old", "then", "colour", "vllm.old"], ["maybe", "never", "now(", "vllm.new", "pass"]),
+    ],
+)
+def test_what_is_for_another_vllm_is_not_in_the_program(
+    tmp_path: Path, version: str, has: list[str], lacks: list[str]
+) -> None:
+    files = {"vllm/_version.py": f"__version__ = '{version}'\n", "vllm_ascend/held.py": GUARDED}
+    file = make_world(tmp_path, files).program.file("vllm_ascend/held.py")
+    assert file is not None
+    text = ast.unparse(file.tree)
+    assert [word for word in has if word not in text] == []
+    assert [word for word in lacks if word in text] == []

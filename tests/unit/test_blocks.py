@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
 from code_gen import versions
 from hypothesis import given, settings
 
@@ -108,3 +109,26 @@ def test_a_comment_inside_a_statement_that_is_laid_out_anew_becomes_a_line():
     base, ours = lines("f(a)")[0], lines("f(a, b)  # omni: b")[0]
     assert lost_inline(base, ours, ("f(a, b, c)",), 4) == (Comment(4, "# omni: b"),)
     assert lost_inline(base, ours, ours.lines, 4) == ()
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "want"),
+    [
+        # ours wraps what base says otherwise, and upstream dropped it
+        (["# one two three", "# four five"], ["# one two", "# three four five"], None, []),
+        # ours wraps what theirs says otherwise
+        (["# one"], ["# one two", "# three"], ["# one two three"], ["# one two three"]),
+        # a full stop is no change
+        (["# old"], ["# shut the gate."], ["# shut the gate"], ["# shut the gate"]),
+        # an edited comment is kept whole
+        (["# one two", "# three"], ["# one two", "# other"], None, ["# one two", "# other"]),
+        # what was added to it is kept alone
+        (["# one two"], ["# one two", "# omni: more"], None, ["# omni: more"]),
+        # lines of dashes have no words
+        (["# one"], ["# one", "# ----"], ["# two"], ["# two", "# ----"]),
+    ],
+)
+def test_a_comment_is_judged_by_its_words(base, ours, theirs, want):
+    sides = comments(*base), comments(*ours)
+    found = merge_comments(*sides, comments(*theirs)) if theirs else own_comments(*sides)
+    assert found == comments(*want)

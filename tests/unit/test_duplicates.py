@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from npu_upgrade.code.statements import Statement, split_statements
-from npu_upgrade.threeway.duplicates import drop_duplicates
+from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.pieces import Conflict
 
 
@@ -51,3 +53,21 @@ def test_its_comment_stays():
     for tail in ("\nc = 3", ""):
         pieces, _ = drop_duplicates(lines(f"a = f(x)\nb = 2\n{marked}\na = f(x){tail}"), ONE, ONE)
         assert [c.text for piece in pieces for c in piece.comments] == [marked]
+
+
+GUARDED = "if seat is not None:\n    f(seat)"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "text", "left"),
+    [
+        ("assert seat is not None\nf(seat)", f"assert seat is not None\n{GUARDED}", GUARDED),
+        ("assert seat is not None\nf(seat)", f"assert seat is not None\ng()\n{GUARDED}", None),
+        ("assert seat\nf(seat)", f"assert seat\n{GUARDED}", None),
+        (f"assert seat is not None\n{GUARDED}", f"assert seat is not None\n{GUARDED}", None),
+    ],
+)
+def test_an_assert_right_before_omni_tests_the_same_goes_with_a_flag(theirs, text, left):
+    pieces, flags = drop_asserts(lines(text), lines(GUARDED), lines(theirs))
+    assert [piece.key for piece in pieces] == [piece.key for piece in lines(left or text)]
+    assert [flag.kind for flag in flags] == (["assert"] if left else [])

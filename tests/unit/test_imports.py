@@ -13,7 +13,7 @@ from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.names import Import, undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.import_sources import UpstreamFile
-from npu_upgrade.lineage.imports import ImportPlan, derive_imports
+from npu_upgrade.lineage.imports import ImportPlan, derive_imports, without_lost
 from npu_upgrade.sources.tree import open_source
 
 BASE, AR, GENERATION = (runner.path for runner in RUNNERS)
@@ -287,3 +287,17 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple:
     target = open_source(write(tmp_path_factory.mktemp("ascend"), ASCEND))
     omni = open_source(write(tmp_path_factory.mktemp("omni"), {"vllm_omni/__init__.py": "", **GPU}))
     return target, omni
+
+
+def test_an_answer_takes_the_imports_with_it_that_only_the_other_side_used(tmp_path: Path) -> None:
+    head = "from copy import copy, deepcopy\nimport time\nimport json\n\n\ndef f(x):\n"
+    both = "<<<<<<< ours\n    x = deepcopy(x)\n=======\n    x = copy(time.time())\n>>>>>>> theirs\n"
+    before = f"{head}{both}    return x\n"
+    after = f"{head}    x = copy(x)\n    return x\n"
+    files = {
+        "vllm_omni/__init__.py": "",
+        "vllm_omni/r.py": after,
+        "vllm_omni/s.py": "from vllm_omni.r import time\n",
+    }
+    tree = open_source(f"dir:{write_tree(tmp_path, files)}")
+    assert without_lost("vllm_omni/r.py", before, after, lambda: tree) == after.replace(", deepcopy", "")

@@ -11,6 +11,8 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Begun
+from npu_upgrade.lineage.items import item_id
+from npu_upgrade.merge.plan import close_rewritten
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -106,6 +108,30 @@ def test_only_resolve_closes_items(world: World) -> None:
     assert upgrade("plan")[1]["conflicts_open"] == 1
 
 
+FLAGGED = {"kind": "both-added", "base": "", "ours": "a = f(x)", "theirs": "b = g(x)"}
+MERGED = "class R:\n    def run(self, x):\n        a = f(x)\n        b = g(x)\n        return a\n"
+
+
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        (MERGED, "open"),
+        (MERGED.replace("return a", "return a, b"), "open"),
+        (MERGED.replace("g(x)", "g(x, a)"), "done"),
+        (MERGED.replace("        b = g(x)\n", ""), "done"),
+        (MERGED + "    def (\n", "open"),
+    ],
+)
+def test_a_flag_whose_statement_was_rewritten_closes_and_opens_again(now: str, state: str) -> None:
+    flag_id = item_id("flag-both-added", "r.py: R.run", "", FLAGGED["ours"], FLAGGED["theirs"])
+    item = {"id": flag_id, "kind": "flag-both-added", "state": "open", "note": ""}
+    plan = {"items": [item], "methods": [{"path": "r.py", "name": "R.run", "flags": [FLAGGED]}]}
+    close_rewritten(plan, {"r.py": MERGED}, {"r.py": now})
+    assert item["state"] == state
+    close_rewritten(plan, {"r.py": MERGED}, {"r.py": MERGED})
+    assert item["state"] == "open"
+
+
 def test_no_job(world: World) -> None:
     code, data, _ = upgrade("plan")
     assert (code, "merge" in data["try"]) == (2, True)
@@ -162,3 +188,14 @@ def test_an_interrupted_merge_is_run_again(world: World) -> None:
     code, data, _ = upgrade("next")
     assert (code, "interrupted" in data["why"]) == (0, True)
     assert "merge" in data["next"]
+
+
+def test_what_is_merged_and_answered_is_in_the_projects_own_style(world: World) -> None:
+    """The checkout's file was tidy before, so all of it is tidy after."""
+    (world.omni / "pyproject.toml").write_text("[tool.ruff]\nline-length = 44\n[tool.ruff.format]\n")
+    merge(world, "--apply", "--branch", "up")
+    assert "<<<<<<<" in (world.omni / BASE).read_text()
+    (item,) = (i for i in upgrade("plan", "--workspace", str(world.omni))[1]["items"] if i["blocking"])
+    assert upgrade("resolve", item["id"], "--take", "theirs", "--workspace", str(world.omni))[0] == 0
+    text = (world.omni / BASE).read_text()
+    assert "self.count(\n            batch, padded=True\n        )" in text

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from npu_upgrade.audit.overrides import audited_classes, running_methods, scope_of
+from npu_upgrade.audit.overrides import audited_classes, running_methods
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import is_bound, misfit
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import File, Method
-from npu_upgrade.program.scope import Callee, Scope
+from npu_upgrade.program.scope import Callee, Scope, scope_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.program.scope import Scope
+from npu_upgrade.program.scope import Scope, scope_of
 
 
 def audited_classes(world: World) -> list[ClassSymbol]:
@@ -70,11 +70,6 @@ def running_methods(cls: ClassSymbol, resolver: Resolver) -> Iterator[Method]:
             if name not in seen:
                 seen.add(name)
                 yield from _chain(cls, name, resolver)
-
-
-def scope_of(cls: ClassSymbol, method: Method) -> Scope:
-    """Where a method's names and its ``self`` are looked up when it runs on an object of ``cls``."""
-    return Scope(method.owner.file, method.node, method.owner, cls)
 
 
 def _chain(cls: ClassSymbol, name: str, resolver: Resolver) -> Iterator[Method]:

@@ -14,7 +14,7 @@ import json
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from npu_upgrade.sources.tree import SourceTree
 
 # The rooms whose code decides what is found.
 _ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
-# The checks that have least in common with the others.
-_APART = ("cuda-names", "markers", "stale-copies")
+# How the checks are called that have least in common with the others.
+_APART = ("cuda-names", "markers", "parity", "stale-copies")
 
 
 class Outcome(msgspec.Struct):
@@ -68,16 +68,31 @@ def run_checks(world: World, names: Iterable[str] | None = None) -> list[Finding
 def look_at_both(world: World, names: Sequence[str]) -> tuple[Outcome, Outcome]:
     """The outcome of a triple and of the old one beside it, which is empty when there is none.
 
-    Two processes halve the time on two cores, and none holds the trees of both pairs. Without an old
-    pair, the second process runs the checks that have least in common with the others.
+    Two processes halve the time on two cores, and none holds the trees of both pairs. Where the old pair
+    is known, as after an edit, the second process runs the checks that have least in common with the others.
     """
-    if world.old:
-        waiting = _look_beside(World(world.old.triple), names)
-        return look(world, names), waiting()
-    waiting = _look_beside(world, [name for name in names if name in _APART])
-    here, there = look(world, [name for name in names if name not in _APART]), waiting()
-    found = in_order([*here.findings, *there.findings])
-    return Outcome(found, here.faults | there.faults), Outcome()
+    old = World(world.old.triple) if world.old else None
+    if old and not _is_kept(old, names):
+        waiting = beside(lambda: msgspec.json.encode(look(old, names)))
+        return look(world, names), _outcome(waiting())
+    apart = [name for name in names if name.startswith(_APART)]
+    if not _is_kept(world, apart):
+        waiting = beside(lambda: msgspec.json.encode(look(world, apart)))
+        here = look(world, [name for name in names if name not in apart])
+        there = _outcome(waiting())
+        here = Outcome(in_order([*here.findings, *there.findings]), here.faults | there.faults)
+    else:
+        here = look(world, names)
+    return here, look(old, names) if old else Outcome()
+
+
+def _is_kept(world: World, names: Sequence[str]) -> bool:
+    kept = KeptFindings(world)
+    return all(kept.get(name) is not None for name in names)
+
+
+def _outcome(data: bytes) -> Outcome:
+    return msgspec.json.decode(data, type=Outcome)
 
 
 def look(world: World, names: Sequence[str]) -> Outcome:
@@ -106,15 +121,6 @@ def _run(world: World, name: str, outcome: Outcome) -> list[Finding]:
         outcome.faults[name] = f"{type(error).__name__}: {error}"
         say(f"note: check {name} broke; this is a defect of the audit\n{traceback.format_exc()}")
         return []
-
-
-def _look_beside(world: World, names: Sequence[str]) -> Callable[[], Outcome]:
-    """Begin to look; calling what is returned waits for the outcome."""
-    kept = KeptFindings(world)
-    if all(kept.get(name) is not None for name in names):
-        return lambda: look(world, names)
-    waiting = beside(lambda: msgspec.json.encode(look(world, names)))
-    return lambda: msgspec.json.decode(waiting(), type=Outcome)
 
 
 class KeptFindings:

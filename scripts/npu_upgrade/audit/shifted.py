@@ -49,6 +49,8 @@ class Shifts:
                 return None
             moved = has.arg != had.arg and (had.arg in named or _contradict(had, has, callee))
             if moved and not _is_meant(argument, has) and self._stood(call, place, scope):
+                if _is_upstreams(call, callee, scope):
+                    return None
                 return Shift(argument, had, has, before)
         return None
 
@@ -97,6 +99,19 @@ class Shifts:
         cls = file.classes.get(scope.owner.name)
         method = cls.methods.get(scope.node.name) if cls else None
         return method.node if method else None
+
+
+def _is_upstreams(call: ast.Call, callee: Callee, scope: Scope) -> bool:
+    """Whether the files of the callee, or of the classes that are built upon, hold the same call."""
+    files = [callee.file, *(cls.file for cls in (scope.cls.mro if scope.cls else ()))]
+    text, name = ast.unparse(call), last_name(call.func)
+    return any(
+        text == ast.unparse(node)
+        for file in dict.fromkeys(files)
+        if file.project != scope.file.project
+        for node in file.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) == name
+    )
 
 
 def _head(callee: Callee) -> str:

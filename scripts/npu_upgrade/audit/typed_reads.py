@@ -13,9 +13,10 @@ from npu_upgrade.code.signatures import Function, last_name
 from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.program.scope import Scope, scope_of
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
-from npu_upgrade.program.types import Frame, Types, frame_of
+from npu_upgrade.program.types import Types
 from npu_upgrade.program.version_guards import branches, reached
 from npu_upgrade.threeway.signature_merge import alternatives
 
@@ -35,7 +36,7 @@ class TypedRead:
     a value is called, or a method tested as a value.
     """
 
-    frame: Frame
+    frame: Scope
     node: ast.Attribute | ast.Subscript
     name: str
     owner: ClassSymbol | Tensor
@@ -47,7 +48,7 @@ class TypedRead:
         return _on_self(self.node.value, self.frame)
 
 
-def typed_reads(frame: Frame, types: Types, only: frozenset[str] | None = None) -> Iterator[TypedRead]:
+def typed_reads(frame: Scope, types: Types, only: frozenset[str] | None = None) -> Iterator[TypedRead]:
     """The reads of a function that its values' classes do not provide for.
 
     ``only`` asks for no others than those on attributes of ``self`` with these names, where
@@ -108,7 +109,7 @@ def _buffer(cls: ClassSymbol, types: Types) -> frozenset[str]:
     return names if len(names) <= _FEW and tensors else frozenset()
 
 
-def _parents_had(node: ast.Attribute | ast.Subscript, name: str, frame: Frame, types: Types) -> bool:
+def _parents_had(node: ast.Attribute | ast.Subscript, name: str, frame: Scope, types: Types) -> bool:
     """Whether the attribute of ``self`` that is read from holds, for its parents, an object with ``name``."""
     held = _on_self(node.value, frame)
     return any(
@@ -156,12 +157,12 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or any(name in ast.unparse(handler.type) for name in _CATCHES)
 
 
-def _on_self(node: ast.expr, frame: Frame) -> str:
+def _on_self(node: ast.expr, frame: Scope) -> str:
     """The attribute of ``self`` that an expression is, empty for anything else."""
     return node.attr if isinstance(node, ast.Attribute) and _is_first(node.value, frame) else ""
 
 
-def _is_first(node: ast.expr, frame: Frame) -> bool:
+def _is_first(node: ast.expr, frame: Scope) -> bool:
     return isinstance(node, ast.Name) and node.id == frame.first
 
 
@@ -268,7 +269,7 @@ def _is_plain(value: ast.expr) -> bool:
 class _Job:
     """A function to look at; ``only`` limits it to these attributes of ``self``."""
 
-    frame: Frame
+    frame: Scope
     only: frozenset[str] | None = None
 
 
@@ -289,7 +290,7 @@ def _jobs(world: World, types: Types) -> Iterator[_Job]:
     for cls in world.concrete:
         for method in methods_on(cls, types.vllm):
             covered.add(id(method.node))
-            frame = frame_of(cls, method)
+            frame = scope_of(cls, method)
             if method.owner.project == ours:
                 yield _Job(frame)
             elif only := _set_below(cls, method.owner.project, types):
@@ -300,10 +301,10 @@ def _jobs(world: World, types: Types) -> Iterator[_Job]:
                 yield _Job(frame)
 
 
-def _frames(file: File) -> Iterator[Frame]:
-    yield from (Frame(file, function.node) for function in file.functions.values())
+def _frames(file: File) -> Iterator[Scope]:
+    yield from (Scope(file, function.node) for function in file.functions.values())
     for cls in file.classes.values():
-        yield from (frame_of(cls, method) for method in cls.methods.values())
+        yield from (scope_of(cls, method) for method in cls.methods.values())
 
 
 def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:

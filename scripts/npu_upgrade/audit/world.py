@@ -14,7 +14,6 @@ from packaging.version import Version
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import ClassSymbol, File, Program
-from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.tree import SourceTree
 
 ASCEND = "vllm_ascend"
@@ -71,7 +70,7 @@ class World:
     @cached_property
     def vllm_version(self) -> Version | None:
         """The version of vLLM, by which branches on it are decided."""
-        return version_of(self.triple.vllm.version)
+        return self.program.vllm
 
     @cached_property
     def files(self) -> list[File]:

@@ -33,6 +33,7 @@ from npu_upgrade.job.job import SCOPES, Job, find_workspace, open_job, start_job
 from npu_upgrade.job.plan_file import plan_path
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers
+from npu_upgrade.merge.formatting import formatted
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
@@ -132,6 +133,9 @@ def _run(args: argparse.Namespace) -> Result:
         answers=answers,
         mark=args.mark,
     )
+    if folder := repo or inputs.omni.root:
+        for path, text in merged.files.items():
+            merged.files[path] = formatted(folder, path, merged.ours[path], text)
     earlier = before[1] if before else _earlier(out)
     plan = _plan(inputs, base, merged, earlier)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}

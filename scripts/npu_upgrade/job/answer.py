@@ -19,14 +19,16 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, PORT, Ask
-from npu_upgrade.job.check import remembered
+from npu_upgrade.job.check import downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, without
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
+from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
+from npu_upgrade.merge.formatting import formatted
 
 WAIVERS = "waivers.yaml"
 
@@ -51,6 +53,7 @@ def to_conflict(
     problems += checks.problems(before, after)
     if problems:
         return Answered(None, problems)
+    after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
     marked = marked_text(before, conflict)
     place = {"units": [ask.unit], "text": text, "imports": list(imports), "note": note, "how": how}
     entry = _write(job, ask, before, after, place | {"marked": marked})
@@ -68,8 +71,20 @@ def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str]
         problems.append("the answer changes nothing")
     if problems:
         return Answered(None, problems)
+    after = _tidy(job, ask.path, before, after)
     place = {"units": units, "text": text, "imports": list(imports), "note": note}
     return Answered(_write(job, ask, before, after, place | {"how": "with" if text else "import"}), [])
+
+
+def _tidy(job: Job, path: str, before: str, after: str) -> str:
+    """The file in the project's style, by what was changed since before the merge."""
+    ours = job.folder / "before" / path
+    folder = Path(job.repo) if job.repo else downstream(job).root
+    return (
+        formatted(folder, path, ours.read_text("utf-8") if ours.exists() else before, after)
+        if folder
+        else after
+    )
 
 
 def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:

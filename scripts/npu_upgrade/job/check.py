@@ -25,8 +25,8 @@ from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.gone import GONE, gone_items
-from npu_upgrade.merge.plan import counts, plan_markdown
-from npu_upgrade.sources.tree import open_source
+from npu_upgrade.merge.plan import close_rewritten, counts, plan_markdown
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 MOST_FAILING = 200
 
@@ -48,6 +48,12 @@ class Checked:
         return [item for item in self.plan["items"] if item["state"] == "open"]
 
 
+def _texts(folder: Path, plan: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a plan as they are in a folder, those that can be read."""
+    places = {entry["path"]: folder / entry["path"] for entry in plan["files"]}
+    return {path: place.read_text("utf-8") for path, place in places.items() if place.exists()}
+
+
 _NONE: Mapping[str, str] = {}
 
 
@@ -64,6 +70,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     job.begin("plan", again.argv)
     learned = learn_answers(job, root, plan)
     before = dict(loaded.hashes)
+    close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
     problems = _look(root, plan, open_conflicts(root, loaded))
     if not problems and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}:
         _look_for_gone(job, root, plan)
@@ -91,6 +98,11 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     record = job.store.record(outcome)
     job.finish("plan", verdict, summary, evidence=record.id)
     return Checked(verdict, summary, path, plan, problems, learned, record.id)
+
+
+def downstream(job: Job) -> SourceTree:
+    """The tree that a job upgrades: its checkout, else the release."""
+    return open_source(f"dir:{job.repo}" if job.repo else job.inputs.omni.spec)
 
 
 def remembered(job: Job) -> Answers:
@@ -156,7 +168,7 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
             texts[entry["path"]] = (root / entry["path"]).read_text("utf-8")
             ours[entry["path"]] = before.read_text("utf-8")
     try:
-        omni = open_source(f"dir:{job.repo}" if job.repo else job.inputs.omni.spec)
+        omni = downstream(job)
         ascend, base = (plan["versions"].get(role) for role in ("ascend", "base"))
         target = open_source(ascend["spec"])
         found = gone_items(omni, texts, ours, target, open_source(base["spec"]) if base else None)

@@ -8,7 +8,7 @@ invented: a name without a certain source is reported as unresolved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.conflict_text import answers
@@ -19,7 +19,9 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, exported, names_of, undefined_names
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
+from npu_upgrade.lineage.project import package_of
 from npu_upgrade.program.places import importers
+from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
 
 _ROUNDS = 6
@@ -60,6 +62,19 @@ def derive_imports(
         _check(path, text)
     sources = Sources(merged, ours, upstream, gpu, target, omni)
     return {path: _plan(path, text, ours.get(path, text), sources) for path, text in merged.items()}
+
+
+def without_lost(path: str, before: str, after: str, omni: Callable[[], SourceTree]) -> str:
+    """A file after an edit, less the imports that lost their last use by it and that no other file takes."""
+    was, now = _uses(before), _uses(after)
+    lines = (line for line in import_lines(after) if not line.kept_by_comment)
+    lost = [item for line in lines for item in line.imports if _lost(item, was, now)]
+    if not lost:
+        return after
+    tree = omni()
+    program = Program({package_of(tree): tree})
+    drop = [item for item in lost if not _re_exported(item, path, program)]
+    return edit_imports(after, Edit(drop=drop, package=path.partition("/")[0]))
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,7 @@ def _dropped(path: str, text: str, before: _Uses, uses: _Uses, sources: Sources)
         for line in import_lines(text)
         if not line.kept_by_comment
         for item in line.imports
-        if _lost(item, before, uses) and not _re_exported(item, path, sources)
+        if _lost(item, before, uses) and not _re_exported(item, path, sources.program)
     ]
 
 
@@ -122,8 +137,8 @@ def _lost(item: Import, before: _Uses, uses: _Uses) -> bool:
     return hidden or (item.bound in before.read and item.bound not in uses.read)
 
 
-def _re_exported(item: Import, path: str, sources: Sources) -> bool:
-    found = importers(sources.program, Import(module_of(path), item.bound))
+def _re_exported(item: Import, path: str, program: Program) -> bool:
+    found = importers(program, Import(module_of(path), item.bound))
     return any(importer != path for importer in found)
 
 

@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from npu_upgrade.code.conflict_text import answers
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome
@@ -88,6 +92,37 @@ def _flag_item(where: str, path: str, flag: Flag) -> Item:
     texts = (flag.base, flag.ours, flag.theirs)
     title = f"{where}: {flag.reason}"
     return Item(item_id(f"flag-{flag.kind}", where, *texts), f"flag-{flag.kind}", title, _three(texts), path)
+
+
+REWRITTEN = "what it is about was rewritten since"
+
+
+def close_rewritten(plan: Mapping[str, Any], merged: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Close the flags whose statements were changed since the merge; open them where that was undone.
+
+    ``merged`` and ``now`` are the files by path, as the merge wrote them and as they are.
+    """
+    items = {item["id"]: item for item in plan["items"]}
+    for method in plan["methods"]:
+        path, where = method["path"], f"{method['path']}: {method['name']}"
+        for flag in method["flags"] if path in merged and path in now else ():
+            texts = (flag["base"], flag["ours"], flag["theirs"])
+            item = items.get(item_id(f"flag-{flag['kind']}", where, *texts))
+            if item and (item["state"] == "open" or item.get("note") == REWRITTEN):
+                told = {s.key for text in texts[1:] for s in split_statements(text)}
+                told &= _keys(merged[path], path, method["name"])
+                left = _keys(now[path], path, method["name"])
+                gone = bool(left and told - left)
+                item |= {"state": "done", "note": REWRITTEN} if gone else {"state": "open", "note": ""}
+
+
+def _keys(text: str, path: str, name: str) -> set[str]:
+    """The statements of a method of a file, those of both answers to its conflicts; none of a broken file."""
+    try:
+        units = [parse_module(answer.text).units.get(name) for answer in answers(text, path)]
+    except (SyntaxError, BadInput):
+        return set()
+    return {s.key for unit in units if unit for s in split_statements(unit.source)}
 
 
 def _three(texts: tuple[str, str, str]) -> str:

@@ -12,12 +12,12 @@ from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-How = Literal["value", "annotation", "element", "key", "unknown"]
+How = Literal["value", "annotation", "element", "key", "global", "unknown"]
 
 
 @dataclass(frozen=True)
 class Binding:
-    """One way a name gets its value: that of ``node``, as annotated, or an item or key of ``node``."""
+    """One way a name gets its value: that of ``node``, as annotated, an item or key of it, or as a global."""
 
     how: How
     node: ast.expr | None = None
@@ -40,8 +40,8 @@ class Locals:
 
 
 @functools.lru_cache(maxsize=65536)  # a node is its own key
-def locals_of(function: Function) -> Locals:
-    """The local names of a function, parameters included."""
+def locals_of(function: Function | ast.Module) -> Locals:
+    """The local names of a function, parameters included; of a module, those of all its functions."""
     found = Locals()
     for node in walk(function):
         if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
@@ -87,6 +87,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, Binding]]:
         yield node.target.id, Binding("value", node.value)
     elif isinstance(node, (ast.For, ast.comprehension)):
         yield from _looped(node.target, node.iter)
+    elif isinstance(node, ast.Global):
+        yield from ((name, Binding("global", ast.Name(name))) for name in node.names)
     elif isinstance(node, ast.AugAssign):
         yield from _unknown(node.target)
     elif isinstance(node, (ast.With, ast.AsyncWith)):

@@ -12,7 +12,7 @@ from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound, last_name
 from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.body import Body, read_body
-from npu_upgrade.program.constructors import CLOSED_BASES, constructor
+from npu_upgrade.program.constructors import CLOSED_BASES, constructor, until_constructor
 from npu_upgrade.program.program import (
     UNKNOWN,
     ClassSymbol,
@@ -24,8 +24,8 @@ from npu_upgrade.program.program import (
     Symbol,
 )
 from npu_upgrade.program.scope import Callee, How, Scope
-from npu_upgrade.program.type_terms import made_by
-from npu_upgrade.program.version_guards import version_of
+from npu_upgrade.program.type_terms import classes
+from npu_upgrade.program.types import Types
 
 # Decorators that leave the signature and the value as they are.
 _TRANSPARENT = {
@@ -43,7 +43,7 @@ class Resolver:
         self.patched = patched_names(program)
         symbols = Symbols(program)
         self.body, self.symbol = symbols.body, symbols.symbol
-        self.receivers = Receivers(symbols)
+        self.types = Types(program.vllm)
 
     def callees(self, call: ast.Call, scope: Scope) -> list[Callee]:
         """The functions that ``call`` may reach, nearest first; empty when the trees do not tell."""
@@ -55,12 +55,22 @@ class Resolver:
         if isinstance(func, ast.Attribute):
             if isinstance(func.value, ast.Call) and _is_super(func.value, scope):
                 return self._above(func.attr, scope)
-            owners = self.receivers.classes_of(func.value, scope)
+            owners = self._classes_of(func.value, scope)
             by: How = "self" if is_self(func.value, scope) else "attribute"
             if owners:
                 found = [self._method(cls, func.attr, by) for cls in owners]
                 return [callee for callee in found if callee] if None not in found else []
         return self._named(self.symbol(func, scope), func, scope)
+
+    def _classes_of(self, expr: ast.expr, scope: Scope) -> list[ClassSymbol]:
+        """The classes that what a method is called on may have."""
+        if scope.cls and is_self(expr, scope):
+            return [scope.cls]
+        if isinstance(expr, ast.Attribute) and scope.cls and is_self(expr.value, scope):
+            known = self.types.nearest(scope.cls, expr.attr)
+        else:
+            known = self.types.of(expr, scope)
+        return sorted(classes(known), key=lambda cls: (cls.file.path, cls.name))
 
     def _named(self, symbol: Symbol | None, func: ast.expr, scope: Scope) -> list[Callee]:
         if isinstance(symbol, FunctionSymbol):
@@ -116,10 +126,11 @@ class Resolver:
         return not any(method.name in owner.fields for owner in cls.mro[:place])
 
     def _signature_known(self, callee: Callee) -> bool:
-        names = [cls.name for cls in callee.owner.mro] if callee.owner else []
+        owners = list(until_constructor(callee.makes)) if callee.makes else [callee.owner]
+        names = [cls.name for cls in owners if cls]
         if any((name, callee.node.name) in self.patched for name in [*names, *([""] if names else [])]):
             return False
-        if callee.makes and ("", callee.makes.name) in self.patched:
+        if callee.makes and any(("", cls.name) in self.patched for cls in callee.makes.mro):
             return False
         return all(self._transparent(node, callee.file) for node in callee.node.decorator_list)
 
@@ -173,7 +184,7 @@ class Symbols:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.vllm = version_of(program.trees["vllm"].version if "vllm" in program.trees else None)
+        self.vllm = program.vllm
         self._bodies: dict[int, Body] = {}
         self._names: dict[tuple[int, str], Symbol | None] = {}
 
@@ -215,83 +226,9 @@ class Symbols:
         return file.resolve(text) if known and first not in file.values else UNKNOWN
 
 
-class Receivers:
-    """Types ``self``, attributes of ``self`` and local names by what they are set to."""
-
-    def __init__(self, symbols: Symbols) -> None:
-        self.symbols = symbols
-
-    def classes_of(self, expr: ast.expr, scope: Scope) -> list[ClassSymbol]:
-        """The classes an expression's value may have: ``self``, ``self.x`` and local names made here."""
-        if isinstance(expr, ast.Name):
-            if scope.cls and expr.id == scope.self_name:
-                return [scope.cls]
-            value = self.symbols.body(scope.node).value(expr.id)
-            return self._made(value, scope) if value is not None else []
-        if isinstance(expr, ast.Attribute) and scope.cls and is_self(expr.value, scope):
-            return self._attribute(scope.cls, expr.attr)
-        return []
-
-    def _attribute(self, cls: ClassSymbol, name: str) -> list[ClassSymbol]:
-        """The classes that ``self.name`` is set to, by the first class of the MRO that sets it."""
-        for owner in cls.mro:
-            if name in owner.methods or name in owner.fields:
-                return []
-            if name in owner.assigned:
-                made = [self._set(method, node, cls) for method, node in owner.assigned[name]]
-                if None in made:
-                    return []
-                if found := [item for classes in made if classes for item in classes]:
-                    return list(dict.fromkeys(found))
-        return []
-
-    def _set(self, method: Method, node: ast.stmt, cls: ClassSymbol) -> list[ClassSymbol] | None:
-        """The classes that one statement sets an attribute to, empty for None; None when it does not tell."""
-        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-        if value is None:
-            return [] if isinstance(node, ast.AnnAssign) else None
-        if _is_none(value):
-            return []
-        made = self._made(value, Scope(method.owner.file, method.node, method.owner, cls))
-        return made if made and _sets_whole(node) else None
-
-    def _made(self, value: ast.expr, scope: Scope) -> list[ClassSymbol]:
-        if isinstance(value, ast.IfExp):
-            parts = [self._made(part, scope) for part in (value.body, value.orelse) if not _is_none(part)]
-            return [cls for part in parts for cls in part] if all(parts) else []
-        if not isinstance(value, ast.Call):
-            return []
-        symbol = self.symbols.symbol(value.func, scope)
-        if isinstance(value.func, ast.Attribute) and scope.cls and is_self(value.func.value, scope):
-            symbol = self._class_field(scope.cls, value.func.attr)
-        elif isinstance(value.func, ast.Attribute) and not isinstance(symbol, ClassSymbol):
-            maker = self.symbols.symbol(value.func.value, scope)
-            return made_by(maker, value.func.attr) if isinstance(maker, ClassSymbol) else []
-        return [symbol] if isinstance(symbol, ClassSymbol) else []
-
-    def _class_field(self, cls: ClassSymbol, name: str) -> Symbol | None:
-        """The class that a class keeps in a field: ``runner_cls = Runner``."""
-        for owner in cls.mro:
-            if name in owner.fields:
-                node = owner.fields[name]
-                value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-                return owner.file.resolve(value) if isinstance(value, (ast.Name, ast.Attribute)) else UNKNOWN
-        return UNKNOWN
-
-
 def is_self(expr: ast.expr, scope: Scope) -> bool:
     """Whether an expression is the object a method works on."""
     return isinstance(expr, ast.Name) and expr.id == scope.self_name
-
-
-def _sets_whole(node: ast.stmt) -> bool:
-    """Whether a statement sets its targets to its value as a whole."""
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return all(isinstance(target, (ast.Attribute, ast.Name)) for target in targets)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 # A class (empty for a module or an object) and a name set on it -> files, and the name put there.

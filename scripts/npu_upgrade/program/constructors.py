@@ -1,6 +1,6 @@
 """What it takes to make an object of a class: its own ``__init__``, or the one that is generated for it.
 
-Dataclasses and NamedTuples get a signature as Python would write it, inherited fields first.
+Dataclasses, NamedTuples and msgspec structs get a signature as Python would write it, inherited fields first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function, last_name
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
@@ -18,7 +19,7 @@ CLOSED_BASES = {"object", "ABC", "Generic", "Protocol", "NamedTuple"}
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a dataclass or NamedTuple, as far as the constructor is concerned."""
+    """A field of a dataclass, NamedTuple or struct, as far as the constructor is concerned."""
 
     name: str
     node: ast.AnnAssign
@@ -29,16 +30,38 @@ class Field:
 
 def constructor(cls: ClassSymbol) -> Function | None:
     """The function that ``cls(...)`` calls, first parameter ``self``; None when source does not tell."""
-    for owner in cls.mro:
+    for owner in until_constructor(cls):
         if not _decorators_known(owner) or _metaclass(owner) or "__new__" in owner.methods:
             return None
         if "__init__" in owner.methods:
             return owner.methods["__init__"].node
-        if is_dataclass(owner) or is_named_tuple(owner):
+        if _is_record(owner):
             return _generated(owner)
-        if any(_brings_init(base) for base in _unknown_bases(owner)):
+        if any(_brings_init(owner, base) for base in _unknown_bases(owner)):
             return None
     return _function([])
+
+
+def until_constructor(cls: ClassSymbol) -> Iterator[ClassSymbol]:
+    """The classes of an MRO down to the one whose constructor runs: no other's has a say."""
+    for owner in cls.mro:
+        yield owner
+        if "__init__" in owner.methods or _is_record(owner):
+            return
+
+
+def _is_record(cls: ClassSymbol) -> bool:
+    return is_dataclass(cls) or is_named_tuple(cls) or is_struct(cls)
+
+
+def is_struct(cls: ClassSymbol) -> bool:
+    """Whether the class is a struct of msgspec, by itself or by a base."""
+    return any(_is_msgspec(owner, base) for owner in cls.mro for base in _unknown_bases(owner))
+
+
+def _is_msgspec(cls: ClassSymbol, base: ast.expr) -> bool:
+    items = cls.file.imports.get(dotted(base), []) if isinstance(base, ast.Name) else []
+    return dotted(base) == "msgspec.Struct" or any((i.module, i.name) == ("msgspec", "Struct") for i in items)
 
 
 def is_named_tuple(cls: ClassSymbol) -> bool:
@@ -52,11 +75,14 @@ def is_dataclass(cls: ClassSymbol) -> bool:
 
 
 def record_fields(cls: ClassSymbol) -> list[Field]:
-    """The fields of a dataclass or NamedTuple in the order of its constructor, inherited ones included."""
+    """The fields of a record in the order of its constructor, inherited ones included."""
     if is_named_tuple(cls):
         return _own_fields(cls, False)
     found: dict[str, Field] = {}
+    struct = is_struct(cls)
     for owner in reversed(cls.mro):
+        if struct and is_struct(owner):
+            found |= {item.name: item for item in _own_fields(owner, _flag(owner.node, "kw_only"))}
         decorators = [node for node in owner.node.decorator_list if _makes_init(owner, node)]
         if decorators:
             found |= {item.name: item for item in _own_fields(owner, _flag(decorators[0], "kw_only"))}
@@ -64,7 +90,7 @@ def record_fields(cls: ClassSymbol) -> list[Field]:
 
 
 def _generated(cls: ClassSymbol) -> Function | None:
-    if any(_brings_init(base) for owner in cls.mro for base in _unknown_bases(owner)):
+    if any(_brings_init(owner, base) for owner in cls.mro for base in _unknown_bases(owner)):
         return None
     if any(_flag(node, "init") is False for node in cls.node.decorator_list):
         return None
@@ -145,13 +171,13 @@ def _unknown_bases(cls: ClassSymbol) -> Iterator[ast.expr]:
             yield node
 
 
-def _brings_init(base: ast.expr) -> bool:
+def _brings_init(cls: ClassSymbol, base: ast.expr) -> bool:
     plain = base.value if isinstance(base, ast.Subscript) else base
-    return last_name(plain) not in CLOSED_BASES
+    return last_name(plain) not in CLOSED_BASES and not _is_msgspec(cls, base)
 
 
-def _flag(node: ast.expr, name: str) -> bool | None:
-    """A keyword of a call that is written True or False."""
-    keywords = node.keywords if isinstance(node, ast.Call) else []
+def _flag(node: ast.expr | ast.ClassDef, name: str) -> bool | None:
+    """A keyword of a call or class that is written True or False."""
+    keywords = node.keywords if isinstance(node, (ast.Call, ast.ClassDef)) else []
     values = [k.value.value for k in keywords if k.arg == name and isinstance(k.value, ast.Constant)]
     return bool(values[0]) if values else None

@@ -18,6 +18,7 @@ from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.lazy_names import lazy_names
+from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
 from npu_upgrade.sources.tree import SourceTree
 
 _HOPS = 8
@@ -285,10 +286,14 @@ _CLOSED = {"object", "ABC", "Generic", "Protocol"}
 
 
 class Program:
-    """Several trees by the package at their top, e.g. ``{"vllm": tree}``."""
+    """Several trees by the package at their top, e.g. ``{"vllm": tree}``.
+
+    What the code keeps for another vLLM than the one among them is not there.
+    """
 
     def __init__(self, trees: Mapping[str, SourceTree]) -> None:
         self.trees = dict(trees)
+        self.vllm = version_of(self.trees["vllm"].version) if "vllm" in self.trees else None
         self._files: dict[str, File | None] = {}
         self._folders: dict[str, frozenset[str]] = {}
         self._paths: dict[str, list[str]] = {}
@@ -412,6 +417,8 @@ class Program:
         try:
             source = tree.read(path)
             parsed = parse_module(source).tree
+            if self.vllm and GUARD.search(source):
+                parsed = without_dead(parsed, self.vllm)
         except (BadInput, SyntaxError, ValueError):
             return None
         return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)

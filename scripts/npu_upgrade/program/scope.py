@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_upgrade.code.signatures import Function, is_bound
-from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.code.signatures import Function, is_bound, last_name
+from npu_upgrade.program.bindings import Locals, locals_of
+from npu_upgrade.program.program import ClassSymbol, File, Method
 
 How = Literal["self", "super", "name", "attribute"]
 
@@ -33,6 +34,26 @@ class Scope:
         if self.owner is None or isinstance(self.node, ast.Module) or not is_bound(self.node):
             return None
         return next((arg.arg for arg in [*self.node.args.posonlyargs, *self.node.args.args]), None)
+
+    @property
+    def first(self) -> str | None:
+        """The name of the object, None in a class method."""
+        on_class = isinstance(self.node, ast.Module) or "classmethod" in decorators(self.node)
+        return None if on_class else self.self_name
+
+    @property
+    def locals(self) -> Locals:
+        return locals_of(self.node)
+
+
+def scope_of(cls: ClassSymbol, method: Method) -> Scope:
+    """Where a method's names and its ``self`` are looked up when it runs on an object of ``cls``."""
+    return Scope(method.owner.file, method.node, method.owner, cls)
+
+
+def decorators(node: Function) -> set[str]:
+    """The last names of a function's decorators."""
+    return set(map(last_name, node.decorator_list))
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _returns_own(method: Method) -> bool:
     """Whether all it returns are objects that it makes of the class it is called on."""
     places = [*method.node.args.posonlyargs, *method.node.args.args]
     first = places[0].arg if places else ""
-    statements = list(_own_statements(method.node))
+    statements = list(own_statements(method.node))
     names = _set_by(statements, first)
     values = [item.value for item in statements if isinstance(item, ast.Return)]
     made = [_calls(value, first) or (isinstance(value, ast.Name) and value.id in names) for value in values]
@@ -163,7 +163,7 @@ def _calls(value: ast.expr | None, first: str) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == first
 
 
-def _own_statements(node: Function) -> Iterator[ast.stmt]:
+def own_statements(node: Function) -> Iterator[ast.stmt]:
     """The statements of a function, without those of functions and classes in it."""
     stack: list[ast.AST] = list(node.body)
     while stack:

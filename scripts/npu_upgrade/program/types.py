@@ -8,16 +8,25 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from packaging.version import Version
 
-from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, walk
-from npu_upgrade.program.bindings import Binding, Locals, locals_of
+from npu_upgrade.program.bindings import Binding
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
+from npu_upgrade.program.scope import Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
-from npu_upgrade.program.type_terms import TENSOR, Type, annotated, classes, element, made_by, union
+from npu_upgrade.program.type_terms import (
+    TENSOR,
+    Type,
+    annotated,
+    classes,
+    element,
+    made_by,
+    own_statements,
+    union,
+)
 
 _PLAIN = {
     "staticmethod",
@@ -39,36 +48,6 @@ _MAKES_TENSOR = {"zeros", "ones", "empty", "full", "arange", "tensor", "as_tenso
 _DEEP = 12
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A function with where it stands; ``cls`` is the class of ``self`` while it runs."""
-
-    file: File
-    node: Function
-    owner: ClassSymbol | None = None
-    cls: ClassSymbol | None = None
-
-    @property
-    def qualname(self) -> str:
-        return f"{self.owner.name}.{self.node.name}" if self.owner else self.node.name
-
-    @property
-    def first(self) -> str | None:
-        """The name of the object that a method works on."""
-        if self.owner is None or not is_bound(self.node) or "classmethod" in _decorators(self.node):
-            return None
-        return next((arg.arg for arg in [*self.node.args.posonlyargs, *self.node.args.args]), None)
-
-    @property
-    def locals(self) -> Locals:
-        return locals_of(self.node)
-
-
-def frame_of(cls: ClassSymbol, method: Method) -> Frame:
-    """A method while it runs on an object of ``cls``."""
-    return Frame(method.owner.file, method.node, method.owner, cls)
-
-
 class Types:
     """Answers are kept; ``vllm`` decides branches on its version."""
 
@@ -76,14 +55,14 @@ class Types:
         self.vllm = vllm
         self._attributes: dict[tuple[ClassSymbol, str], Type | None] = {}
         self._methods: dict[ClassSymbol, set[int]] = {}
-        self._names: dict[tuple[Function, ClassSymbol | None, str], Type | None] = {}
+        self._names: dict[tuple[Function | ast.Module, ClassSymbol | None, str], Type | None] = {}
         self._deep = 0
 
-    def of(self, node: ast.expr | None, frame: Frame) -> Type | None:
+    def of(self, node: ast.expr | None, scope: Scope) -> Type | None:
         """The type of an expression in a function."""
         self._deep += 1
         try:
-            return self._of(node, frame) if node is not None and self._deep <= _DEEP else None
+            return self._of(node, scope) if node is not None and self._deep <= _DEEP else None
         finally:
             self._deep -= 1
 
@@ -94,6 +73,12 @@ class Types:
             self._attributes[key] = None  # what depends on itself is unknown
             self._attributes[key] = self._attribute(cls, name)
         return self._attributes[key]
+
+    def nearest(self, cls: ClassSymbol, name: str) -> Type | None:
+        """The type of an attribute by the nearest class that sets it, whatever the parents put there."""
+        writes = [] if cls.lookup(name) else self.writes(cls, name)
+        own = (self._value(cls, m, w) for m, w in writes if m.owner is writes[0][0].owner)
+        return (union(own) if writes else None) or self.attribute(cls, name)
 
     def writes(self, cls: ClassSymbol, name: str) -> list[tuple[Method, Write]]:
         """The assignments to an attribute that count on objects of ``cls``, nearest class first.
@@ -110,98 +95,130 @@ class Types:
             hidden |= any(m.name == "__init__" and _after_parents(m, w) for m, w in own)
         return found
 
-    def _of(self, node: ast.expr, frame: Frame) -> Type | None:
-        if dotted(node) in frame.locals.narrowed:
+    def _of(self, node: ast.expr, scope: Scope) -> Type | None:
+        if dotted(node) in scope.locals.narrowed:
             return None
         if isinstance(node, ast.Name):
-            return self._name(node.id, frame)
+            return self._name(node.id, scope)
         if isinstance(node, ast.Attribute):
             return (
                 union(self.attribute(cls, node.attr) for cls in known)
-                if (known := classes(self.of(node.value, frame)))
+                if (known := classes(self.of(node.value, scope)))
                 else None
             )
         if isinstance(node, ast.Call):
-            return self._call(node, frame)
+            return self._call(node, scope)
         if isinstance(node, ast.IfExp):
-            return union([self.of(node.body, frame), self.of(node.orelse, frame)])
+            return union([self.of(node.body, scope), self.of(node.orelse, scope)])
         if isinstance(node, ast.BoolOp):
-            return union(self.of(value, frame) for value in node.values)
+            return union(self.of(value, scope) for value in node.values)
         if isinstance(node, ast.NamedExpr):
-            return self.of(node.value, frame)
+            return self.of(node.value, scope)
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
-            return element(self.of(node.value, frame))
+            return element(self.of(node.value, scope))
         return frozenset() if isinstance(node, ast.Constant) and node.value is None else None
 
-    def _name(self, name: str, frame: Frame) -> Type | None:
-        if name == frame.first:
-            return frozenset({frame.cls}) if frame.cls else None
-        key = (frame.node, frame.cls, name)
+    def _name(self, name: str, scope: Scope) -> Type | None:
+        if name == scope.first:
+            return frozenset({scope.cls}) if scope.cls else None
+        key = (scope.node, scope.cls, name)
         if key not in self._names:
             self._names[key] = None
-            bindings = frame.locals.names.get(name, [])
-            known = union(self._bound(item, frame) for item in bindings) if bindings else None
-            imported = not bindings or name in frame.file.local_imports
-            made = lazy_global(frame.file, name) if known is None and imported else None
+            bindings = self._bindings(name, scope)
+            known = union(self._bound(item, scope) for item in bindings) if bindings else None
+            imported = not bindings or name in scope.file.local_imports
+            made = lazy_global(scope.file, name) if known is None and imported else None
             self._names[key] = frozenset({made}) if made else known
         return self._names[key]
 
-    def _bound(self, binding: Binding, frame: Frame) -> Type | None:
+    def _bindings(self, name: str, scope: Scope) -> list[Binding]:
+        """What may give a name its value; in a module, all that any of its functions puts there too."""
+        found = scope.locals.names.get(name, [])
+        if isinstance(scope.node, ast.Module):
+            return [item for item in found if item.how != "global"]
+        return found or ([Binding("global", ast.Name(name))] if name in scope.file.values else [])
+
+    def _bound(self, binding: Binding, scope: Scope) -> Type | None:
         if binding.how == "annotation":
-            return annotated(frame.file, binding.node)
+            return annotated(scope.file, binding.node)
         if binding.how == "value":
-            return self.of(binding.node, frame)
+            return self.of(binding.node, scope)
+        if binding.how == "global" and isinstance(binding.node, ast.Name):
+            return self._global(scope.file, binding.node.id)
         if binding.how in ("element", "key"):
-            return element(self.of(binding.node, frame), key=binding.how == "key")
+            return element(self.of(binding.node, scope), key=binding.how == "key")
         return None
 
-    def _call(self, node: ast.Call, frame: Frame) -> Type | None:
+    def _global(self, file: File, name: str) -> Type | None:
+        """The type of a name at the top level of a file, as annotated, else by all that it is set to."""
+        statement = file.values.get(name)
+        if isinstance(statement, ast.AnnAssign):
+            return annotated(file, statement.annotation) if statement.value else None
+        return self._name(name, Scope(file, file.tree)) if name not in file.imports else None
+
+    def _call(self, node: ast.Call, scope: Scope) -> Type | None:
         func = node.func
         if isinstance(func, ast.Attribute):
-            if known := classes(self.of(func.value, frame)):
-                return union(self._returned(cls.lookup(func.attr), cls) for cls in known)
+            if known := classes(self.of(func.value, scope)):
+                own = isinstance(func.value, ast.Name) and func.value.id == scope.first
+                return union(self._returned(cls, func.attr, own) for cls in known)
             if isinstance(func.value, ast.Name) and func.value.id == "torch" and func.attr in _MAKES_TENSOR:
                 return frozenset({TENSOR})
         name = dotted(func)
-        if not name or name.partition(".")[0] in self._own_names(frame):
+        if not name or name.partition(".")[0] in self._own_names(scope):
             return None
         if name.rpartition(".")[2] == "cast" and len(node.args) == 2:
-            return annotated(frame.file, node.args[0])
-        found = frame.file.resolve(name)
+            return annotated(scope.file, node.args[0])
+        found = scope.file.resolve(name)
         if isinstance(found, ClassSymbol):
             return frozenset({found})
-        if isinstance(found, FunctionSymbol) and not _decorators(found.node) - _PLAIN:
-            return (
-                None
-                if isinstance(found.node, ast.AsyncFunctionDef)
-                else annotated(found.file, found.node.returns)
-            )
-        return self._made(name, frame)
+        if isinstance(found, FunctionSymbol):
+            return self._given(Scope(found.file, found.node))
+        return self._made(name, scope)
 
-    def _made(self, name: str, frame: Frame) -> Type | None:
+    def _made(self, name: str, scope: Scope) -> Type | None:
         """What ``Class.method(...)`` makes."""
         owner, _, method = name.rpartition(".")
-        cls = frame.file.resolve(owner) if owner else None
+        cls = scope.file.resolve(owner) if owner else None
         return frozenset(made_by(cls, method)) or None if isinstance(cls, ClassSymbol) else None
 
-    def _own_names(self, frame: Frame) -> set[str]:
-        """Local names, less those of imports inside the function."""
-        return frame.locals.names.keys() - frame.file.local_imports.keys()
+    def _own_names(self, scope: Scope) -> set[str]:
+        """Local names, less those of imports inside the function; of a module, what it computes."""
+        file = scope.file
+        known = {*file.imports, *file.functions} if isinstance(scope.node, ast.Module) else set()
+        return scope.locals.names.keys() - file.local_imports.keys() - known
 
-    def _returned(self, method: Method | None, cls: ClassSymbol) -> Type | None:
-        if (
-            method is None
-            or _decorators(method.node) - _PLAIN
-            or isinstance(method.node, ast.AsyncFunctionDef)
-        ):
-            return None
+    def _returned(self, cls: ClassSymbol, name: str, own: bool) -> Type | None:
+        """What a method gives, or the class that a field holds.
+
+        ``own``: it is called on ``self``, so that no heir's runs in its place.
+        """
+        method = cls.lookup(name)
+        if method is None:
+            holder = next((owner for owner in cls.mro if name in owner.fields), None)
+            value = getattr(holder.fields[name], "value", None) if holder else None
+            plain = isinstance(value, (ast.Name, ast.Attribute)) and not self.writes(cls, name)
+            found = holder.file.resolve(value) if holder and plain and own else None
+            return frozenset({found}) if isinstance(found, ClassSymbol) else None
         if isinstance(method.node.returns, ast.Name) and method.node.returns.id == "Self":
             return frozenset({cls})
-        return annotated(method.owner.file, method.node.returns)
+        return self._given(scope_of(cls, method), inferred=own)
+
+    def _given(self, scope: Scope, inferred: bool = True) -> Type | None:
+        """What a function gives, as annotated, else by all that it returns."""
+        node = scope.node
+        if not isinstance(node, ast.FunctionDef) or decorators(node) - _PLAIN:
+            return None
+        if node.returns or not inferred:
+            return annotated(scope.file, node.returns)
+        if any(isinstance(item, (ast.Yield, ast.YieldFrom)) for item in walk(node)):
+            return None
+        values = [item.value for item in own_statements(node) if isinstance(item, ast.Return) and item.value]
+        return union(self.of(value, scope) for value in values) if values else None
 
     def _attribute(self, cls: ClassSymbol, name: str) -> Type | None:
         if method := cls.lookup(name):
-            known = _decorators(method.node) & _PROPERTIES
+            known = decorators(method.node) & _PROPERTIES
             return annotated(method.owner.file, method.node.returns) if known else None
         writes = self.writes(cls, name)
         declared = self._declared(cls, name)
@@ -212,7 +229,7 @@ class Types:
 
     def _value(self, cls: ClassSymbol, method: Method, write: Write) -> Type | None:
         known = annotated(method.owner.file, write.annotation) if write.annotation else None
-        return known if known is not None else self.of(write.value, frame_of(cls, method))
+        return known if known is not None else self.of(write.value, scope_of(cls, method))
 
     def _declared(self, cls: ClassSymbol, name: str) -> Type | None:
         """By an annotation without a value, in a class body or a method."""
@@ -240,11 +257,6 @@ def _after_parents(method: Method, write: Write) -> bool:
     """Whether an assignment in ``__init__`` comes after the parents' ``__init__``, if that is called."""
     call = self_use(method.node).supers.get("__init__")
     return call is None or write.node.lineno > call.lineno
-
-
-def _decorators(node: Function) -> set[str]:
-    plain = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
-    return {dotted(item).rpartition(".")[2] for item in plain}
 
 
 _DEVICE = "vllm-ascend"

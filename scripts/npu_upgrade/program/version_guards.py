@@ -7,7 +7,9 @@ version and ``hasattr`` tests are the other dialects. Nothing is executed.
 from __future__ import annotations
 
 import ast
+import copy
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -136,6 +138,39 @@ def operands(node: ast.BoolOp, vllm: Version | None) -> list[ast.expr]:
     decides = isinstance(node.op, ast.Or)
     places = (place for place, value in enumerate(node.values, 1) if evaluate(value, vllm) is decides)
     return node.values[: next(places, len(node.values))]
+
+
+GUARD = re.compile(r"vllm_version_is\(|Version\(")
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def without_dead(tree: Node, vllm: Version) -> Node:
+    """A tree without the branches that are for another vLLM; what stays is shared with the one given."""
+    changed = {}
+    for name in _BLOCKS:
+        block = getattr(tree, name, None)
+        if isinstance(block, list) and block:
+            alive = _alive(block, vllm)
+            if list(map(id, alive)) != list(map(id, block)):
+                empty = [ast.copy_location(ast.Pass(), block[0])] if name == "body" else []
+                changed[name] = alive or empty
+    if not changed:
+        return tree
+    pruned = copy.copy(tree)
+    for name, block in changed.items():
+        setattr(pruned, name, block)
+    return pruned
+
+
+def _alive(block: Sequence[ast.AST], vllm: Version) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    for node in block:
+        outcome = evaluate(node.test, vllm) if isinstance(node, ast.If) else None
+        if isinstance(node, ast.If) and outcome is not None:
+            found += _alive(node.body if outcome else node.orelse, vllm)
+        else:
+            found.append(without_dead(node, vllm))
+    return found
 
 
 def _leaves(node: ast.AST, vllm: Version | None) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
+from collections import Counter
 from dataclasses import replace
 
 from npu_upgrade.code.statements import Comment, Statement
 
 Comments = tuple[Comment, ...]
+_WORD = re.compile(r"\w+")
 
 
 def merge_comments(base: Comments, ours: Comments, theirs: Comments) -> Comments:
@@ -18,20 +21,34 @@ def merge_comments(base: Comments, ours: Comments, theirs: Comments) -> Comments
         return theirs
     if texts[2] in (texts[0], texts[1]):
         return ours
-    added = own_comments(base, ours)
+    added = own_comments(base, ours, theirs)
     return (*theirs, *(c for c in added if c.text not in texts[2]))
 
 
-def own_comments(base: Comments, side: Comments) -> Comments:
-    """The comments of ``side`` that ``base`` does not have."""
-    known = {comment.text for comment in base}
-    return tuple(comment for comment in side if comment.text not in known)
+def own_comments(base: Comments, side: Comments, other: Comments = ()) -> Comments:
+    """The comments of ``side`` that ``base`` does not have, none where they say what it or ``other`` says.
+
+    Of a comment that was edited all lines are kept: half of it would say something else.
+    """
+    known, texts = [c.text for c in base], [c.text for c in side]
+    own = tuple(comment for comment in side if comment.text not in known)
+    if _is_said([c.text for c in own], [*known, *(c.text for c in other)]):
+        return ()
+    edited = len(own) < len(side) and any(text not in texts for text in known)
+    return side if edited and not other else own
 
 
 def lost_inline(base: Statement, ours: Statement, lines: tuple[str, ...], indent: int) -> Comments:
     """Comments that ours added inside a statement and the layout ``lines`` lacks, as own lines."""
-    present = {*_inline(base.lines), *_inline(lines)}
-    return tuple(Comment(indent, text) for text in _inline(ours.lines) if text not in present)
+    present = [*_inline(base.lines), *_inline(lines)]
+    own = [text for text in _inline(ours.lines) if text not in present]
+    return () if _is_said(own, present) else tuple(Comment(indent, text) for text in own)
+
+
+def _is_said(texts: list[str], known: list[str]) -> bool:
+    """Whether comments have no word of their own, however their lines are wrapped."""
+    words, others = (_WORD.findall(" ".join(some).lower()) for some in (texts, known))
+    return bool(words) and not Counter(words) - Counter(others)
 
 
 def _inline(lines: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A statement that both sides brought to one block stands there once.
+"""What both sides brought to one block stands there once.
 
 When upstream moves a statement that omni had moved too, both copies survive a merge. The
 second one goes where it is sure to say nothing new: same block, nothing in between that
@@ -37,6 +37,28 @@ def drop_duplicates(
         reason = "both sides moved this statement inside one block; its first place is kept"
         flags.append(Flag("moved", reason, "", statement.code, statement.code))
         _remove(out, number, statement)
+    return out, flags
+
+
+def drop_asserts(
+    pieces: Sequence[Piece], ours: Sequence[Statement], theirs: Sequence[Statement]
+) -> tuple[list[Piece], list[Flag]]:
+    """``pieces`` without the asserts of theirs right before ours tests the same, and a flag for each.
+
+    What ours provides for would raise.
+    """
+    own, upstream = ({s.key for s in side} for side in (ours, theirs))
+    out: list[Piece] = list(pieces)
+    flags: list[Flag] = []
+    for piece, after in itertools.pairwise(pieces):
+        if not (isinstance(piece, Statement) and isinstance(after, Statement)):
+            continue
+        tested = piece.key.removeprefix("assert ")
+        fresh = tested != piece.key and piece.key not in own
+        if fresh and after.key == f"if {tested}:" and after.key not in upstream:
+            reason = "upstream asserts what omni tests; the test is kept, and the assert left out"
+            flags.append(Flag("assert", reason, "", after.code, piece.code))
+            _remove(out, next(n for n, one in enumerate(out) if one is piece), piece)
     return out, flags
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.blocks import enclosing_block
-from npu_upgrade.threeway.duplicates import drop_duplicates
+from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, resolved, syntax_error
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
@@ -36,7 +36,8 @@ def merge_method(
         restrictions = run.repair(merged)
         if restrictions is None:
             pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
-            flags = (*merged.flags, *moved, *run.unbound(pieces))
+            pieces, asserts = drop_asserts(pieces, ours, theirs)
+            flags = (*merged.flags, *moved, *asserts, *run.unbound(pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")

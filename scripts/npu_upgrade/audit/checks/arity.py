@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import overriding, running_methods, scope_of
+from npu_upgrade.audit.overrides import overriding, running_methods
 from npu_upgrade.audit.tuples import Arities, ArityReader, Unpacking, method_arities, wrong_unpackings
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import is_named_tuple, record_fields
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.program.scope import Scope
+from npu_upgrade.program.scope import Scope, scope_of
 
 ABOUT = "tuples and states with another number of elements than where they are unpacked"
 

@@ -117,16 +117,16 @@ def _todo(read: Read) -> str:
 
 def _lacking(read: TypedRead) -> Finding:
     frame = read.frame
-    text = f"{frame.qualname} reads {read.name}"
+    text = f"{frame.name} reads {read.name}"
     place = Side(frame.file.project, frame.file.path, read.node.lineno, text)
     source = read.owner.file if isinstance(read.owner, ClassSymbol) else None
     line = read.owner.node.lineno if isinstance(read.owner, ClassSymbol) else 0
     has = "is not indexed" if read.name == "[...]" else f"has no {read.name}"
     return Finding(
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
-        owner=frame.qualname,
+        owner=frame.name,
         subject=f"{read.held or read.owner.name}.{read.name}",
-        what=f"{frame.qualname} uses {_text(read)} where {read.owner.name} {has}",
+        what=f"{frame.name} uses {_text(read)} where {read.owner.name} {has}",
         here=place,
         there=Side(source.project, source.path, line, f"class {read.owner.name}") if source else None,
         incident="A",
@@ -143,7 +143,7 @@ def _misused(read: TypedRead) -> Finding:
     return replace(
         lacking,
         kind="called-value" if called else "tested-method",
-        what=f"{read.frame.qualname} {verb} {_text(read)}, which {is_now} of {read.owner.name}",
+        what=f"{read.frame.name} {verb} {_text(read)}, which {is_now} of {read.owner.name}",
         why="calling the value raises TypeError" if called else "a method is always true, and equals nothing",
         todo=f"use {read.name} without calling it" if called else f"call {read.name}",
         like="",

@@ -13,7 +13,6 @@ from npu_upgrade.audit.overrides import (
     functions_of,
     is_stub,
     running_methods,
-    scope_of,
 )
 from npu_upgrade.audit.shifted import Shift, Shifts
 from npu_upgrade.audit.world import World
@@ -23,7 +22,7 @@ from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.program.scope import Callee, Scope
+from npu_upgrade.program.scope import Callee, Scope, scope_of
 
 ABOUT = "calls that do not fit the signature of what they reach"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -10,12 +9,11 @@ from packaging.version import Version
 from npu_upgrade.audit.belonging import belonging, contradictions
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.program.program import File
-from npu_upgrade.program.version_guards import Guard, guards_in
+from npu_upgrade.program.version_guards import GUARD, Guard, guards_in
 
 ABOUT = "pins that contradict each other or the given triple, and version guards that do not know the vLLM"
-
-_MENTION = re.compile(r"vllm_version_is\(|Version\(")
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -29,7 +27,7 @@ def _unknown_guards(world: World, vllm: Version) -> Iterator[Finding]:
     """The versions that guards ask for and that make them take the wrong branch, one finding each."""
     found: dict[Version, list[tuple[File, Guard]]] = {}
     for file in _files(world):
-        for guard in guards_in(file.tree):
+        for guard in guards_in(parse_module(file.source).tree):
             if guard.names_one_version and _takes_wrong_branch(guard.version, vllm):
                 found.setdefault(guard.version, []).append((file, guard))
     for version, places in sorted(found.items()):
@@ -60,5 +58,5 @@ def _files(world: World) -> Iterator[File]:
     tree = world.triple.ascend
     yield from world.files if world.of_omni else []
     for path in tree.list(ASCEND):
-        if path.endswith(".py") and _MENTION.search(tree.read(path)) and (file := world.program.file(path)):
+        if path.endswith(".py") and GUARD.search(tree.read(path)) and (file := world.program.file(path)):
             yield file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.program.bindings import locals_of
 from npu_upgrade.program.conditions import conditions_of, text_of
 from npu_upgrade.program.effective import Effective
+from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import Method, Program
 
 # What a callee takes where it is given nothing, most often.
 _EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
 OPERAND, KEYWORD, STEP = "operand", "keyword", "step"
+_WORD = re.compile(r"\w+")
 _LOG = ("logger.", "log.", "print", "super")
 # (what it is one of, what it is): the other operands of a condition, or a callee; and the text or name
 Item = tuple[str, str]
@@ -49,8 +53,19 @@ _found: WeakKeyDictionary[Program, list[Lost]] = WeakKeyDictionary()
 def lost(world: World, kind: str) -> Iterator[Lost]:
     """What the methods of the NPU classes lost since ``world.old``; nothing without an old triple."""
     if world.program not in _found:
-        _found[world.program] = list(_all(world)) if world.old else []
+        found = list(_all(world)) if world.old else []
+        dead = _dead(world.program, found)
+        _found[world.program] = [item for item in found if not dead & set(_WORD.findall(item.name))]
     return (item for item in _found[world.program] if item.kind == kind)
+
+
+def _dead(program: Program, found: list[Lost]) -> set[str]:
+    """The methods that a method asks for before it calls them, and that nothing in the trees defines."""
+    nodes = [item.model.node for item in found]
+    asked = {name for node in nodes for name in locals_of(node).asked if f".{name}(" in text_of(node)}
+    mentions = Mentions(program, asked)
+    made = {name: re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)") for name in asked}
+    return {name for name in asked if not any(made[name].search(m.text) for m in mentions.of(name))}
 
 
 def _all(world: World) -> Iterator[Lost]:
