@@ -102,7 +102,7 @@ def describe(
         "model": launch.model,
         "model_name": launch.model_name,
         "architectures": last.resolved.get("architectures") or _architectures(launch.model),
-        "model_digest": model_digest(Path(launch.model)),
+        "model_digest": model_digest(launch.model),
         "load_format": launch.load_format,
         "mode": last.observed.mode if last.observed else "omni" if launch.omni else "plain",
         "device": msgspec.to_builtins(last.device),
