@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -154,6 +155,33 @@ OPTIONS = ("--max-model-len", "--max-num-seqs")
 _TOKENS = 64  # of each answer: enough for all of them to run together for a while
 
 
+class Load(msgspec.Struct, frozen=True):
+    """What ``requests`` at once took: short prompts, each answered with ``tokens`` tokens.
+
+    ``tokens_per_second``: of all answers together, until the last token came. Milliseconds to the first
+    token: ``first_token`` is the median of the requests.
+    """
+
+    requests: int
+    tokens: int
+    tokens_per_second: float
+    first_token: float
+    slowest_first_token: float
+
+
+def measured(exchanges: Iterable[Exchange], number: int) -> Load | None:
+    """The load of the last ``number`` streamed answers; None when there were fewer."""
+    streamed = [
+        one.answer for one in exchanges if isinstance(one.answer, dict) and "last_seconds" in one.answer
+    ]
+    if len(answers := streamed[-number:]) < number:
+        return None
+    tokens = [answer["usage"]["completion_tokens"] for answer in answers]
+    rate = sum(tokens) / max(max(answer["last_seconds"] for answer in answers), 1e-3)
+    first = [1000 * answer["first_seconds"] for answer in answers]
+    return Load(number, max(tokens), round(rate, 1), round(median(first), 1), round(max(first), 1))
+
+
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One length with one number of sequences.
 
@@ -168,6 +196,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     root: Any = None
     evidence: str = ""
     filled: bool = False
+    load: Load | None = None
 
 
 @dataclass
@@ -230,6 +259,18 @@ class Capacity:
             msgspec.to_builtins(one) | {key: value for key, value in maxima.items() if value}
             for one in self.steps
         ]
+
+    def performance(self) -> list[dict[str, Any]]:
+        """What was measured of each step, as results name it."""
+        found = []
+        for length, load in [(one.length, one.load) for one in self.steps if one.load]:
+            asked = f"{load.requests} requests at once, {load.tokens} tokens each, max-model-len {length}"
+            found += [
+                {"name": f"Output of {asked}", "value": load.tokens_per_second, "unit": "tokens/s"},
+                {"name": f"First token of {asked}, median", "value": load.first_token, "unit": "ms"},
+                {"name": f"First token of {asked}, slowest", "value": load.slowest_first_token, "unit": "ms"},
+            ]
+        return found
 
 
 def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
@@ -324,4 +365,5 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
     filled = state == "PASS" and "filled" in started.checks
-    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)
+    load = measured(started.exchanges, number) if state == "PASS" else None
+    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled, load)

@@ -20,7 +20,7 @@ from npu_upgrade.gates.serving.device import Device
 from npu_upgrade.gates.serving.gate import Options, Served, judge
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.log_lines import LogLine, read
-from npu_upgrade.gates.serving.requests import Client, counted
+from npu_upgrade.gates.serving.requests import Client, Exchange, counted
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -58,6 +58,7 @@ class Started:
     checks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     root: Mapping[str, Any] | None = None
     cache_tokens: int | None = None
+    exchanges: Sequence[Exchange] = ()
 
     @property
     def served(self) -> bool:
@@ -181,6 +182,7 @@ def started(start: Start, served: Served, metrics: Iterable[str], shown: str) ->
         {one.name: (one.state, one.why) for one in served.checks},
         served.root,
         cache.get("tokens"),
+        served.exchanges,
     )
 
 
