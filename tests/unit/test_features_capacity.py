@@ -133,13 +133,12 @@ def test_what_the_requests_of_a_step_took_is_measured(tmp_path: Path) -> None:
         return started(tmp_path, start, checks=checks, exchanges=[*too_short, *round_, plain])
 
     found = climb(serves, None, 1024, (4,))
-    load = Load(4, 192, round(4 * 192 / 2.9, 1), 250.0, 900.0)
+    load = Load(4, 192, round(4 * 192 / 2.9, 1), 250.0)
     assert found.steps[0].load == load
     asked = "4 requests at once, 192 tokens each, max-model-len 1024"
     assert [(one["name"], one["value"], one["unit"]) for one in found.performance()] == [
         (f"Output of {asked}", load.tokens_per_second, "tokens/s"),
         (f"First token of {asked}, median", 250.0, "ms"),
-        (f"First token of {asked}, slowest", 900.0, "ms"),
     ]
 
 

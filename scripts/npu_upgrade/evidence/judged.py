@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -60,40 +61,32 @@ def model_digest(model: str | Path) -> str | None:
         folder = model_folder(str(model))
     except UpgradeError:
         return None
-    paths = sorted(path for path in folder.rglob("*") if path.suffix in _OF_MODEL and not path.is_dir())
-    shown = {name: path for path in paths if not _hidden(name := path.relative_to(folder))}
+    paths = (path for path in folder.rglob("*") if path.suffix in _OF_MODEL and not path.is_dir())
+    names = {path.relative_to(folder).as_posix(): path for path in paths}
+    shown = [name for name in sorted(names) if not re.search(r"(^|/)(\.|__pycache__/)", name)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        hashes = pool.map(_content, shown.values())
-    lines = [f"{name.as_posix()} {one}\n" for name, one in zip(shown, hashes, strict=True)]
+        hashes = pool.map(lambda name: _content(names[name]), shown)
+        lines = [f"{name} {one}\n" for name, one in zip(shown, hashes, strict=True)]
     return sha256("".join(lines)) if lines else None
-
-
-def _hidden(name: Path) -> bool:
-    return any(part.startswith((".", "__pycache__")) for part in name.parts)
 
 
 def _content(path: Path) -> str:
     """The hash of a file; that of a large one is kept as long as nothing wrote to it."""
     if why := regular(path):
         return why
-    state = _state(path)
-    if state["size"] < _LARGE:
+    now = path.stat()
+    if now.st_size < _LARGE:
         return file_sha256(path)
+    # every write sets the time of change, which nobody can set back
+    state = [now.st_size, now.st_dev, now.st_ino, now.st_ctime_ns]
     place = cache_root() / "digests" / f"{sha256(str(path.resolve()))[:32]}.json"
     kept = read_object(place)
     if kept.get("state") == state:
         return str(kept["sha256"])
-    say(f"digest: {path.name}, {state['size'] / GIB:.1f} GiB, read once as long as it stays as it is")
+    say(f"digest: {path.name}, {now.st_size / GIB:.1f} GiB, read once as long as it stays as it is")
     found = file_sha256(path)
-    settled = time.time_ns() - state["changed"] > _COARSE
-    if settled and _state(path) == state:
+    settled = time.time_ns() - now.st_ctime_ns > _COARSE
+    if settled and path.stat().st_ctime_ns == now.st_ctime_ns:
         with contextlib.suppress(BadInput):  # a cache that takes nothing costs time only
             write_json(place, {"state": state, "sha256": found})
     return found
-
-
-def _state(path: Path) -> dict[str, int]:
-    """What differs after every write: the last one sets ``changed``, whatever it makes of ``modified``."""
-    now = path.stat()
-    numbers = {"modified": now.st_mtime_ns, "changed": now.st_ctime_ns, "inode": now.st_ino}
-    return {"size": now.st_size, "device": now.st_dev, **numbers}
