@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_le
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.signals import terminated_as_interrupted
 from npu_upgrade.sources.installed import Installed, misplaced, serving
 
 WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
@@ -132,20 +132,10 @@ def scratch(store: Store) -> Generator[Path]:
             expected="a folder that this user may write to",
             try_=f"look at {root}, or choose another --workspace",
         ) from error
-
-    came: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        came.append(number)
-        if len(came) == 1:  # timeout(1) sends its signal twice
-            raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield folder
+        with terminated_as_interrupted():
+            yield folder
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         shutil.rmtree(folder, ignore_errors=True)
 
 
