@@ -83,7 +83,8 @@ def _content(path: Path) -> str:
     kept = read_object(place)
     if kept.get("state") == state:
         return str(kept["sha256"])
-    say(f"digest: {path.name}, {now.st_size / GIB:.1f} GiB, read once as long as it stays as it is")
+    if now.st_size > GIB:
+        say(f"digest: {path.name}, {now.st_size / GIB:.1f} GiB, read once as long as it stays as it is")
     found = file_sha256(path)
     settled = time.time_ns() - now.st_ctime_ns > _COARSE
     if settled and path.stat().st_ctime_ns == now.st_ctime_ns:
