@@ -27,7 +27,7 @@ from npu_upgrade.gates.serving.session import (
     prepare,
     takes_images,
 )
-from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
+from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -118,13 +118,6 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "--answer", type=float, default=120.0, metavar="S", help="most seconds of one answer (120)"
     )
     parser.add_argument(
-        "--longest-log",
-        type=positive(int),
-        default=LONGEST_LOG >> 20,
-        metavar="MIB",
-        help=f"a log that grows beyond this is a flood ({LONGEST_LOG >> 20})",
-    )
-    parser.add_argument(
         "--end-leftovers",
         action="store_true",
         help="end what earlier runs of this gate left behind, and nothing else",
@@ -150,7 +143,6 @@ def asked(args: argparse.Namespace) -> Session:
         quiet=args.quiet,
         still=args.still,
         answer=args.answer,
-        longest_log=args.longest_log << 20,
         budgets=BUDGETS | dict(args.budget),
         images=takes_images(model),
         requests=load(args.gate) if args.gate else (),
