@@ -94,7 +94,7 @@ class NoReference(Exception):
 
 
 def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
-    """The reference of a checkpoint and the file it is kept in; a kept one costs the reading of the weights.
+    """The reference of a checkpoint and the file it is kept in; a kept one is only read.
 
     ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
     Raises :class:`NoReference`.
