@@ -208,7 +208,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
             served.checks.append(failed("alive", why))
             return
         if any(one.state == "FAIL" and one.name == "generation" for one in served.checks):
-            return
+            break
     served.metrics["after"] = client.metrics()
     served.checks.append(_counted(served))
     if served.observed.processes:
