@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
@@ -17,7 +18,6 @@ from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
-    MODEL_ROOT,
     WORK_DIR,
     Session,
     Stopped,
@@ -46,7 +46,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "model",
         nargs="?" if optional else None,
         metavar="MODEL",
-        help=f"its folder, a name below {MODEL_ROOT}, or a Hugging Face id",
+        help=f"its folder, a name below {MODELS}, or a Hugging Face id",
     )
     parser.set_defaults(passed_on=[])  # what follows -- goes to vllm serve as it is
     parser.add_argument(

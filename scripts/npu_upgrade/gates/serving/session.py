@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving import launch as launching
@@ -26,7 +27,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.signals import terminated_as_interrupted
 from npu_upgrade.sources.installed import Installed, misplaced, serving
 
-WORK_DIR, MODEL_ROOT = Path("/workspace"), Path("/models")
+WORK_DIR = Path("/workspace")
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
     CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
@@ -80,7 +81,7 @@ def clear_leftovers(end: bool) -> None:
 
 def model_place(text: str) -> str:
     """A folder as its whole path, a name below the model root, or an id as it is."""
-    here, below = Path(text).expanduser(), MODEL_ROOT / text
+    here, below = Path(text).expanduser(), MODELS / text
     if here.is_dir():
         return str(here.absolute())
     return str(below) if below.is_dir() else text
