@@ -129,7 +129,8 @@ def test_what_differs_is_told(
     change(after)
     found, said = compared(tmp_path, capsys, after)
     assert (found, why in said["summary"]) == (code, True), said
-    record, _ = Store(tmp_path / ".npu-upgrade/evidence").find(said["run"])
+    record, folder = Store(tmp_path / ".npu-upgrade/evidence").find(said["run"])
+    assert json.loads((folder / "result.json").read_text())["tokens_per_second"] == said["tokens_per_second"]
     assert (record.gate, record.label, record.verdict) == ("before-after", "NPU real", said["verdict"])
 
 

@@ -91,7 +91,7 @@ def _as_text(capacity: Capacity) -> str:
     rows = [
         (
             *(str(one.length), str(one.sequences), one.state, str(one.cache_tokens or "")),
-            *((f"{one.load.tokens_per_second:g}", f"{one.load.first_token:g}") if one.load else ("", "")),
+            *((f"{one.load.tokens_per_second:g}", f"{one.load.first_ms:g}") if one.load else ("", "")),
             one.why[:110],
         )
         for one in capacity.steps

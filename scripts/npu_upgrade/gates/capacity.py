@@ -142,14 +142,14 @@ OPTIONS = ("--max-model-len", "--max-num-seqs")
 class Load(msgspec.Struct, frozen=True):
     """What ``requests`` at once took: short prompts, each answered with ``tokens`` tokens.
 
-    ``tokens_per_second``: of all answers together, until the last token came. ``first_token``: milliseconds
-    to the first one, the median of the requests.
+    ``tokens_per_second``: of all answers together, until the last token came. ``first_ms``: until the first
+    one, the median of the requests.
     """
 
     requests: int
     tokens: int
     tokens_per_second: float
-    first_token: float
+    first_ms: float
 
 
 def measured(exchanges: Iterable[Exchange], number: int) -> Load | None:
@@ -250,7 +250,7 @@ class Capacity:
             asked = f"{load.requests} requests at once, {load.tokens} tokens each, max-model-len {length}"
             found += [
                 {"name": f"Output of {asked}", "value": load.tokens_per_second, "unit": "tokens/s"},
-                {"name": f"First token of {asked}, median", "value": load.first_token, "unit": "ms"},
+                {"name": f"First token of {asked}, median", "value": load.first_ms, "unit": "ms"},
             ]
         return found
 
