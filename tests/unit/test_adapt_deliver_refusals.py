@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import artifacts_kit
@@ -11,6 +12,7 @@ from adapt_kit import OPS, PATCH_FILE, World, deliver, make_world
 from artifacts_kit import NAME
 from deliver_support import git, snapshot, write
 
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import workspace_store
 
@@ -77,6 +79,24 @@ def test_tampered_evidence(proven: World, refused) -> None:
     result = next(proven.workspace.glob(".npu-upgrade/evidence/runs/*serve*/result.json"))
     result.write_text(result.read_text().replace("31.0", "3.0"))
     assert "cannot be trusted" in refused()
+
+
+def test_a_byte_of_the_weights_that_changed_after_the_runs(
+    world: World, refused, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(world.folder / "hub"))
+    model = world.folder / f"hub/models--{artifacts_kit.HF_ID.replace('/', '--')}/snapshots/1"
+    model.mkdir(parents=True)
+    shard = model / "model.safetensors"
+    shard.write_bytes(bytes(3 << 20))
+    os.utime(shard, (1, 1))
+    world.prove(model_digest=model_digest(artifacts_kit.HF_ID))
+    world.generate(capsys)
+    with shard.open("r+b") as stream:
+        stream.seek(-10, os.SEEK_END)
+        stream.write(b"1")
+    os.utime(shard, (1, 1))
+    assert "served another checkpoint" in refused()
 
 
 def test_an_edited_ledger(proven: World, refused) -> None:

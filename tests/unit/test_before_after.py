@@ -92,6 +92,10 @@ def slower(run: Run) -> None:
         one["seconds"] = 1.5
 
 
+def slow_once(run: Run) -> None:
+    run["exchanges"][0]["seconds"] = 30.0
+
+
 def less_room(run: Run) -> None:
     run["result"]["kv_cache"]["tokens"] = 900
 
@@ -113,6 +117,7 @@ def without_greedy(run: Run) -> None:
         (other_second_time, 1, "1 of 3 greedy answers are other ones: 'one'"),
         (other_audio, 4, "other audio or pictures for 'two'"),
         (slower, 4, "2.67 tokens a second, 4.0 before"),
+        (slow_once, 0, "3 greedy answers are the same"),
         (less_room, 4, "900 tokens of KV cache, 1000 before"),
         (other_weights, 4, "not made alike: model_digest: d and e"),
         (without_greedy, 4, "no greedy request is in both"),
@@ -125,7 +130,8 @@ def test_what_differs_is_told(
     change(after)
     found, said = compared(tmp_path, capsys, after)
     assert (found, why in said["summary"]) == (code, True), said
-    record, _ = Store(tmp_path / ".npu-upgrade/evidence").find(said["run"])
+    record, folder = Store(tmp_path / ".npu-upgrade/evidence").find(said["run"])
+    assert json.loads((folder / "result.json").read_text())["tokens_per_second"] == said["tokens_per_second"]
     assert (record.gate, record.label, record.verdict) == ("before-after", "NPU real", said["verdict"])
 
 

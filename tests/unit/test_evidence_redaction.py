@@ -43,6 +43,7 @@ def test_secret_names(name: str) -> None:
     "name",
     [
         "max_tokens",
+        "tokens_per_second",
         "--tokenizer",
         "prompt_tokens",
         "PATH",

@@ -287,6 +287,13 @@ def test_the_label_and_the_verdict_follow_what_was_observed(
     assert (served.verdict is Verdict.PASS) == (state == "PASS")
 
 
+def test_a_wrong_answer_is_not_all_that_is_said_of_a_run(tmp_path: Path) -> None:
+    options = Options(quiet=0.2, budgets=kit.BUDGETS, answer=20.0, patience=5.0)
+    served = judge(kit.launch(tmp_path, "empty", "real"), Device(CPU), options, tmp_path / "log")
+    states = {one.name: one.state for one in served.checks}
+    assert (states["generation"], states["metrics"], states["observed"]) == ("FAIL", "PASS", "PASS")
+
+
 def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, monkeypatch) -> None:
     from npu_upgrade.evidence.observed import observed_in
     from npu_upgrade.evidence.store import Store

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import serving_kit
 
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.gates.reference import reference as made
 from npu_upgrade.gates.reference.compare import DIFFERS, EQUAL, NONE, Held, Outcome, find
 from npu_upgrade.gates.reference.reference import NoReference, Prompt, Reference
@@ -294,20 +295,11 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_digest_is_of_the_last_byte_too(checkpoint: Path) -> None:
-    before = made.digest(checkpoint)
-    (checkpoint / "notes.md").write_text("not of the model")
-    assert made.digest(checkpoint) == before
-    with open(checkpoint / "model.safetensors", "r+b") as stream:
-        stream.seek(-1, os.SEEK_END)
-        stream.write(b"\x01")
-    assert made.digest(checkpoint) != before
-
-
-def test_what_never_ends_is_not_read(checkpoint: Path) -> None:
+def test_what_never_ends_is_not_read(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = transformers(checkpoint, monkeypatch, None)
     os.mkfifo(checkpoint / "more.safetensors")
     with pytest.raises(NoReference, match="no regular file"):
-        made.digest(checkpoint)
+        made.make(str(checkpoint), python, trust=False)
 
 
 def transformers(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | None) -> Path:
@@ -335,7 +327,7 @@ def test_it_is_made_once_and_again_for_other_weights(
     python = transformers(tmp_path, monkeypatch, answer())
     first, kept = made.make(str(checkpoint), python, trust=False)
     assert made.make(str(checkpoint), python, trust=False) == (first, kept)
-    assert first.digest == made.digest(checkpoint)
+    assert first.digest == model_digest(checkpoint)
     assert (tmp_path / "calls").read_text() == "x\n"
     (checkpoint / "config.json").write_text(json.dumps(model_kit.LLAMA | {"rms_norm_eps": 0.1}))
     assert made.make(str(checkpoint), python, trust=False)[1] != kept
@@ -366,7 +358,7 @@ def test_a_file_of_other_weights_is_refused(checkpoint: Path, tmp_path: Path) ->
     file.write_bytes(msgspec.json.encode(reference()))
     with pytest.raises(BadInput, match="is of other weights: dddd"):
         find(launch, file)
-    right = msgspec.structs.replace(reference(), digest=made.digest(checkpoint))
+    right = msgspec.structs.replace(reference(), digest=model_digest(checkpoint))
     file.write_bytes(msgspec.json.encode(right))
     held = find(launch, file)
     assert (held.reference, held.outcome.label) == (right, "Transformers, recorded elsewhere")

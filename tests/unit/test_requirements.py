@@ -253,11 +253,20 @@ def test_a_task_of_ones_own_is_no_proof(workspace: Path) -> None:
     assert "nobody else can repeat" in words(workspace, "accuracy")
 
 
-def test_throughput_is_measured_by_some_run(workspace: Path) -> None:
+def test_throughput_is_measured_on_an_npu(workspace: Path) -> None:
     add_all(workspace, performance=[])
+    assert "was not measured" in words(workspace, "throughput")
+    add(workspace, "capacity", capacity=CAPACITY, resolved={"enforce_eager": True})
+    assert "measured in eager mode: Output throughput: 812.5 tokens/s" in words(workspace, "throughput")
     assert states(workspace)["throughput"] == "gap"
     add(workspace, "capacity", capacity=CAPACITY)
     assert states(workspace)["throughput"] == "proven"
+
+
+def test_throughput_of_a_cpu_is_a_gap_that_tells_it(workspace: Path) -> None:
+    add_all(workspace, "CPU real")
+    assert "measured on the CPU: Output throughput: 812.5 tokens/s" in words(workspace, "throughput")
+    assert states(workspace)["throughput"] == "gap"
 
 
 def test_a_kept_pythonpath_is_refused(workspace: Path) -> None:

@@ -34,7 +34,7 @@ def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for folder in (usual, models / "Tiny", other):
         folder.mkdir(parents=True)
     monkeypatch.setattr("npu_upgrade.commands.serving_arguments.WORK_DIR", usual)
-    monkeypatch.setattr(session, "MODEL_ROOT", models)
+    monkeypatch.setattr(session, "MODELS", models)
     assert launched(tmp_path).cwd == usual
     assert launched(tmp_path, "--work-dir", str(other)).cwd == other
     monkeypatch.chdir(other)

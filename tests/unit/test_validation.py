@@ -164,7 +164,7 @@ def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeyp
         shown.write_text(SMI.replace("{used}", "50000"))
         return []
 
-    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS, extra=fill)
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS, extra=[fill])
     served = judge(kit.launch(tmp_path, "none"), Device(device.NPU), options, tmp_path / "log")
     assert kit.states(served)["teardown"] == "FAIL"
     assert "53390 MiB of device memory are in use, 4390 MiB before" in served.summary

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> Result:
     tasks: list[dict[str, Any]] = []
     with scratch(session.store) as folder:
         extra = lm_eval.measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)
-        options = replace(session.options, extra=extra)
+        options = replace(session.options, extra=[extra])
         served = judge(session.launch, session.device, options, folder / "server.log")
         verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
         result = conclude(

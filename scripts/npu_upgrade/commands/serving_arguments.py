@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
@@ -17,7 +18,6 @@ from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
-    MODEL_ROOT,
     Session,
     Stopped,
     clear_leftovers,
@@ -26,7 +26,7 @@ from npu_upgrade.gates.serving.session import (
     prepare,
     takes_images,
 )
-from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL
+from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
@@ -46,7 +46,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "model",
         nargs="?" if optional else None,
         metavar="MODEL",
-        help=f"its folder, a name below {MODEL_ROOT}, or a Hugging Face id",
+        help=f"its folder, a name below {MODELS}, or a Hugging Face id",
     )
     parser.set_defaults(passed_on=[])  # what follows -- goes to vllm serve as it is
     parser.add_argument(
@@ -118,13 +118,6 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         "--answer", type=float, default=120.0, metavar="S", help="most seconds of one answer (120)"
     )
     parser.add_argument(
-        "--longest-log",
-        type=positive(int),
-        default=LONGEST_LOG >> 20,
-        metavar="MIB",
-        help=f"a log that grows beyond this is a flood ({LONGEST_LOG >> 20})",
-    )
-    parser.add_argument(
         "--end-leftovers",
         action="store_true",
         help="end what earlier runs of this gate left behind, and nothing else",
@@ -150,7 +143,6 @@ def asked(args: argparse.Namespace) -> Session:
         quiet=args.quiet,
         still=args.still,
         answer=args.answer,
-        longest_log=args.longest_log << 20,
         budgets=BUDGETS | dict(args.budget),
         images=takes_images(model),
         requests=load(args.gate) if args.gate else (),

@@ -60,10 +60,8 @@ EXAMPLES = """
 --npu --matrix matrix.yaml --ray auto
 --npu --model /models/Qwen3-Omni --before ~/old-pair/bin/python
 --npu --model /models/Qwen3-Omni --pack validate-npu.pyz"""
-_RELEASED = (
-    "pypi:vllm-omni==0.24.0",
-    "pypi:vllm-ascend==0.24.0rc1",
-)  # what is validated where there is no job
+# what is validated where there is no job
+_RELEASED = ("pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import re
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.memory import GIB
+from npu_upgrade.checkpoint.reading import regular
 from npu_upgrade.evidence.manifest import file_sha256
 from npu_upgrade.evidence.subject import Subject
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.files import read_object, sha256, write_json
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 
 _RUNS = {".py", ".so", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".sh", ".jinja", ".yaml", ".yml", ".json"}
-_HEADER = 1 << 20  # bytes of a weight file that tell which tensors it holds
+_OF_MODEL = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".jinja", ".txt"}
+_LARGE = 1 << 20  # bytes; smaller files are read sooner than what was kept of them
+_COARSE = 2_000_000_000  # nanoseconds within which two writes may look like one
+_AT_ONCE = 8
 _OUTSIDE = {"__pycache__", ".git", "docs", "references", "tests", "benchmarks", ".npu-upgrade"}
 
 
@@ -40,14 +52,42 @@ def _files(name: str, folder: Path) -> dict[str, str]:
     return found
 
 
-def model_digest(folder: Path) -> str | None:
-    """SHA-256 over names, sizes, configuration and the heads of the weight files; None for a model by id."""
-    if not (folder / "config.json").is_file():
+def model_digest(model: str | Path) -> str | None:
+    """SHA-256 over the whole content of weights, configuration, tokenizer and code; None for no folder here.
+
+    Hidden folders are left out. What is no file to read, such as a pipe, counts by its name.
+    """
+    try:
+        folder = model_folder(str(model))
+    except UpgradeError:
         return None
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix in (".json", ".safetensors", ".bin", ".pt", ".py", ".model"):
-            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-            with open(path, "rb") as stream:
-                digest.update(stream.read(_HEADER))
-    return digest.hexdigest()
+    paths = (path for path in folder.rglob("*") if path.suffix in _OF_MODEL and not path.is_dir())
+    names = {path.relative_to(folder).as_posix(): path for path in paths}
+    shown = [name for name in sorted(names) if not re.search(r"(^|/)(\.|__pycache__/)", name)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        hashes = pool.map(lambda name: _content(names[name]), shown)
+        lines = [f"{name} {one}\n" for name, one in zip(shown, hashes, strict=True)]
+    return sha256("".join(lines)) if lines else None
+
+
+def _content(path: Path) -> str:
+    """The hash of a file; that of a large one is kept as long as nothing wrote to it."""
+    if why := regular(path):
+        return why
+    now = path.stat()
+    if now.st_size < _LARGE:
+        return file_sha256(path)
+    # every write sets the time of change, which nobody can set back
+    state = [now.st_size, now.st_dev, now.st_ino, now.st_ctime_ns]
+    place = cache_root() / "digests" / f"{sha256(str(path.resolve()))[:32]}.json"
+    kept = read_object(place)
+    if kept.get("state") == state:
+        return str(kept["sha256"])
+    if now.st_size > GIB:
+        say(f"digest: {path.name}, {now.st_size / GIB:.1f} GiB, read once as long as it stays as it is")
+    found = file_sha256(path)
+    settled = time.time_ns() - now.st_ctime_ns > _COARSE
+    if settled and path.stat().st_ctime_ns == now.st_ctime_ns:
+        with contextlib.suppress(BadInput):  # a cache that takes nothing costs time only
+            write_json(place, {"state": state, "sha256": found})
+    return found

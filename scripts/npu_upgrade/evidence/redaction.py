@@ -24,7 +24,7 @@ _SECRET_NAME = re.compile(
 )
 _NO_SECRET = re.compile(
     r"tokenizers?|(?:max|min|num|total|prompt|completion|generation|cached|batched|reasoning)[-_\w]*tokens?\w*"
-    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total)\w*(?::\d+)?|(?:stop|eos|bos|pad|image)_token\w*"
+    r"|\w*tokens?[-_](?:id|ids|count|details|usage|total|per)\w*(?::\d+)?|(?:stop|eos|bos|pad|image)_token\w*"
     r"|[\w./+-]+\.(?:py|so|c|cc|cpp|cu|h|hpp|sh|jinja|ya?ml|json)",  # a file of code
     re.IGNORECASE,
 )

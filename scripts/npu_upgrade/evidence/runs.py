@@ -238,7 +238,7 @@ def _digest_of_today(runs: list[Run]) -> Any:
     if not runs:
         return None
     newest = next((run for run in reversed(runs) if run.label in REAL), runs[-1])
-    return model_digest(Path(str(newest.result.get("model")))) or newest.result.get("model_digest")
+    return model_digest(str(newest.result.get("model"))) or newest.result.get("model_digest")
 
 
 def _unlike(run: Run, newest: Mapping[str, str]) -> str:

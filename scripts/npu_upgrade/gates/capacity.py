@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -50,70 +52,59 @@ ANSWER = 8  # tokens
 _FIRST, _DIFFERENT = 10, 50  # token ids that every vocabulary has
 
 
-def filled(length: int, seconds: float) -> Callable[[Client, str], list[Check]]:
-    """A check that one request of ``length`` tokens, its answer included, is served within ``seconds``."""
+def filled(client: Client, name: str, length: int, seconds: float) -> list[Check]:
+    """Whether one request of ``length`` tokens, its answer included, is served within ``seconds``."""
+    prompt = [_FIRST + at % _DIFFERENT for at in range(length - ANSWER)]
+    exchange = client.post("/v1/completions", _asked(name, prompt, ANSWER), seconds)
+    said = f"a request of {length} tokens"
+    if exchange.why:
+        return [failed("filled", f"{said} was not answered: {exchange.why}")]
+    usage = (exchange.answer or {}).get("usage") or {}
+    tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    if tokens != (length - ANSWER, ANSWER):
+        return [failed("filled", f"{said} was counted as {tokens[0]} and {tokens[1]}")]
+    return [passed("filled", why=f"{said} took {exchange.seconds:.0f} s")]
 
-    def check(client: Client, name: str) -> list[Check]:
-        prompt = [_FIRST + at % _DIFFERENT for at in range(length - ANSWER)]
-        body = {"model": name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True}
-        exchange = client.post("/v1/completions", body, seconds)
-        if exchange.why:
-            return [failed("filled", f"a request of {length} tokens was not answered: {exchange.why}")]
-        usage = (exchange.answer or {}).get("usage") or {}
-        tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
-        if tokens != (length - ANSWER, ANSWER):
-            return [
-                failed("filled", f"a request of {length} tokens was counted as {tokens[0]} and {tokens[1]}")
-            ]
-        return [passed("filled", why=f"a request of {length} tokens took {exchange.seconds:.0f} s")]
 
-    return check
+def _asked(name: str, prompt: str | list[int], tokens: int) -> dict[str, Any]:
+    return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
 PREEMPTED = "vllm:num_preemptions_total"
-_TIMES = (1, 3, 6)  # times the tokens, one try after the other
+_TOKENS = (64, 192, 384)  # of each answer, one try after the other
 _TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
-_PROMPT = "Story {} about the {}:"  # each its own, so that no cache of prefixes answers for another
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
 
 
-def concurrent(number: int, tokens: int, seconds: float) -> Callable[[Client, str], list[Check]]:
-    """A check that ``number`` requests of ``tokens`` tokens are all answered within ``seconds``, together.
+def concurrent(client: Client, name: str, number: int, seconds: float) -> list[Check]:
+    """Whether ``number`` requests are all answered within ``seconds``, together.
 
     They run together when all have begun to answer, none is near its end, and the engine preempted none.
     An engine that takes them one after the other, or is done before all have begun, is asked again for more
     tokens, and after that it is INCONCLUSIVE, not a pass.
     """
-
-    def check(client: Client, name: str) -> list[Check]:
-        for times in _TIMES:
-            found = _ask(client, name, number, tokens * times, seconds)
-            if found.state != INCONCLUSIVE:
-                break
-        return [found]
-
-    return check
+    for tokens in _TOKENS:
+        found = _ask(client, name, number, tokens, seconds)
+        if found.state != INCONCLUSIVE:
+            break
+    return [found]
 
 
 def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
-    body = {"model": name, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     before = counted(client.metrics(), PREEMPTED)
+    # a prompt of its own for each, so that no cache of prefixes answers for another
+    prompts = [f"Story {at} about the {_WORDS[at % len(_WORDS)]}:" for at in range(number)]
     with ThreadPoolExecutor(number) as pool:
-        sent = [
-            pool.submit(client.stream, "/v1/completions", body | {"prompt": prompt}, seconds)
-            for prompt in (_PROMPT.format(at, _WORDS[at % len(_WORDS)]) for at in range(number))
-        ]
-        answers = [one.result() for one in sent]
+        bodies = [_asked(name, prompt, tokens) for prompt in prompts]
+        answers = list(pool.map(lambda body: client.stream("/v1/completions", body, seconds), bodies))
     after = counted(client.metrics(), PREEMPTED)
     return _judge(number, answers, (after or 0.0) - (before or 0.0))
 
 
 def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float) -> Check:
-    wrong = [one for one, _ in answers if one.why]
-    if wrong:
-        return failed(
-            "concurrent", f"{len(wrong)} of {number} requests at once were not answered: {wrong[0].why}"
-        )
+    if wrong := [one.why for one, _ in answers if one.why]:
+        why = f"{len(wrong)} of {number} requests at once were not answered: {wrong[0]}"
+        return failed("concurrent", why)
     streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
     if not all(streams):
         return failed("concurrent", f"{streams.count([])} of {number} answers count no token")
@@ -123,9 +114,8 @@ def _judge(number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preem
     if running < number:
         return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time")
     if preempted:
-        return unsure(
-            "concurrent", f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
-        )
+        why = f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
+        return unsure("concurrent", why)
     return passed("concurrent", why=said)
 
 
@@ -142,7 +132,32 @@ _BLOCK = 128  # tokens; lengths are rounded down to whole blocks of the KV cache
 NOT_TRIED = "not tried"
 _LONGER = 10  # times the patience for an answer: a whole context takes a while
 OPTIONS = ("--max-model-len", "--max-num-seqs")
-_TOKENS = 64  # of each answer: enough for all of them to run together for a while
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What ``requests`` at once took: short prompts, each answered with ``tokens`` tokens.
+
+    ``tokens_per_second``: of all answers together, until the last token came. ``first_ms``: until the first
+    one, the median of the requests.
+    """
+
+    requests: int
+    tokens: int
+    tokens_per_second: float
+    first_ms: float
+
+
+def measured(exchanges: Iterable[Exchange], number: int) -> Load | None:
+    """The load of the last ``number`` streamed answers; None when there were fewer."""
+    streamed = [
+        one.answer for one in exchanges if isinstance(one.answer, dict) and "last_seconds" in one.answer
+    ]
+    if len(answers := streamed[-number:]) < number:
+        return None
+    tokens = [answer["usage"]["completion_tokens"] for answer in answers]
+    rate = sum(tokens) / max(max(answer["last_seconds"] for answer in answers), 1e-3)
+    first = 1000 * median(answer["first_seconds"] for answer in answers)
+    return Load(number, max(tokens), round(rate, 1), round(first, 1))
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,6 +174,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     root: Any = None
     evidence: str = ""
     filled: bool = False
+    load: Load | None = None
 
 
 @dataclass
@@ -222,6 +238,17 @@ class Capacity:
             for one in self.steps
         ]
 
+    def performance(self) -> list[dict[str, Any]]:
+        """What was measured of each step, as results name it."""
+        found = []
+        for length, load in [(one.length, one.load) for one in self.steps if one.load]:
+            asked = f"{load.requests} requests at once, {load.tokens} tokens each, max-model-len {length}"
+            found += [
+                {"name": f"Output of {asked}", "value": load.tokens_per_second, "unit": "tokens/s"},
+                {"name": f"First token of {asked}, median", "value": load.first_ms, "unit": "ms"},
+            ]
+        return found
+
 
 def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
     """What a start is asked, ``seconds`` being the patience for an answer; each length is filled once."""
@@ -231,10 +258,10 @@ def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
         length, number = (
             int(given(start.arguments, one)[0]) for one in ("--max-model-len", "--max-num-seqs")
         )
-        found = [concurrent(number, _TOKENS, seconds)]
+        found: list[Extra] = [partial(concurrent, number=number, seconds=seconds)]
         if fill and length > ANSWER and length not in tried:
             tried.add(length)
-            found.append(filled(length, _LONGER * seconds))
+            found.append(partial(filled, length=length, seconds=_LONGER * seconds))
         return found
 
     return of
@@ -315,4 +342,5 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
     filled = state == "PASS" and "filled" in started.checks
-    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)
+    load = measured(started.exchanges, number) if state == "PASS" else None
+    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled, load)

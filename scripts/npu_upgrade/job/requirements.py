@@ -349,9 +349,16 @@ def _chance(config: dict[str, Any], metrics: list[str]) -> float:
 
 
 def _throughput(known: Known) -> Outcome:
-    runs = (run for (_, label), run in known.newest.items() if label == known.label)
-    measured = next((run for run in runs if run.many("performance")), None)
-    return Proven(measured) if measured else Gap("throughput was not measured", known.ask("capacity"))
+    run, command = known.of("capacity"), known.ask("capacity", "--fill")
+    rows = run.many("performance") if run else []
+    if run is None or not rows:
+        return Gap("throughput was not measured", command)
+    said = "; ".join(f"{row.get('name')}: {row.get('value')} {row.get('unit')}" for row in rows[:2])
+    if run.label != "NPU real":
+        return Gap(f"measured on the CPU: {said}", command)
+    if run.map("resolved").get("enforce_eager"):
+        return Gap(f"measured in eager mode: {said}", _dropping(command, "--enforce-eager"))
+    return Proven(run, said)
 
 
 def _pins(known: Known) -> Outcome:
@@ -428,7 +435,7 @@ RULES = (
     Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp),
     Rule("capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity),
     Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy),
-    Rule("throughput", "throughput is measured", "capacity", _throughput),
+    Rule("throughput", "throughput is measured on an NPU", "capacity", _throughput),
     Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins),
     Rule("overlay", "nothing was laid over the installation", "serve", _overlay),
     Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder),

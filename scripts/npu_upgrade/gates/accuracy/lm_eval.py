@@ -76,10 +76,8 @@ class Evaluation:
         found += ["--apply_chat_template"] if chat else []
         found += ["--fewshot_as_multiturn"] if self.run.get("fewshot_as_multiturn") else []
         if self.thinking is not None:
-            found += [
-                "--gen_kwargs",
-                json.dumps({"chat_template_kwargs": {"enable_thinking": self.thinking}}),
-            ]
+            asked = {"chat_template_kwargs": {"enable_thinking": self.thinking}}
+            found += ["--gen_kwargs", json.dumps(asked)]
         return found + (["--include_path", str(self.include)] if self.include else [])
 
     def described(self, tasks: Sequence[Mapping[str, Any]], launch: Launch) -> dict[str, Any]:
@@ -185,10 +183,8 @@ def tasks_of(results: Mapping[str, Any], evaluation: Evaluation) -> list[dict[st
             for key, value in values.items()
             if isinstance(value, int | float) and "," in key and "_stderr" not in key and math.isfinite(value)
         ]
-        shot = shots.get(name, evaluation.run.get("num_fewshot"))
-        found.append(
-            {"name": name, "num_fewshot": shot, "limit": evaluation.run.get("limit"), "metrics": metrics}
-        )
+        shot, limit = shots.get(name, evaluation.run.get("num_fewshot")), evaluation.run.get("limit")
+        found.append({"name": name, "num_fewshot": shot, "limit": limit, "metrics": metrics})
     return found
 
 

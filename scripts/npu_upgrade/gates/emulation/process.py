@@ -9,9 +9,8 @@ import os
 import signal
 import subprocess
 import tempfile
-import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.signals import terminated_as_interrupted
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.sources.tree import SourceTree
 
@@ -50,7 +50,7 @@ def play(
     record.mkdir(exist_ok=True)
     kept["NPU_EMULATOR_RECORD"] = str(record)
     command = [str(python), "-P", "-m", _MODULE, str(out / "plan.json")]
-    with open(out / "driver.log", "wb") as log, _terminated_as_interrupted():
+    with open(out / "driver.log", "wb") as log, terminated_as_interrupted():
         process = subprocess.Popen(
             command,
             env=kept | dict(variables),
@@ -105,24 +105,6 @@ def _said(line: str) -> dict[str, Any] | None:
         said = json.loads(line)
         return said if isinstance(said, dict) and "done" in said else None
     return None
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Generator[None]:
-    """SIGTERM and SIGHUP end this process as Ctrl-C does, so that it can end what it started."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -108,9 +108,8 @@ def ask(client: Client, name: str) -> list[Check]:
     except (KeyError, IndexError, TypeError):
         return [failed("lora", "the answer is no completion", _PROMPT)]
     if (text, chance) == plain:
-        return [
-            unsure("lora", "text and probabilities are the same as without the adapter", _PROMPT, text[:200])
-        ]
+        why = "text and probabilities are the same as without the adapter"
+        return [unsure("lora", why, _PROMPT, text[:200])]
     said = "text" if text != plain[0] else "probabilities"
     return [passed("lora", _PROMPT, text[:200], why=f"other {said} than without the adapter")]
 

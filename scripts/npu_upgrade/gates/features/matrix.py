@@ -98,15 +98,8 @@ class Matrix:
 
     def as_text(self) -> str:
         head = ("feature", "status", "requested", "resolved", "evidence", "why")
-        cells = [
-            (
-                one.feature,
-                one.status,
-                *(_cell(text) for text in (one.requested, one.resolved, one.evidence, one.why)),
-            )
-            for one in self.rows.values()
-        ]
-        return table(head, cells)
+        rows = [[_cell(getattr(one, name)) for name in head] for one in self.rows.values()]
+        return table(head, rows)
 
     def judged(self, stopped: Stopped = None) -> tuple[Verdict, str]:
         """The verdict over the rows, and one line about them; ``stopped`` is what ended the starts early."""

@@ -22,13 +22,13 @@ import msgspec
 from msgspec.structs import replace
 
 from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.gates.reference.reference import (
     LOOK,
     TEXT,
     NoReference,
     Prompt,
     Reference,
-    digest,
     make,
     read,
 )
@@ -109,7 +109,8 @@ def find(launch: Launch, file: Path | None) -> Held:
         return Held(Outcome(NONE, f"{_ANSWERS}: the stages of vllm-omni are compared with nothing"))
     try:
         if file:
-            reference, where = read(file, digest(model_folder(launch.model))), "recorded elsewhere"
+            content = model_digest(model_folder(launch.model)) or ""
+            reference, where = read(file, content), "recorded elsewhere"
         else:
             trust = "--trust-remote-code" in launch.arguments
             (reference, file), where = make(launch.model, launch.python, trust=trust), "made here"

@@ -6,7 +6,6 @@ bfloat16: the difference is what the dtype of a server may change. Other weights
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,8 +19,8 @@ import psutil
 
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.memory import GIB
-from npu_upgrade.checkpoint.reading import regular
 from npu_upgrade.checkpoint.weights import read_weights
+from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import file_sha256
 from npu_upgrade.gates.features.model import read as read_checkpoint
 from npu_upgrade.gates.serving.smoke import picture
@@ -46,7 +45,6 @@ _TEXTS = (
 _SEEDS = (1, 2)
 _ASKED = {"tokens": 12, "top": 8, "half": "bfloat16"}  # greedy tokens, and likeliest tokens of each place
 _PROGRAM = Path(__file__).with_name("program.py")
-_CONTENT = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".jinja", ".txt"}
 _RAISED = re.compile(r"[\w.]*Error\b")
 _SECONDS = 3600.0
 _SLACK = 1.15  # activations, and what a library needs for itself, over the weights
@@ -95,21 +93,8 @@ class NoReference(Exception):
     """There is none, and why."""
 
 
-def digest(folder: Path) -> str:
-    """SHA-256 over the whole content of weights, configuration, tokenizer and code of a checkpoint.
-
-    Raises :class:`NoReference` for what is no regular file, which might never end.
-    """
-    found = hashlib.sha256()
-    for path in sorted(one for one in folder.iterdir() if one.suffix in _CONTENT):
-        if why := regular(path):
-            raise NoReference(f"{path.name} {why}")
-        found.update(f"{path.name} {file_sha256(path)}\n".encode())
-    return found.hexdigest()
-
-
 def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
-    """The reference of a checkpoint and the file it is kept in; a kept one costs the reading of the weights.
+    """The reference of a checkpoint and the file it is kept in; a kept one is only read.
 
     ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
     Raises :class:`NoReference`.
@@ -124,9 +109,12 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
         raise NoReference(f"{python} has no Transformers")
     if method := checkpoint.quantization().value:
         raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
-    needed = sum(math.prod(one.shape) for one in read_weights(folder).tensors.values()) * 4 * _SLACK + GIB
+    weights = read_weights(folder)
+    if unread := next((one.what for one in weights.findings if one.kind == "shard-unreadable"), ""):
+        raise NoReference(unread)
+    needed = sum(math.prod(one.shape) for one in weights.tensors.values()) * 4 * _SLACK + GIB
     _check_memory(needed, psutil.virtual_memory().total)  # before hours of reading what never fits
-    content = digest(folder)
+    content = model_digest(folder) or ""
     prompts: list[dict[str, Any]] = [{"name": text[:24], "kind": TEXT, "text": text} for text in _TEXTS]
     for seed in _SEEDS if IMAGE in checkpoint.modalities().value else ():
         image = {"image": picture(seed).partition(",")[2], "seed": seed}

@@ -97,10 +97,8 @@ def audio_fault(answer: Answer, least: float = 0.05) -> str:
         return "" if len(data) > 1000 else f"its audio is {len(data)} bytes of no known form"
     try:
         with wave.open(io.BytesIO(data)) as sound:
-            seconds, frames = (
-                sound.getnframes() / (sound.getframerate() or 1),
-                sound.readframes(sound.getnframes()),
-            )
+            seconds = sound.getnframes() / (sound.getframerate() or 1)
+            frames = sound.readframes(sound.getnframes())
     except (wave.Error, EOFError, struct.error) as error:
         return f"its audio is no WAV: {error}"
     if seconds < least:

@@ -5,12 +5,12 @@ Nothing is recorded here; see :mod:`npu_upgrade.gates.serving.record`.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ from npu_upgrade.gates.serving.root_cause import Explanation, explain
 from npu_upgrade.gates.serving.server import HOST, Server, choose_port, sockets, start, stop
 from npu_upgrade.gates.serving.watch import BUDGETS, LONGEST_LOG, STILL, Lifeline, Watch, stays, wait_until_up
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.signals import handled
 from npu_upgrade.ground.verdict import Verdict
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end
 Extra = Callable[[Client, str], list[Check]]
 Compare = Callable[[Client, str, Mapping[str, Any]], list[Check]]
@@ -59,7 +59,7 @@ class Options:
     longest_log: int = LONGEST_LOG
     images: bool | None = None
     requests: Sequence[Request] = ()
-    extra: Extra | None = None
+    extra: Sequence[Extra] = ()
     compare: Compare | None = None
 
 
@@ -169,16 +169,9 @@ def _run(observer: Observer, environment: Mapping[str, str], options: Options, s
 @contextmanager
 def _held() -> Generator[None]:
     """Interruptions wait until the block is left."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     waiting: list[int] = []
-    before = {one: signal.signal(one, lambda number, _: waiting.append(number)) for one in _ENDING}
-    try:
+    with handled(lambda number, _: waiting.append(number)):
         yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
     if waiting:
         raise KeyboardInterrupt
 
@@ -215,7 +208,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
             served.checks.append(failed("alive", why))
             return
         if any(one.state == "FAIL" and one.name == "generation" for one in served.checks):
-            return
+            break
     served.metrics["after"] = client.metrics()
     served.checks.append(_counted(served))
     if served.observed.processes:
@@ -237,11 +230,8 @@ def _steps(
         lambda: gate_file.ask(client, asking.name, options.requests, asking.real),
     ]
     if options.compare and asking.real:
-        compare = options.compare
-        steps.append(lambda: compare(client, asking.name, served.resolved))
-    if options.extra:
-        extra = options.extra
-        steps.append(lambda: extra(client, asking.name))
+        steps.append(partial(options.compare, client, asking.name, served.resolved))
+    steps += [partial(extra, client, asking.name) for extra in options.extra]
     steps.append(lambda: [stays(client, lifeline, options.quiet)])
     return steps
 
@@ -281,10 +271,8 @@ def _grown(metrics: Mapping[str, str], name: str) -> float | None:
 def _end(server: Server, options: Options, served: Served) -> None:
     """End the server whatever happens; a second interruption only cuts the waiting short."""
     hurry = threading.Event()
-    main = threading.current_thread() is threading.main_thread()
     # timeout(1) sends its signal twice: the second one must not keep the server alive
-    before = {one: signal.signal(one, lambda *_: hurry.set()) for one in _ENDING} if main else {}
-    try:
+    with handled(lambda *_: hurry.set()):
         asked = server.process.poll() is None
         size = served.log.stat().st_size
         served.ended_at = size if asked else None
@@ -293,9 +281,6 @@ def _end(server: Server, options: Options, served: Served) -> None:
         back, used = memory_is_back(served.device, served.memory.get("before"), options.patience)
         served.memory["after"] = used
         served.checks.append(_torn_down(asked, stubborn, back, served.memory))
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _patience(options: Options, served: Served) -> float:

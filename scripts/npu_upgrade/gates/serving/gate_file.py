@@ -35,9 +35,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from npu_upgrade.gates.serving.answers import Answer, audio_fault, image_fault, in_order, read
-from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped, unsure
+from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped
 from npu_upgrade.gates.serving.requests import Client
-from npu_upgrade.gates.serving.smoke import CHAT, COMPLETIONS, judge, picture, with_image
+from npu_upgrade.gates.serving.smoke import CHAT, COMPLETIONS, judge, picture, same, with_image
 from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
@@ -177,26 +177,18 @@ def _one(
     answer = read(exchange)
     assert answer is not None
     answers[request.name] = answer
-    if why := fault(answer, request.expect, answers):
+    faults = (fault(key, wanted, answer, answers) for key, wanted in request.expect.items())
+    if why := next(filter(None, faults), ""):
         return failed(label, why, prompt, answer.text[:_SHOWN])
     if request.expect.get("twice") == "same":
-        again = read(client.post(request.path, body))
-        if again is None:
-            return failed(label, "the second time there was no answer", prompt)
-        if again.text != answer.text:
-            return unsure(label, "the same request got two answers", prompt, again.text[:_SHOWN])
+        again = same(label, exchange, client.post(request.path, body))
+        if again.state != "PASS":
+            return again
     return passed(label, prompt, answer.text[:_SHOWN])
 
 
-def fault(answer: Answer, expect: dict, answers: dict[str, Answer]) -> str:
-    """What of ``expect`` an answer does not hold; empty when it holds all."""
-    for key, wanted in expect.items():
-        if why := _fault(key, wanted, answer, answers):
-            return why
-    return ""
-
-
-def _fault(key: str, wanted, answer: Answer, answers: dict[str, Answer]) -> str:
+def fault(key: str, wanted: Any, answer: Answer, answers: dict[str, Answer]) -> str:
+    """What an answer does not hold of one expectation; empty when it holds it."""
     text = answer.text
     if key in ("same_as", "differs_from") and wanted not in answers:
         return f"the answer to {wanted!r}, which it is compared with, is missing"
@@ -208,11 +200,8 @@ def _fault(key: str, wanted, answer: Answer, answers: dict[str, Answer]) -> str:
     if key == "not_matches":
         return f"it matches {wanted!r}" if re.search(wanted, text) else ""
     if key == "finish_reason":
-        return (
-            ""
-            if answer.finish == wanted
-            else f"it ended for the reason {answer.finish!r}, expected {wanted!r}"
-        )
+        why = f"it ended for the reason {answer.finish!r}, expected {wanted!r}"
+        return "" if answer.finish == wanted else why
     if key == "least_tokens":
         return "" if answer.tokens >= wanted else f"{answer.tokens} tokens, expected at least {wanted}"
     if key == "tokens":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ from npu_upgrade.evidence.store import DRY_RUN, Outcome, Store
 from npu_upgrade.evidence.surroundings import environment as this_environment
 from npu_upgrade.gates.serving.gate import Served
 from npu_upgrade.ground.command import current
+from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.sources.installed import Installed, cann_toolkit
 
 SCHEMA = "npu-upgrade/serve/1"
-_JUDGED = ("vllm", "vllm_ascend", "vllm_omni")
+_JUDGED, _PINNED = ("vllm", "vllm_ascend", "vllm_omni"), ("vllm", "vllm-ascend", "vllm-omni")
 _LONGEST = 20_000  # characters of one value in the exchanges that are kept word for word
 
 
@@ -75,13 +75,14 @@ def record(
         label=result["label"],
         verdict=verdict,
         subject=subject,
-        pins={name: {"version": version} for name, version in _pinned(installed).items()},
+        pins={name: {"version": installed.versions[name]} for name in _PINNED if name in installed.versions},
         command=current() or last.launch.command(),
         started=runs[0].started,
         seconds=sum(one.seconds for one in runs),
         summary=summary,
         root=last.root,
-        environment=environment_of(installed),
+        # the serving interpreter's, not this one's
+        environment=this_environment() | {"python": installed.python, "packages": installed.versions},
     )
     done = store.record(outcome, folder)
     return done, result | {"run": folder.id, "folder": str(store.runs / folder.id)}
@@ -93,6 +94,7 @@ def describe(
     """What a gate says of its last start, in the form of references/serving.md."""
     last = runs[-1]
     launch = last.launch
+    config = read_object(Path(launch.model) / "config.json")
     return {
         "schema": SCHEMA,
         "gate": gate,
@@ -101,8 +103,8 @@ def describe(
         "label": min((one.label for one in runs), key=_weight),
         "model": launch.model,
         "model_name": launch.model_name,
-        "architectures": last.resolved.get("architectures") or _architectures(launch.model),
-        "model_digest": model_digest(Path(launch.model)),
+        "architectures": last.resolved.get("architectures") or config.get("architectures") or [],
+        "model_digest": model_digest(launch.model),
         "load_format": launch.load_format,
         "mode": last.observed.mode if last.observed else "omni" if launch.omni else "plain",
         "device": msgspec.to_builtins(last.device),
@@ -136,23 +138,6 @@ def _whole(served: Served, installed: Installed) -> Observed | None:
     cann = cann_toolkit(served.launch.variables())
     versions = installed.versions | ({"cann": cann[0]} if cann else {})
     return served.observed and replace(served.observed, versions=versions, required=installed.required)
-
-
-def environment_of(installed: Installed) -> dict[str, Any]:
-    """The environment of the ledger line: the serving interpreter's, not this one's."""
-    return this_environment() | {"python": installed.python, "packages": installed.versions}
-
-
-def _pinned(installed: Installed) -> dict[str, str]:
-    names = ("vllm", "vllm-ascend", "vllm-omni")
-    return {name: installed.versions[name] for name in names if name in installed.versions}
-
-
-def _architectures(model: str) -> list[str]:
-    try:
-        return list(json.loads((Path(model) / "config.json").read_text("utf-8")).get("architectures") or [])
-    except (OSError, ValueError, AttributeError):
-        return []
 
 
 def _short(value: Any) -> Any:

@@ -89,7 +89,11 @@ class Client:
     def stream(
         self, path: str, body: dict[str, Any], seconds: float | None = None
     ) -> tuple[Exchange, list[Arrival]]:
-        """Ask for a streamed answer: the exchange, with the usage of the last chunk, and when tokens came."""
+        """Ask for a streamed answer: the exchange, and when tokens came.
+
+        Of the exchange's answer ``usage`` is the last chunk's, and ``first_seconds`` and ``last_seconds`` are
+        from the asking to the first and to the last token.
+        """
         arrived: list[Arrival] = []
         asked = body | {
             "stream": True,
@@ -138,7 +142,7 @@ class Client:
             return 0, None, f"{type(error).__name__}: {error}"
 
     def _listen(self, path: str, body: Any, seconds: float, arrived: list[Arrival]) -> _Answered:
-        deadline, usage = time.monotonic() + seconds, None
+        began, usage = time.monotonic(), None
         pieces: list[tuple[float, bytes]] = []
         try:
             with httpx.stream("POST", self.url + path, json=body, timeout=seconds, **self._plainly) as answer:
@@ -147,14 +151,16 @@ class Client:
                     return answer.status_code, _content(answer), ""
                 for piece in answer.iter_bytes():  # read later: many streams share this process
                     pieces.append((time.monotonic(), piece))
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > began + seconds:
                         return 0, None, f"no end after {seconds:.0f} s"
             for at, chunk in _chunks(pieces):
                 if "error" in chunk:
                     return 500, chunk, ""
                 if usage := chunk.get("usage") or usage:
                     arrived.append(Arrival(at, int(usage["completion_tokens"])))
-            return 200, {"usage": usage, "chunks": len(arrived)}, ""
+            came = [round(one.at - began, 4) for one in arrived if one.tokens]
+            told = {"first_seconds": came[0], "last_seconds": came[-1]} if came else {}
+            return 200, {"usage": usage, "chunks": len(arrived), **told}, ""
         except (httpx.HTTPError, ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
             return 0, None, f"{type(error).__name__}: {error}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving import launch as launching
@@ -24,9 +24,9 @@ from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_le
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.signals import terminated_as_interrupted
 from npu_upgrade.sources.installed import Installed, misplaced, serving
 
-MODEL_ROOT = Path("/models")
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
     CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
@@ -80,7 +80,7 @@ def clear_leftovers(end: bool) -> None:
 
 def model_place(text: str) -> str:
     """A folder as its whole path, a name below the model root, or an id as it is."""
-    here, below = Path(text).expanduser(), MODEL_ROOT / text
+    here, below = Path(text).expanduser(), MODELS / text
     if here.is_dir():
         return str(here.absolute())
     return str(below) if below.is_dir() else text
@@ -132,20 +132,10 @@ def scratch(store: Store) -> Generator[Path]:
             expected="a folder that this user may write to",
             try_=f"look at {root}, or choose another --workspace",
         ) from error
-
-    came: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        came.append(number)
-        if len(came) == 1:  # timeout(1) sends its signal twice
-            raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield folder
+        with terminated_as_interrupted():
+            yield folder
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from npu_upgrade.gates.serving.answers import FINISHED, Answer, is_one_token, read
 from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped, unsure
 from npu_upgrade.gates.serving.requests import Client, Exchange
@@ -98,9 +100,7 @@ def generations(asking: Asking) -> list[Check]:
         exchange = asking.complete(prompt) if asking.completing else asking.chat(prompt)
         check = judge("generation", exchange, asking.real, prompt)
         which = f"generation {number + 1} of {asking.generations}"
-        found.append(
-            Check(check.name, check.state, check.why and f"{which}: {check.why}", prompt, check.answer)
-        )
+        found.append(replace(check, why=check.why and f"{which}: {check.why}"))
         if exchange.status != 200:
             break
         answers.append(read(exchange))
@@ -111,9 +111,8 @@ def _variety(answers: Sequence[Answer | None]) -> Check:
     """Different prompts that are all answered alike show weights that say nothing."""
     texts = {(answer.text, answer.ids) for answer in answers if answer}
     if len(texts) == 1:
-        return unsure(
-            "variety", "different prompts got the same answer", answer=next(iter(texts))[0][:_SHOWN]
-        )
+        text, _ = texts.pop()
+        return unsure("variety", "different prompts got the same answer", answer=text[:_SHOWN])
     return passed("variety")
 
 
@@ -149,16 +148,10 @@ def pictures(asking: Asking, takes_images: bool) -> list[Check]:
     if first.text != second.text:
         return [passed("image", _LOOK, f"{first.text[:_SHOWN]} | {second.text[:_SHOWN]}")]
     if first.probabilities and first.probabilities != second.probabilities:
-        return [
-            unsure(
-                "image", "another picture changes the probabilities, but not the answer", _LOOK, first.text
-            )
-        ]
-    return [
-        failed(
-            "image", "another picture changes nothing: the image does not reach the model", _LOOK, first.text
-        )
-    ]
+        why = "another picture changes the probabilities, but not the answer"
+        return [unsure("image", why, _LOOK, first.text)]
+    why = "another picture changes nothing: the image does not reach the model"
+    return [failed("image", why, _LOOK, first.text)]
 
 
 def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
@@ -180,9 +173,8 @@ def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
     if is_one_token(answer):
         return failed(name, "the answer is one token over and over", prompt, shown)
     if answer.finish not in FINISHED:
-        return failed(
-            name, f"it ended for the reason {answer.finish!r}, expected stop or length", prompt, shown
-        )
+        why = f"it ended for the reason {answer.finish!r}, expected stop or length"
+        return failed(name, why, prompt, shown)
     return passed(name, prompt, shown)
 
 
@@ -193,18 +185,16 @@ def same(name: str, first: Exchange, second: Exchange) -> Check:
         return failed(name, f"the second time there was no answer: {second.why}")
     if one.text == two.text:
         return passed(name)
-    return unsure(
-        name, "the same request got two answers", answer=f"{one.text[:_SHOWN]} | {two.text[:_SHOWN]}"
-    )
+    both = f"{one.text[:_SHOWN]} | {two.text[:_SHOWN]}"
+    return unsure(name, "the same request got two answers", answer=both)
 
 
 def _pooling(asking: Asking) -> Check:
     """Models that generate nothing: an embedding or pooled output of numbers."""
     path = next((one for one in (EMBEDDINGS, POOLING) if one in asking.paths), None)
     if path is None:
-        return unsure(
-            "generation", "the server has neither completions nor chat nor embeddings for this model"
-        )
+        why = "the server has neither completions nor chat nor embeddings for this model"
+        return unsure("generation", why)
     exchange = asking.client.post(path, {"model": asking.name, "input": list(_PROMPTS[:2])})
     if exchange.why:
         return failed("generation", f"no answer: {exchange.why}", _PROMPTS[0])

@@ -17,10 +17,10 @@ import msgspec
 from npu_upgrade.gates.features.model import read as checkpoint
 from npu_upgrade.gates.serving.checks import Check
 from npu_upgrade.gates.serving.device import Device
-from npu_upgrade.gates.serving.gate import Options, Served, judge
+from npu_upgrade.gates.serving.gate import Extra, Options, Served, judge
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.log_lines import LogLine, read
-from npu_upgrade.gates.serving.requests import Client, counted
+from npu_upgrade.gates.serving.requests import Exchange, counted
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -58,6 +58,7 @@ class Started:
     checks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     root: Mapping[str, Any] | None = None
     cache_tokens: int | None = None
+    exchanges: Sequence[Exchange] = ()
 
     @property
     def served(self) -> bool:
@@ -110,7 +111,6 @@ def setting(resolved: Mapping[str, Any], name: str) -> Any:
     return None
 
 
-Extra = Callable[[Client, str], list[Check]]
 Judge = Callable[[Launch, Device, Options, Path], Served]
 
 
@@ -144,7 +144,7 @@ class Servers:
             arguments=(*self.launch.arguments, *start.arguments),
             environment={**self.launch.environment, **start.environment},
         )
-        options = replace(self.options, extra=_all([*_several(self.options.extra), *self.extra(start)]))
+        options = replace(self.options, extra=(*self.options.extra, *self.extra(start)))
         served = self.judge(launch, self.device, options, self.folder / f"{self.called}-{number}.log")
         self.served.append(served)
         say(f"start {number}: {served.verdict.value}: {served.summary}")
@@ -181,17 +181,8 @@ def started(start: Start, served: Served, metrics: Iterable[str], shown: str) ->
         {one.name: (one.state, one.why) for one in served.checks},
         served.root,
         cache.get("tokens"),
+        served.exchanges,
     )
-
-
-def _several(extra: Extra | None) -> list[Extra]:
-    return [extra] if extra else []
-
-
-def _all(extras: Sequence[Extra]) -> Extra | None:
-    if not extras:
-        return None
-    return lambda client, name: [check for extra in extras for check in extra(client, name)]
 
 
 EAGER, DYNAMO_OFF = "--enforce-eager", {"TORCHDYNAMO_DISABLE": "1"}

@@ -110,9 +110,8 @@ class Watch:
         if self._grew() | self._works(now):
             self._moved = now
         if now - self._moved > self.still:
-            return failed(
-                "start", f"it stands still in phase {self.phase}: no log and no work for {self.still:.0f} s"
-            )
+            why = f"it stands still in phase {self.phase}: no log and no work for {self.still:.0f} s"
+            return failed("start", why)
         budget = self.budgets[self.phase]
         if now - self._since > budget:
             return unsure(

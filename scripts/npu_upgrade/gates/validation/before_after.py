@@ -6,6 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -121,10 +122,10 @@ def _media(answer: Answer) -> list[Any]:
 
 
 def _rate(exchanges: Sequence[Exchange]) -> float | None:
-    """Answered tokens a second, over all answers."""
-    answers = [(one, answer) for one in exchanges if one.status == 200 and (answer := read(one))]
-    seconds = sum(one.seconds for one, _ in answers)
-    return round(sum(answer.tokens for _, answer in answers) / seconds, 2) if seconds else None
+    """Tokens a second of the median answer: what is compiled for the first of a kind does not count."""
+    answered = [(answer.tokens, one.seconds) for one in exchanges if (answer := read(one))]
+    rates = [tokens / seconds for tokens, seconds in answered if tokens > 1 and seconds]
+    return round(median(rates), 2) if rates else None
 
 
 def _less(what: str, values: Sequence[float | None], least: float) -> list[str]:
