@@ -119,7 +119,7 @@ def test_a_check_that_breaks_is_neither_fail_nor_pass(
 def test_a_process_that_dies_is_made_up_for(
     sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_upgrade.ground.beside._send", lambda *arguments: os._exit(9))
+    monkeypatch.setattr("multiprocessing.connection.Connection.send_bytes", lambda *arguments: os._exit(9))
     code, data, _ = audit(*sides)
     assert (code, data["counts"]["NEW"]) == (1, 1)
     assert audit(sides[0], sides[0], "--check", "markers")[0] == 0

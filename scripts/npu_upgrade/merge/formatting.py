@@ -69,13 +69,13 @@ def formatted(folder: Path, path: str, before: str, text: str) -> str:
         program = shutil.which(_WHOLE[name][0], path=str(Path(sys.executable).parent))
         program = program or shutil.which(_WHOLE[name][0])
         if program is None:
-            say(f"{path} is not formatted by {name}, which the project uses and which is not at hand")
+            say(f"note: {path} is not formatted by {name}, which the project uses and which is not at hand")
             continue
         command = [program, *(str(folder / path) if arg == "PATH" else arg for arg in _WHOLE[name][1:])]
         try:
             text = _by(command, _LINES.get(name, ""), folder, before, text)
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-            say(f"{name} failed on {path}: {error}")
+            say(f"note: {name} failed on {path}: {error}")
     return text
 
 
