@@ -305,7 +305,7 @@ SCENARIOS += (
         (Probe("video", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
         ("pipelines",),
         seconds=600,
-        tolerance=4 / 255,  # a file of eight bits, and its colours
+        tolerance=8 / 255,  # brightness of a file: colours of neighbours are mixed in; 1 in the mean
     ),
     Scenario(
         "qwen3-tts",
