@@ -21,6 +21,8 @@ class Runner:
 
 
 class Tree:
+    version = None
+
     def __init__(self, **files):
         self.files = {name.replace("__", "/") + ".py": text for name, text in files.items()}
 

@@ -108,7 +108,8 @@ def test_only_resolve_closes_items(world: World) -> None:
     assert upgrade("plan")[1]["conflicts_open"] == 1
 
 
-FLAGGED = {"kind": "both-added", "base": "", "ours": "a = f(x)", "theirs": "b = g(x)"}
+DEEPER = "            if x:\n                h(x)\n        a = f(x)"  # a hunk has depths of its own
+FLAGGED = {"kind": "both-added", "base": "", "ours": DEEPER, "theirs": "b = g(x)"}
 MERGED = "class R:\n    def run(self, x):\n        a = f(x)\n        b = g(x)\n        return a\n"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.items import Item, item_id
@@ -109,7 +109,7 @@ def close_rewritten(plan: Mapping[str, Any], merged: Mapping[str, str], now: Map
             texts = (flag["base"], flag["ours"], flag["theirs"])
             item = items.get(item_id(f"flag-{flag['kind']}", where, *texts))
             if item and (item["state"] == "open" or item.get("note") == REWRITTEN):
-                told = {s.key for text in texts[1:] for s in split_statements(text)}
+                told = {s.key for text in texts[1:] for s in statements_of(text)}
                 told &= _keys(merged[path], path, method["name"])
                 left = _keys(now[path], path, method["name"])
                 gone = bool(left and told - left)

@@ -71,11 +71,14 @@ class Sources:
     """What one release says about hooks."""
 
     def __init__(self, tree: SourceTree) -> None:
-        self._program = Program({"vllm": tree, "vllm_ascend": tree})
+        self._tree = tree
+        self._programs: dict[str, Program] = {}
 
     def says(self, hook: Hook) -> str:
         """The parameters ``(a, b=…)`` of a method, ``present``, ``inherited`` or ``absent``."""
-        owner = self._program.find_class(hook.path, hook.owner)
+        top = hook.path.partition("/")[0]  # of its own version alone: no other decides what its guards leave
+        program = self._programs.setdefault(top, Program({top: self._tree}))
+        owner = program.find_class(hook.path, hook.owner)
         if owner is None:
             return ABSENT
         if hook.kind == "attribute":
