@@ -180,7 +180,7 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: boo
     first = answer_of(done, release, ask)
     for one in (first, *first.others):
         result = give(done, ask, one)
-        lines = release.imports_for(path, result.get("problems", []))
+        lines = release.imports_for(path, [result.get("summary", "").partition("; correct")[0]])
         if result["verdict"] == "FAIL" and lines:
             more = [word for line in lines for word in ("--import", line)]
             result = give(done, ask, Answer([*one.options, *more], one.text))
