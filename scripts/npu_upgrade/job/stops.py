@@ -12,12 +12,14 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.ask import FINDING, PORT
 from npu_upgrade.job.conflicts import conflicts_in
 from npu_upgrade.job.job import STAGES, Job
 from npu_upgrade.job.journal import Answer, Continued, Journal
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.stages import Stop
 
+PLAN = "plan"
 ROUNDS = 4
 """So many failing runs of a gate over changed files, and none with fewer findings than the best before."""
 UNCHANGED = 2
@@ -97,9 +99,15 @@ def _count(conflict: MarkedConflict) -> int:
 
 def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | None:
     went_on = max((entry.at for entry in journal.of(Continued)), default="")
+    # an answer to what another gate asked runs the plan, too: that is no try to pass it
+    elsewhere = [one.at for one in journal.of(Answer) if gate == PLAN and one.stage in (FINDING, PORT)]
     runs: list[Record] = []
+    before = ""
     for record in records:
         if record.gate != gate or record.started <= went_on:
+            continue
+        since, before = before, record.started
+        if record.verdict == "FAIL" and any(since <= at <= record.started for at in elsewhere):
             continue
         if record.verdict == "PASS":
             runs = []

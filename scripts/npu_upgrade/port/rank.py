@@ -14,7 +14,7 @@ from npu_upgrade.code.flow import conditions
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Needs, closure, find_needs, provided
+from npu_upgrade.port.needs import Needs, closure, find_needs
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
@@ -135,10 +135,10 @@ def _follow_needs(found: dict[str, Ranked]) -> None:
 
 
 def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
-    """A method or base class is wanted when it overrides something, or when a wanted hunk needs it."""
+    """A new method is wanted when it overrides something, or when a wanted hunk needs it."""
     needs = {name: ranked.needs for name, ranked in found.items()}
     wanted = [
-        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind == "change" or _overrides(r.hunk, npu))
+        n for n, r in found.items() if r.tier == 1 and (r.hunk.kind != "method" or _overrides(r.hunk, npu))
     ]
     reached = set(closure(wanted, needs))
     for name, ranked in found.items():
@@ -147,5 +147,4 @@ def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
 
 
 def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
-    names = provided(hunk, npu) if hunk.kind == "base" else {hunk.unit.rpartition(".")[2]}
-    return any(npu.provider(hunk.runner, name) for name in names - {"__init__"} or names)
+    return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))
