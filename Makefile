@@ -42,7 +42,7 @@ bench-audit: ## incident cases, gaps of releases, precision and time of the audi
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.audit $(BENCH_ARGS)
 
 bench-port: ## measure the port list on past releases (BENCH_ARGS="--held-out --cases")
-	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.port $(BENCH_ARGS)
+	@$(call in_env,test) PYTHONPATH=scripts:lab "$$python" -m bench.port $(BENCH_ARGS)
 
 bench-lineage: ## time base inference over releases, or a full clone (BENCH_ARGS="--ascend git:PATH")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.lineage $(BENCH_ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.statements import END, Statement, render, split_statements
 from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.align import align, align_similar
 
@@ -111,23 +113,39 @@ class NextRelease:
         return Answer(["--with", "-"], text, [waive]) if text else waive
 
     def _methods(self, unit: str, path: str, now: Module) -> str:
-        """The release's form of a method, with the methods of its class that it needs and are not there."""
+        """The release's form of a method, with the methods and bases of its class that it lacks."""
         module = self._modules[path]
         owner = unit.partition(".")[0]
         theirs, ours = module.methods(owner), now.methods(owner)
-        waiting, taken = [unit.partition(".")[2]], {}
+        waiting, taken, line = [unit.partition(".")[2]], {}, ""
         if waiting == [""]:  # something of the class itself is missing
             waiting = [name for name in theirs if name not in ours]
+            has, wanted = (_base_names(one, owner) for one in (now, module))
+            if lacking := [name for name in wanted if name not in has]:
+                line = f"class {owner}({', '.join([*has, *lacking])}):\n"
+                waiting.append("__init__")  # what sets a base up
         while waiting:
             name = waiting.pop()
             if name in taken or name not in theirs:
                 continue
             if name in ours and ours[name].source == theirs[name].source:
                 continue
-            taken[name] = theirs[name].source
+            taken[name] = _whole_fences(theirs[name].source)
             mentioned = re.findall(rf"\b(?:self|cls|{owner})\.(\w+)", theirs[name].source)
             waiting += [one for one in mentioned if one in theirs and one not in ours]
-        return "\n\n".join(taken.values())
+        return line + ("\n\n".join(taken.values()) or ("    pass" if line else ""))
+
+
+def _whole_fences(source: str) -> str:
+    """A method without its Omni-new markers where one of a pair stands outside of it."""
+    lines = source.split("\n")
+    plain = [line for line in lines if not is_fence(line.strip())]
+    return source if (len(lines) - len(plain)) % 2 == 0 else "\n".join(plain)
+
+
+def _base_names(module: Module, owner: str) -> list[str]:
+    node = module.class_def(owner)
+    return [ast.unparse(base) for base in node.bases] if node else []
 
 
 def region(file: str, place: dict[str, Any], theirs: str) -> str | None:

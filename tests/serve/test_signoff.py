@@ -18,9 +18,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.xfail(
-    reason="the scripted walk leaves out a base class whose initialiser does not fit, and its stage dies"
-)
 def test_an_emulated_upgrade_names_the_classes_that_ran(tmp_path: Path) -> None:
     place = make("upgrade", tmp_path / "upgrade")
     put_back(place)

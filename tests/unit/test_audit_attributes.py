@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from audit_kit import AR, ASCEND, BASE, GPU_BASE, VLLM, findings, make_world, seen
+from audit_kit import AR, ASCEND, BASE, GPU_AR, GPU_BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -504,3 +504,28 @@ def test_mentions_are_whole_words_with_their_lines(tmp_path: Path) -> None:
     world = make_world(tmp_path, {"vllm/a.py": "x = 1\n\nbudget = budget_of(budget)\nmybudget = 2\n"})
     found = Mentions(world.program, {"budget"})
     assert [(mention.path, mention.line) for mention in found.of("budget")] == [("vllm/a.py", 3)]
+
+
+def test_what_a_lacking_base_would_bring_is_one_finding(tmp_path: Path) -> None:
+    files = {
+        "vllm_omni/sending.py": """
+            class Sending:
+                def send(self):
+                    pass
+
+                def flush(self):
+                    pass
+        """,
+        GPU_AR: f"""
+            from {GPU_BASE[:-3].replace("/", ".")} import OmniGPUModelRunner
+            from vllm_omni.sending import Sending
+
+            class GPUARModelRunner(OmniGPUModelRunner, Sending):
+                pass
+        """,
+        AR: ar(method("self.send()", "self.flush()", "self.elsewhere()")),
+        "vllm/shapes.py": SHAPES,
+    }
+    found = {one.subject: one for one in findings(make_world(tmp_path, files), "attributes")}
+    assert set(found) == {"Sending.flush/send", "NPUARModelRunner.elsewhere"}
+    assert "derive NPUARModelRunner from Sending" in found["Sending.flush/send"].todo

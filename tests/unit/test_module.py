@@ -111,6 +111,35 @@ def test_a_definition_on_a_condition_is_not_overruled_in_silence() -> None:
         with_methods(before, "A", "def f(self):\n    return 3\n")
 
 
+def test_a_class_line_in_an_answer_adds_the_bases_that_are_lacking() -> None:
+    before = 'class A(Base):\n    """Text."""\n\n    def f(self):\n        return 1\n'
+    given = "class A(Base, Mixin):\n    @cached\n    def f(self):\n        return 2\n"
+    text, names = with_methods(before, "A", given)
+    assert text.startswith(
+        'class A(Base, Mixin):\n    """Text."""\n\n    @cached\n    def f(self):\n        return 2'
+    )
+    assert names == ["A.f"]
+    assert with_methods(before, "A", "class A(Base, Mixin): ...")[0] == before.replace("Base", "Base, Mixin")
+    assert (
+        with_methods("class A:\n    x = 1\n", "A", "class A(Mixin): pass")[0]
+        == "class A(Mixin):\n    x = 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("class B(Base):\n    def f(self): pass\n", "is in A"),
+        ("class A(Mixin):\n    def f(self): pass\n", "takes Base from the bases"),
+        ("class A(Base, Mixin):\n    x = 1\n", "not only methods"),
+        ("class A(Base, Mixin:\n", "not Python"),
+    ],
+)
+def test_a_class_line_that_cannot_be_taken_is_refused(given: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        with_methods("class A(Base):\n    def f(self):\n        return 1\n", "A", given)
+
+
 def test_an_answer_that_defines_a_method_twice_is_refused() -> None:
     with pytest.raises(BadInput, match="defines f twice"):
         with_methods(

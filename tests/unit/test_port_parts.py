@@ -12,11 +12,11 @@ from lineage_kit import RUNNERS, write_tree
 from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, omni_files
 from sources_kit import Server, clean_machine, server, sha, wheel  # noqa: F401
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import add_base, parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.dialect import is_device_bound, translate
 from npu_upgrade.lineage.downstream import omni_side
-from npu_upgrade.port.apply import add_base, add_method
+from npu_upgrade.port.apply import add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
@@ -198,10 +198,8 @@ def test_a_method_goes_behind_the_one_it_follows_on_the_gpu_side() -> None:
 
 
 def test_a_base_class_is_added_where_the_list_ends() -> None:
-    (key,) = split_statements("Mixin")
-    hunk = Hunk("base", AR, AR.class_name, (), (key,))
     source = "class NPUARModelRunner(\n    OmniNPUModelRunner,  # ours\n):\n    pass\n"
-    text = add_base(source, hunk)
+    text = add_base(source, AR.class_name, "Mixin")
     assert [ast.unparse(base) for base in ast.parse(text).body[0].bases] == ["OmniNPUModelRunner", "Mixin"]
     assert "# ours" in text
 

@@ -115,6 +115,22 @@ def insert_lines(source: str, at: int, block: Sequence[str]) -> str:
     return "".join([*lines[:at], *(line.rstrip("\r") + end for line in block), *lines[at:]])
 
 
+def add_base(source: str, owner: str, base: str) -> str:
+    """``source`` with one more base class of ``owner``, behind those that it has."""
+    node = parse_module(source).class_def(owner)
+    assert node is not None, f"the file has no class {owner}"
+    lines = split_lines(source)
+    if not node.bases:
+        row = node.lineno - 1
+        lines[row] = re.sub(rf"\b{owner}\b(\s*\(\s*\))?", f"{owner}({base})", lines[row], count=1)
+        return "".join(lines)
+    last = node.bases[-1]
+    row = (last.end_lineno or last.lineno) - 1
+    column = len(lines[row].encode()[: last.end_col_offset].decode())
+    lines[row] = f"{lines[row][:column]}, {base}{lines[row][column:]}"
+    return "".join(lines)
+
+
 def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     """The module's source with the named units replaced; everything else byte for byte."""
     lines, end = split_lines(module.source), line_end(module.source)

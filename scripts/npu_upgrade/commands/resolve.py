@@ -1,11 +1,11 @@
 """Answer what `next` asks: check the answer, write it into the runner file, and say what has to run again.
 
 A conflict is answered with one side (--take) or with the lines that replace it (--with FILE, - for
-stdin). Everything else is answered with whole methods (--with), with an import (--import), or in a
-word: --accept (it was looked at, the hunk is taken), --by-hand (a hunk that the NPU side has in a
-form of its own), --waive (not to be done, ever) or --leave (a hunk for the next upgrade), with a
---note. An answer that would break the file, use a name that nothing defines, lose a method or an
-Omni-new marker is refused and nothing is written.
+stdin). Everything else is answered with whole methods (--with; below a line `class NAME(BASES):` where
+the class needs more bases), with an import (--import), or in a word: --accept (it was looked at, the hunk
+is taken), --by-hand (a hunk that the NPU side has in a form of its own), --waive (not to be done, ever)
+or --leave (a hunk for the next upgrade), with a --note. An answer that would break the file, use a name
+that nothing defines, lose a method or an Omni-new marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id`, `answer`
 (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they fit, `text`, `imports`,

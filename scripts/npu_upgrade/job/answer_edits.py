@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.module import Module, Unit, insert_lines, parse_module, replace_units, split_lines
+from npu_upgrade.code.module import (
+    Module,
+    Unit,
+    add_base,
+    insert_lines,
+    parse_module,
+    replace_units,
+    split_lines,
+)
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.statements import string_lines
 from npu_upgrade.ground.errors import BadInput
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_HOW = "FILE with one or more whole methods, indented as they stand in the class or not at all"
+_HOW = (
+    "FILE with one or more whole methods, indented as they stand in the class or not at all, "
+    "or below the class line where its bases change"
+)
 
 
 def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
@@ -21,7 +34,8 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
 
     A method that ``owner`` (a class of the file, empty for the file itself) has is replaced;
     a further definition of its name (a setter, an overload) is put beside it, and any other
-    method at the end of ``owner``. Raises :class:`BadInput` for what is no method.
+    method at the end of ``owner``. Below a class line, ``class OWNER(BASES):``, the class gets the
+    bases that it lacks. Raises :class:`BadInput` for what is no method.
     """
     try:
         module = parse_module(text)
@@ -33,7 +47,8 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
         ) from error
     if owner and module.class_def(owner) is None:
         raise BadInput(f"the file has no class {owner}", expected="a class of it", try_="upgrade.py next")
-    units = methods_of(given, indent=4 if owner else 0)
+    bases, given = _class_line(module, owner, given)
+    units = methods_of(given, indent=4 if owner else 0) if given or not bases else []
     prefix = f"{owner}." if owner else ""
     known = {prefix + unit.name: unit.source for unit in units if prefix + unit.name in module.units}
     fresh = [unit for unit in units if prefix + unit.name not in module.units]
@@ -41,7 +56,37 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
     text = replace_units(module, known)
     for unit in fresh:
         text = _put(text, owner, unit, units)
+    for base in bases:
+        text = add_base(text, owner, base)
     return text, [prefix + unit.name for unit in units]
+
+
+def _class_line(module: Module, owner: str, given: str) -> tuple[list[str], str]:
+    """The bases that an answer adds to those of ``owner``, and the answer without its class line."""
+    text = textwrap.dedent(given)
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if not re.match(r"class\b", first):
+        return [], given
+    try:
+        nodes = ast.parse(text).body
+    except SyntaxError as error:
+        what = f"the answer is not Python: line {error.lineno}: {error.msg}"
+        raise BadInput(what, expected=_HOW, try_=_TRY) from error
+    node, known = nodes[0], module.class_def(owner) if owner else None
+    if not isinstance(node, ast.ClassDef) or len(nodes) > 1 or known is None or node.name != owner:
+        what = f"the answer is about {first.strip()!r}, what it answers is in {owner or 'no class'}"
+        raise BadInput(what, expected=_HOW, try_=f"class {owner}(BASES): and its methods" if owner else _TRY)
+    has, wanted = ([ast.unparse(base) for base in one.bases] for one in (known, node))
+    if dropped := [base for base in has if base not in wanted]:
+        raise BadInput(
+            f"the answer takes {', '.join(dropped)} from the bases of {owner}",
+            expected="the bases it has, and those that come",
+            try_="edit the file by hand, then upgrade.py plan",
+        )
+    rest = [one for one in node.body if not isinstance(one, (ast.Pass, ast.Expr))]
+    starts = [line.lineno for one in rest[:1] for line in (one, *getattr(one, "decorator_list", ()))]
+    below = "".join(split_lines(text)[min(starts) - 1 :]) if rest else ""
+    return [base for base in wanted if base not in has], below
 
 
 def main_class(text: str) -> str:

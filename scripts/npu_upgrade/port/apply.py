@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.module import Unit, insert_lines, parse_module, replace_units, split_lines
+from npu_upgrade.code.module import Unit, add_base, insert_lines, parse_module, replace_units, split_lines
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import render
 from npu_upgrade.lineage.downstream import Runner
@@ -111,7 +111,8 @@ class _Work:
         for hunk in sorted(methods, key=lambda h: order.index(h.unit) if h.unit in order else len(order)):
             source = add_method(source, hunk, order)
         for hunk in hunks:
-            source = add_base(source, hunk) if hunk.kind == "base" else source
+            base = hunk.kind == "base"
+            source = add_base(source, hunk.runner.class_name, hunk.new[0].key) if base else source
         try:
             parse_module(source)
         except SyntaxError as error:
@@ -191,19 +192,6 @@ def add_method(source: str, hunk: Hunk, order: Sequence[str]) -> str:
     if before is None and methods:
         return insert_lines(source, _above_comments(split_lines(source), methods[0]), [*text, ""])
     return insert_lines(source, before.end if before else node.end_lineno or node.lineno, ["", *text])
-
-
-def add_base(source: str, hunk: Hunk) -> str:
-    """``source`` with one more base class, at the end of those that the class has."""
-    node = parse_module(source).class_def(hunk.runner.class_name)
-    assert node is not None, "a runner file holds its runner's class"
-    assert node.bases, "a runner derives from something"
-    last = node.bases[-1]
-    lines = split_lines(source)
-    row = (last.end_lineno or last.lineno) - 1
-    column = len(lines[row].encode()[: last.end_col_offset].decode())
-    lines[row] = f"{lines[row][:column]}, {hunk.new[0].key}{lines[row][column:]}"
-    return "".join(lines)
 
 
 def _above_comments(lines: Sequence[str], unit: Unit) -> int:

@@ -11,8 +11,9 @@ from packaging.version import Version
 
 from npu_upgrade.audit.alive import may_run
 from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
-from npu_upgrade.audit.world import World
+from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
@@ -33,8 +34,12 @@ def check(world: World) -> Iterator[Finding]:
         {read.name for read in reads} | {read.method.name for read in reads} | {read.name for read in typed}
     )
     mentions = Mentions(world.program, names - {"[...]"})
-    for read in _first_of(reads):
-        if _stands(read, mentions, world):
+    standing = [read for read in _first_of(reads) if _stands(read, mentions, world)]
+    of_base = list(_of_lacking_bases(standing, world))
+    yield from (_without_base(*one) for one in of_base)
+    told = {id(read) for _, _, group in of_base for read in group}
+    for read in standing:
+        if id(read) not in told:
             yield _undefined(read, [other.cls for other in reads if _same(other, read)], world)
     for read in typed:
         if read.name == "[...]" or not _is_provided(read, mentions):
@@ -47,6 +52,17 @@ def _first_of(reads: Iterable[Read]) -> list[Read]:
     for read in reads:
         found.setdefault((read.name, read.method.owner, read.by_super), read)
     return list(found.values())
+
+
+def _of_lacking_bases(reads: Iterable[Read], world: World) -> Iterator[tuple[Pair, ClassSymbol, list[Read]]]:
+    """The reads that a base of the GPU counterpart would serve, which the NPU class lacks: one cause."""
+    reads = [read for read in reads if not read.by_super and not read.hidden]
+    for pair in world.pairs if world.of_omni else []:
+        mine = [read for read in reads if read.cls is pair.npu]
+        for base in missing_bases(pair, world) if mine else []:
+            if group := [read for read in mine if read.name in own_members(base)]:
+                mine = [read for read in mine if read not in group]
+                yield pair, base, group
 
 
 def _same(one: Read, other: Read) -> bool:
@@ -96,6 +112,25 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
         why=f"{read.method.qualname} raises AttributeError when it gets there",
         todo=_todo(read),
         like="vllm-ascend #5514" if read.hidden else "vllm-omni #5371",
+    )
+
+
+def _without_base(pair: Pair, base: ClassSymbol, reads: list[Read]) -> Finding:
+    names = sorted({read.name for read in reads})
+    shown = ", ".join(f"self.{name}" for name in names[:3])
+    shown += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    first = reads[0]
+    return Finding(
+        kind="undefined",
+        owner=pair.npu.name,
+        subject=f"{base.name}.{'/'.join(names)}",
+        what=f"{pair.npu.name} reads {shown}, which {base.name} defines, a base of {pair.gpu.name} alone",
+        here=side(pair.npu),
+        there=side(first.method, first.node.lineno, f"self.{first.name}"),
+        incident="A",
+        why=f"{first.method.qualname} raises AttributeError when it gets there",
+        todo=f"derive {pair.npu.name} from {base.name} as well, and set it up as {pair.gpu.name} does",
+        like="vllm-omni #5234",
     )
 
 

@@ -77,8 +77,9 @@ class Sources:
     def says(self, hook: Hook) -> str:
         """The parameters ``(a, b=…)`` of a method, ``present``, ``inherited`` or ``absent``."""
         top = hook.path.partition("/")[0]  # of its own version alone: no other decides what its guards leave
-        program = self._programs.setdefault(top, Program({top: self._tree}))
-        owner = program.find_class(hook.path, hook.owner)
+        if top not in self._programs:
+            self._programs[top] = Program({top: self._tree})
+        owner = self._programs[top].find_class(hook.path, hook.owner)
         if owner is None:
             return ABSENT
         if hook.kind == "attribute":
