@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_upgrade.commands.port_inputs import Inputs
+from npu_upgrade.merge.formatting import formatted
 from npu_upgrade.port.apply import apply
 from npu_upgrade.port.survey import Survey
 
@@ -36,7 +37,7 @@ def judge(inputs: Inputs, found: Survey) -> tuple[int, list[str]]:
     for name, ids in {**{one: [one] for one in top}, "all": top}.items():
         done = apply(ids, found.left, npu, inputs.new)
         problems += [f"{name}: refused: {done.refused[one]}" for one in done.refused if name != "all"]
-        results[name] = done.files
+        results[name] = {path: _as_taken(path, npu.texts[path], text) for path, text in done.files.items()}
     problems += [f"{name}: {what}" for name, files in results.items() for what in _of_text(npu.texts, files)]
     gpu = {runner.path: inputs.new.modules[runner.kind].source for runner in npu.runners}
     for name, files in results.items():
@@ -52,11 +53,26 @@ def _of_text(before: Files, after: Files) -> Iterator[str]:
         except SyntaxError as error:
             yield f"{path}: no Python: {error}"
             continue
-        length = next((n for n in _LENGTHS if _formatted(before[path], n) == before[path]), None)
+        length = _length(before[path])
         if length and (wanted := _formatted(text, length)) != text:
             yield f"{path}: the formatter changes {_first_change(text, wanted)}"
         for at in _blank_noise(before[path], text):
             yield f"{path}:{at}: blank lines change beside what was taken"
+
+
+def _length(text: str) -> int | None:
+    """The line length at which the formatter leaves a file alone."""
+    return next((n for n in _LENGTHS if _formatted(text, n) == text), None)
+
+
+def _as_taken(path: str, before: str, text: str) -> str:
+    """The file as `port` writes it into a project whose formatter is set to the length of the file."""
+    if not (length := _length(before)):
+        return text
+    with tempfile.TemporaryDirectory() as folder:
+        settings = f"[tool.ruff]\nline-length = {length}\n[tool.ruff.format]\n"
+        (Path(folder) / "pyproject.toml").write_text(settings)
+        return formatted(Path(folder), path, before, text)
 
 
 def _formatted(text: str, length: int) -> str:

@@ -221,6 +221,16 @@ def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
     )  # what a port wrote may be replaced
 
 
+def test_what_is_taken_has_the_style_of_the_project(world: PortWorld) -> None:
+    plain, styled = (world.root / name for name in ("plain", "styled"))
+    world.port("--top", "--out", str(plain))
+    (world.omni / "pyproject.toml").write_text("[tool.ruff]\nline-length = 40\n[tool.ruff.format]\n")
+    world.port("--top", "--out", str(styled))
+    before, after = ((folder / AR).read_text() for folder in (plain, styled))
+    assert before != after
+    assert ast.dump(ast.parse(before)) == ast.dump(ast.parse(after))
+
+
 def test_a_file_edited_in_out_is_not_overwritten(world: PortWorld) -> None:
     out = world.root / "out"
     world.port("--top", "--out", str(out))

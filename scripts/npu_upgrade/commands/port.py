@@ -29,6 +29,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.lineage.items import Item
+from npu_upgrade.merge.formatting import formatted
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
@@ -83,6 +84,9 @@ def run(args: argparse.Namespace) -> Result:
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
     done = apply(asked, found.left, inputs.npu, inputs.new) if asking else Applied()
+    if folder := inputs.npu.tree.root:
+        for path, text in done.files.items():
+            done.files[path] = formatted(folder, path, inputs.npu.texts[path], text)
     if place is not None and done.files:
         place.check(inputs.npu.texts, done.files, ledger.written)
         place.write(done.files)
