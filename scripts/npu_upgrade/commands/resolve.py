@@ -7,9 +7,9 @@ form of its own), --waive (not to be done, ever) or --leave (a hunk for the next
 --note. An answer that would break the file, use a name that nothing defines, lose a method or an
 Omni-new marker is refused and nothing is written.
 
---from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id`, `answer`
-(ours, theirs, base, with, accept, by-hand, waive or leave) and, where they fit, `text`, `imports`,
-`note`, `until` and `in`. All of them are taken, or none.
+--from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
+of those with the same answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and,
+where they fit, `text`, `imports`, `note`, `until` and `in`. All of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -68,6 +68,12 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def word(self) -> str:
         return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
+
+
+class _Entry(Given, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An entry of a file of answers, for one question or for several alike."""
+
+    id: str | list[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,13 +158,20 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
 
 def _entries(name: str) -> list[Given]:
     try:
-        return msgspec.yaml.decode(_text_of(name), type=list[Given])
+        entries = msgspec.yaml.decode(_text_of(name), type=list[_Entry])
     except msgspec.MsgspecError as error:
         raise BadInput(
             f"{name} holds no answers: {error}",
             expected="a YAML list of entries with id, answer and note or text",
             try_="the template that `next` shows",
         ) from error
+    return [msgspec.structs.replace(one, id=id_) for one in entries for id_ in _ids(one)]
+
+
+def _ids(entry: _Entry) -> list[str]:
+    """The questions an entry answers; a text is written once, and what it closes is closed."""
+    ids = [entry.id] if isinstance(entry.id, str) else entry.id
+    return ids[:1] if entry.answer == "with" else ids
 
 
 def _all_of(job: Job, entries: list[Given]) -> Result:
@@ -187,9 +200,7 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
-        return Result(
-            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job), brief={}
-        )
+        return Result(Verdict.FAIL, f"none of {len(entries)} answers is taken", data, text, _next(job))
     states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
@@ -284,8 +295,7 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
         text = "\n".join([*done.problems, advice])
-        summary = f"not written: {'; '.join(done.problems)}; {advice}"
-        return Result(Verdict.FAIL, summary, data, text, _next(job), brief={})
+        return Result(Verdict.FAIL, f"not written; {advice}", data, text, _next(job))
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}

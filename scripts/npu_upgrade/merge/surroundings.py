@@ -141,7 +141,8 @@ def _misfits(before: World, found: Sequence[Finding], merged: Collection[str]) -
 
 def _misfit(finding: Finding, blocking: bool) -> Item:
     detail = f"here: {finding.here}\nthere: {finding.there}\n{finding.todo}"
-    return Item(item_id("misfit", finding.key), "misfit", finding.what, detail, finding.here.path, blocking)
+    id_, path = item_id("misfit", finding.key), finding.here.path
+    return Item(id_, "misfit", finding.what, detail, path, blocking, finding=finding.key)
 
 
 def _gone(before: World, after: World, workers: set[str], merged: Collection[str]) -> Iterator[Item]:
