@@ -106,7 +106,12 @@ def walk(
                     resolve(done, release, ask, again=True)
         elif not deliver and " deliver " in answer["next"]:
             return done
-        elif not run_named(done, answer["next"], emulate):
+        elif result := run_named(done, answer["next"], emulate):
+            done.rounds += 1
+            if named(result) not in ("", "next"):  # every command says the next one
+                answer = {"verdict": "PASS", "summary": "", "next": result["next"]}
+                continue
+        else:
             break
         answer = call(done, ["next"])
         done.rounds += 1
@@ -116,17 +121,26 @@ def walk(
     return done
 
 
-def run_named(done: Walk, command: str, emulate: str) -> bool:
-    """Run the command that `next` named; false when it is none of ours."""
+def words_of(command: str) -> list[str]:
+    """A command of the skill with its options, as it was named; empty when it is none."""
     words = shlex.split(command)
-    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), None)
-    if place is None:
+    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), len(words))
+    return words[place + 1 :]
+
+
+def named(result: dict[str, Any]) -> str:
+    """The command that a result names as the next one."""
+    return next(iter(words_of(result.get("next") or "")), "")
+
+
+def run_named(done: Walk, command: str, emulate: str) -> dict[str, Any]:
+    """The result of the command that was named; empty when it is none of ours."""
+    args = words_of(command)
+    if not args:
         done.problems.append(f"next names no command of the skill: {command}")
-        return False
-    args = words[place + 1 :]
+        return {}
     if args[0] == "emulate" and emulate != "whole":
-        call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
-        return True
+        return call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
     if args[0] == "emulate" and done.transition.baseline:
         args += ["--baseline", *done.transition.baseline]
     if args[0] == "audit" and done.prove:
@@ -134,7 +148,7 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
     result = call(done, args)
     if args[0] in ("plan", "audit", "emulate", "deliver"):
         done.verdicts[args[0]] = result.get("verdict", "?")
-    return True
+    return result
 
 
 def resolve_together(done: Walk, release: NextRelease, asked: Sequence[dict[str, Any]]) -> bool:

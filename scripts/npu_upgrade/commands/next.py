@@ -29,9 +29,7 @@ from npu_upgrade.job.stages import Stage, Step, Walk, next_step
 EXAMPLES = """
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
-_FORM = (
-    "YAML list in FILE: {id: ID or [IDs], answer: WORD, note: WHY, text: for `with`}; none shown: as before"
-)
+_FORM = "FILE: a YAML list of {id: ID or [IDs], answer, note, text}; no answer shown: as before"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from npu_upgrade.job.notes import Note, notes_for
 
 MOST_CHARACTERS = 4800
 """So much is shown of what is asked together."""
-_NOT_IN_THE_FILE, _IN_THE_FILE = 700, 300
+_NOT_IN_THE_FILE, _IN_THE_FILE = 500, 200
 """So much of a text is shown; what omni has stands in the file at the place that is named."""
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
@@ -35,9 +35,11 @@ class _Entry:
         if len(self.asks) == 1:
             shown: dict[str, Any] = {"id": first.id, "what": whats[0]}
         else:
-            head, middles, tail = _differing(whats)
-            each = {ask.id: middle + _there(ask) for ask, middle in zip(self.asks, middles, strict=True)}
-            shown = {"what": f"{head}[...]{tail}", "each": each}
+            form, rows = _form(whats)
+            each = {
+                ask.id: " | ".join([*row, *_there(ask)]) for ask, row in zip(self.asks, rows, strict=True)
+            }
+            shown = {"what": form, "each": each}
         return shown | self._texts() | {"answer": " | ".join(options(first))}
 
     def _texts(self) -> dict[str, str]:
@@ -45,8 +47,7 @@ class _Entry:
         texts = _texts(self.asks[0])
         told = [_THERE.sub("", _texts(ask).get("text", "")) for ask in self.asks]
         if len(set(told)) > 1:
-            words = zip(*(re.findall(r"\w+|\W", text) for text in told), strict=False)
-            texts["text"] = "".join("[...]" if len(set(of)) > 1 else of[0] for of in words)
+            texts["text"] = re.sub(r"\[\d+\]", "...", _form(told)[0])
         elif len(told) > 1:
             texts["text"] = told[0]
         return {role: text.strip("\n") for role, text in texts.items() if text}
@@ -62,7 +63,7 @@ def as_asked(asks: Sequence[Ask], answered: Sequence[str]) -> tuple[list[Ask], l
     told = {note for text in answered for note in notes_for("", text)}
     size = 0
     for ask in asks:
-        key = repr((ask.id.rpartition("-")[0], ask.how, _rest(ask)))
+        key = repr((ask.id.rpartition("-")[0], ask.how, _rest(ask), _shape(_what(ask))))
         entry = found.setdefault(key, _Entry())
         before = _size(entry.shown()) if entry.asks else 0
         entry.asks.append(ask)
@@ -102,9 +103,9 @@ def _what(ask: Ask) -> str:
     return f"{place}: {ask.what.removeprefix(f'{ask.path}: ')}"
 
 
-def _there(ask: Ask) -> str:
+def _there(ask: Ask) -> list[str]:
     there = _THERE.search(ask.texts.get("text", ""))
-    return f" | {there[1]}" if there and there[1] != "-" else ""
+    return [there[1]] if there and there[1] != "-" else []
 
 
 def _rest(ask: Ask) -> str:
@@ -112,20 +113,26 @@ def _rest(ask: Ask) -> str:
     names = set(re.findall(r"\w+", ask.what))
     text = "\n".join(f"{role}\n{_THERE.sub('', _HERE.sub('', text))}" for role, text in ask.texts.items())
     prose = "\n".join(line for line in text.split("\n") if not line.startswith(("+", "-", "@", " ")))
-    words = ["_" if word in names or word.isdigit() else word for word in re.findall(r"\w+|\W", prose)]
+    words = ["_" if word in names or word.isdigit() else word for word in _words(prose)]
     code = [line for line in text.split("\n") if line.startswith(("+", "-", "@", " "))]
     return "\n".join(["".join(words), *code])
 
 
-def _differing(texts: Sequence[str]) -> tuple[str, list[str], str]:
-    """What all begin with, what each has of its own, and what all end with, in whole words."""
-    words = [re.findall(r"\w+|\W", text) for text in texts]
-    least = min(map(len, words))
-    head = next((n for n in range(least) if len({one[n] for one in words}) > 1), least)
-    left = least - head
-    tail = next((n for n in range(left) if len({one[-1 - n] for one in words}) > 1), left)
-    middles = ["".join(one[head : len(one) - tail]) for one in words]
-    return "".join(words[0][:head]), middles, "".join(words[0][len(words[0]) - tail :])
+def _form(texts: Sequence[str]) -> tuple[str, list[list[str]]]:
+    """What texts of one shape have in common, with [1], [2] for the words that differ; these, for each."""
+    columns = list(zip(*map(_words, texts), strict=False))
+    differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+    numbers = {column: f"[{number}]" for number, column in enumerate(differing, 1)}
+    rows = [[column[row] for column in differing] for row in range(len(texts))]
+    return "".join(numbers.get(one, one[0]) for one in columns), rows
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|\W", text)
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"\w+", "_", text)
 
 
 def _texts(ask: Ask) -> dict[str, str]:
@@ -152,7 +159,11 @@ def _texts(ask: Ask) -> dict[str, str]:
 def _told(ask: Ask, text: str) -> Iterator[str]:
     """The lines that its title does not say too; with a place that is shown elsewhere for its like."""
     for line in text.splitlines():
-        if line not in ask.what and not line.startswith("here: ") and line != "there: -":
+        there = _THERE.fullmatch(line)
+        if there and there[1] != "-":
+            told = set(_words(line[there.end(1) :])) <= set(_words(ask.what))
+            yield line[: there.end(1)] if told else line
+        elif line not in ask.what and not there and not line.startswith("here: "):
             yield line
 
 

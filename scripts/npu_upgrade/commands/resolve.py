@@ -200,7 +200,8 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
-        return Result(Verdict.FAIL, f"none of {len(entries)} answers is taken", data, text, _next(job))
+        summary, brief = f"none of {len(entries)} answers is taken", {"problems": refused}
+        return Result(Verdict.FAIL, summary, data, text, _next(job), brief)
     states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
@@ -295,7 +296,8 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
         text = "\n".join([*done.problems, advice])
-        return Result(Verdict.FAIL, f"not written; {advice}", data, text, _next(job))
+        brief = {"problems": done.problems}
+        return Result(Verdict.FAIL, f"not written; {advice}", data, text, _next(job), brief)
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}

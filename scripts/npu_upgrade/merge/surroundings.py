@@ -230,7 +230,10 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
     what = "signature" if old != new else "body"
     title = f"{method.qualname}: the {what} of {now.qualname}, which it overrides, changed"
     key = item_id("overridden-changed", method.qualname, plain_text(was.node), plain_text(now.node))
-    return Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+    item = Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+    if calls and old == new and not wrong:
+        item.state, item.note = "done", "nothing to decide: as with a method that is inherited"
+    return item
 
 
 def _calls_upwards(method: Method) -> list[tuple[ast.Call, bool]]:
