@@ -551,10 +551,10 @@ def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
     taken, (alike, other) = as_asked(found, ())
     assert taken == found
     assert alike["each"] == {
-        "attributes-1": "1 | left | pkg/gpu.py:1",
-        "attributes-2": "2 | right | pkg/gpu.py:2",
+        "attributes-1": "1 | self.left | pkg/gpu.py:1",
+        "attributes-2": "2 | self.right | pkg/gpu.py:2",
     }
-    assert alike["what"] == "pkg/runner.py:[1]: attributes: Runner.run reads self.[2], which nothing defines"
+    assert alike["what"] == "pkg/runner.py:[1]: attributes: Runner.run reads [2], which nothing defines"
     assert alike["text"] == "why: it raises\ndo: find what replaced ..."
     assert other["id"] == "attributes-3"
     assert "why: it is silent" in other["text"]

@@ -16,11 +16,12 @@ from npu_upgrade.job.notes import Note, notes_for
 
 MOST_CHARACTERS = 4800
 """So much is shown of what is asked together."""
-_NOT_IN_THE_FILE, _IN_THE_FILE = 500, 200
+_NOT_IN_THE_FILE, _IN_THE_FILE = 450, 200
 """So much of a text is shown; what omni has stands in the file at the place that is named."""
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _SAID = re.compile(r"why: |do: |The override calls it ")
+_NAME = re.compile(r"(?:self\.)?\w+(?:\(\))?|\W")
 _RULE = re.compile(r"[-=]{6,}")
 
 
@@ -120,7 +121,7 @@ def _rest(ask: Ask) -> str:
 
 def _form(texts: Sequence[str]) -> tuple[str, list[list[str]]]:
     """What texts of one shape have in common, with [1], [2] for the words that differ; these, for each."""
-    columns = list(zip(*map(_words, texts), strict=False))
+    columns = list(zip(*map(_NAME.findall, texts), strict=False))
     differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     numbers = {column: f"[{number}]" for number, column in enumerate(differing, 1)}
     rows = [[column[row] for column in differing] for row in range(len(texts))]
@@ -132,7 +133,7 @@ def _words(text: str) -> list[str]:
 
 
 def _shape(text: str) -> str:
-    return re.sub(r"\w+", "_", text)
+    return _NAME.sub(lambda found: "_" if found[0][-1].isalnum() or found[0][-1] in "_)" else found[0], text)
 
 
 def _texts(ask: Ask) -> dict[str, str]:

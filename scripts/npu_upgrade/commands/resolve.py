@@ -318,7 +318,8 @@ def _recheck(
     parts = [said]
     if checked:
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
-        parts.append(f"plan {checked.verdict.value}: {checked.summary}")
+        passed = checked.verdict is Verdict.PASS
+        parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
     return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job), brief={})
 

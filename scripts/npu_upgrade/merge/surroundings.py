@@ -259,7 +259,7 @@ def _source(method: Method) -> str:
 
 def _diff(before: str, after: str) -> list[str]:
     old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
-    lines = list(difflib.unified_diff(old, new, "base", "target", lineterm=""))
+    lines = list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]
     if len(lines) <= DIFF_LINES:
         return lines
     return [*lines[:DIFF_LINES], f"... {len(lines) - DIFF_LINES} more lines"]
