@@ -90,7 +90,7 @@ def walk(
     ascend = f"pypi:vllm-ascend=={transition.ascend}"
     begun = time.monotonic()
     call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
-    answer = call(done, ["next"])
+    answer: dict[str, Any] = call(done, ["next"])
     done.to_plan_s = time.monotonic() - begun
     for kind in skip:
         answer = call(done, ["next", "--skip", kind, "--note", "scripted walk"])
@@ -181,7 +181,7 @@ def _entry(id_: str, answer: Answer) -> dict[str, Any]:
     word, options = answer.options[0].removeprefix("--"), answer.options
     given = dict(zip(options[::2], options[1::2], strict=False))
     note = options[options.index("--note") + 1] if "--note" in options else ""
-    entry = {"id": id_, "answer": given.get("--take", word), "note": note}
+    entry: dict[str, Any] = {"id": id_, "answer": given.get("--take", word), "note": note}
     if word == "import":
         entry |= {"answer": "with", "imports": [given["--import"]]}
     return entry | ({"text": answer.text} if answer.text else {})

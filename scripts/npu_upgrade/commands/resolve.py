@@ -50,10 +50,9 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 _MOST, _WIDEST = 20, 160
 
 
-class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer, from the command line or an entry of a file of answers."""
+class _How(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An answer, without the question."""
 
-    id: str
     answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
     imports: list[str] = []
@@ -70,7 +69,13 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
 
 
-class _Entry(Given, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Given(_How, frozen=True, kw_only=True):
+    """One answer, from the command line or a file of answers."""
+
+    id: str
+
+
+class _Entry(_How, frozen=True, kw_only=True):
     """An entry of a file of answers, for one question or for several alike."""
 
     id: str | list[str]
@@ -152,7 +157,15 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.word and args.imports:
         raise _unfit("--import goes with --with or stands alone", ask)
     text = _text_of(args.given) if args.given else ""
-    given = Given(args.id, answer_, text, args.imports, args.note, args.until, args.runner or "")
+    given = Given(
+        id=args.id,
+        answer=answer_,
+        text=text,
+        imports=args.imports,
+        note=args.note,
+        until=args.until,
+        runner=args.runner or "",
+    )
     return _result(job, ask, given, _answer(job, given, ask))
 
 
@@ -165,7 +178,11 @@ def _entries(name: str) -> list[Given]:
             expected="a YAML list of entries with id, answer and note or text",
             try_="the template that `next` shows",
         ) from error
-    return [msgspec.structs.replace(one, id=id_) for one in entries for id_ in _ids(one)]
+    return [
+        Given(**{name: getattr(one, name) for name in _How.__struct_fields__}, id=id_)
+        for one in entries
+        for id_ in _ids(one)
+    ]
 
 
 def _ids(entry: _Entry) -> list[str]:
