@@ -35,7 +35,7 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import open_source
 
-MOST_STEPS = 120
+MOST_STEPS, MOST_TRIES = 120, 6
 
 
 TRANSITIONS = (
@@ -90,14 +90,14 @@ def walk(
     ascend = f"pypi:vllm-ascend=={transition.ascend}"
     begun = time.monotonic()
     call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
-    answer = call(done, ["next"])
+    answer: dict[str, Any] = call(done, ["next"])
     done.to_plan_s = time.monotonic() - begun
     for kind in skip:
         answer = call(done, ["next", "--skip", kind, "--note", "scripted walk"])
     for _ in range(MOST_STEPS):
-        if answer.get("verdict") != "PASS" or "nothing is left" in answer.get("why", ""):
+        if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
-        if answer.get("step") == "answer":
+        if "ask" in answer:
             asked = [answer["ask"], *answer.get("with_it", ())]
             if not (asked[1:] and resolve_together(done, release, asked)):
                 if not resolve(done, release, asked[0]):
@@ -106,27 +106,41 @@ def walk(
                     resolve(done, release, ask, again=True)
         elif not deliver and " deliver " in answer["next"]:
             return done
-        elif not run_named(done, answer["next"], emulate):
+        elif result := run_named(done, answer["next"], emulate):
+            done.rounds += 1
+            if named(result) not in ("", "next"):  # every command says the next one
+                answer = {"verdict": "PASS", "summary": "", "next": result["next"]}
+                continue
+        else:
             break
         answer = call(done, ["next"])
         done.rounds += 1
-    if "nothing is left" not in answer.get("why", ""):
-        done.problems.append(f"stopped: {answer.get('why') or answer.get('error')}")
+    if "nothing is left" not in answer.get("summary", ""):
+        done.problems.append(f"stopped: {answer.get('summary') or answer.get('error')}")
     look_at_the_end(done)
     return done
 
 
-def run_named(done: Walk, command: str, emulate: str) -> bool:
-    """Run the command that `next` named; false when it is none of ours."""
+def words_of(command: str) -> list[str]:
+    """A command of the skill with its options, as it was named; empty when it is none."""
     words = shlex.split(command)
-    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), None)
-    if place is None:
+    place = next((n for n, word in enumerate(words) if word.endswith("upgrade.py")), len(words))
+    return words[place + 1 :]
+
+
+def named(result: dict[str, Any]) -> str:
+    """The command that a result names as the next one."""
+    return next(iter(words_of(result.get("next") or "")), "")
+
+
+def run_named(done: Walk, command: str, emulate: str) -> dict[str, Any]:
+    """The result of the command that was named; empty when it is none of ours."""
+    args = words_of(command)
+    if not args:
         done.problems.append(f"next names no command of the skill: {command}")
-        return False
-    args = words[place + 1 :]
+        return {}
     if args[0] == "emulate" and emulate != "whole":
-        call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
-        return True
+        return call(done, ["next", "--skip", "emulate", "--note", "scripted walk"])
     if args[0] == "emulate" and done.transition.baseline:
         args += ["--baseline", *done.transition.baseline]
     if args[0] == "audit" and done.prove:
@@ -134,31 +148,43 @@ def run_named(done: Walk, command: str, emulate: str) -> bool:
     result = call(done, args)
     if args[0] in ("plan", "audit", "emulate", "deliver"):
         done.verdicts[args[0]] = result.get("verdict", "?")
-    return True
+    return result
 
 
 def resolve_together(done: Walk, release: NextRelease, asked: Sequence[dict[str, Any]]) -> bool:
     """Answer what belongs together from one file; false when it is refused, which is no end of the walk."""
-    entries: list[dict[str, Any]] = []
-    for ask in asked:
-        first = answer_of(done, release, ask)
-        given = dict(zip(first.options[::2], first.options[1::2], strict=False))
-        word = first.options[0].removeprefix("--")
-        entry = {"id": ask["id"], "answer": given.get("--take", word), "note": _note(first.options)}
-        if word == "import":
-            entry |= {"answer": "with", "imports": [given["--import"]]}
-        entries.append(entry | ({"text": first.text} if first.text else {}))
-    result = call(done, ["resolve", "--from", "-"], json.dumps(entries))
-    if result["verdict"] != "PASS":
-        done.refused.append(f"{len(entries)} together: {result.get('summary') or result.get('error')}")
-        return False
-    for ask, entry in zip(asked, entries, strict=True):
-        count_answer(done, ask, f"--{entry['answer']}")
-    return True
+    answers = {ask["id"]: answer_of(done, release, ask) for ask in asked}
+    entries = {id_: _entry(id_, answer) for id_, answer in answers.items()}
+    paths = {ask["id"]: ask.get("place", {}).get("path", "") for ask in asked}
+    for _ in range(MOST_TRIES):
+        result = call(done, ["resolve", "--from", "-"], json.dumps(list(entries.values())))
+        if result["verdict"] == "PASS":
+            for ask in asked:
+                count_answer(done, ask, f"--{entries[ask['id']]['answer']}")
+            return True
+        problems: dict[str, list[str]] = result.get("problems", {})
+        done.refused.append(f"{len(entries)} together: {problems or result.get('error')}")
+        for id_, found in problems.items():
+            lines = [one for one in release.imports_for(paths[id_], found) if one not in str(entries[id_])]
+            if lines:
+                entries[id_]["imports"] = [*entries[id_].get("imports", ()), *lines]
+            elif answers[id_].others:
+                answers[id_] = answers[id_].others[0]
+                entries[id_] = _entry(id_, answers[id_])
+            else:
+                return False
+    return False
 
 
-def _note(options: Sequence[str]) -> str:
-    return options[options.index("--note") + 1] if "--note" in options else ""
+def _entry(id_: str, answer: Answer) -> dict[str, Any]:
+    """An answer as an entry of a file of answers."""
+    word, options = answer.options[0].removeprefix("--"), answer.options
+    given = dict(zip(options[::2], options[1::2], strict=False))
+    note = options[options.index("--note") + 1] if "--note" in options else ""
+    entry: dict[str, Any] = {"id": id_, "answer": given.get("--take", word), "note": note}
+    if word == "import":
+        entry |= {"answer": "with", "imports": [given["--import"]]}
+    return entry | ({"text": answer.text} if answer.text else {})
 
 
 def answer_of(done: Walk, release: NextRelease, ask: dict[str, Any]) -> Answer:
@@ -171,7 +197,8 @@ def count_answer(done: Walk, ask: dict[str, Any], how: str) -> None:
     name = f"{ask['stage']} {how}"
     done.answered[name] = done.answered.get(name, 0) + 1
     if how == "--waive":
-        (done.waived if ask["id"] in done.known else done.unproven).append(ask["what"])
+        key = ask.get("finding") or ask["id"]
+        (done.waived if key in done.known else done.unproven).append(ask["what"])
 
 
 def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: bool = False) -> bool:
@@ -180,7 +207,7 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: boo
     first = answer_of(done, release, ask)
     for one in (first, *first.others):
         result = give(done, ask, one)
-        lines = release.imports_for(path, [result.get("summary", "").partition("; correct")[0]])
+        lines = release.imports_for(path, result.get("problems", []))
         if result["verdict"] == "FAIL" and lines:
             more = [word for line in lines for word in ("--import", line)]
             result = give(done, ask, Answer([*one.options, *more], one.text))
@@ -189,7 +216,8 @@ def resolve(done: Walk, release: NextRelease, ask: dict[str, Any], *, again: boo
             return True
         if result["verdict"] == "USAGE" and again:
             return False
-        done.refused.append(f"{ask['id']} {one.options[0]}: {result.get('summary') or result.get('error')}")
+        why = "; ".join(result.get("problems", ())) or result.get("error")
+        done.refused.append(f"{ask['id']} {one.options[0]}: {why}")
     if not again:
         done.problems.append(f"no answer to {ask['id']} is taken: {done.refused[-1]}")
     return False

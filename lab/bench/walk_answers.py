@@ -85,7 +85,8 @@ class NextRelease:
         note = (
             f"scripted, not read by a person; {self.name} has this method" if self._unit(ask) else "scripted"
         )
-        return Answer(["--accept", "--note", note])
+        word = "--accept" if any(how.startswith("--accept") for how in ask["answer"]) else "--waive"
+        return Answer([word, "--note", note])
 
     def _hunk(self, ask: dict[str, Any]) -> Answer:
         added = [line[2:] for line in ask["text"].splitlines() if line.startswith("+ ")]

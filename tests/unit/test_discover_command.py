@@ -266,6 +266,6 @@ def test_what_nothing_followed_is_told_by_next_and_status(
     job = start_job(omni, omni=source, ascend=source, repo=omni)
     monkeypatch.chdir(omni)
     job.begin("merge", ["upgrade.py", "merge"])
-    assert told("next")[1]["next"] == f"upgrade.py status --job {job.id}"
+    assert told("next")[1]["next"] == "upgrade.py status"
     discover(capsys, *specs)
     assert "could not be established" in told("next")[1]["summary"]

@@ -206,13 +206,13 @@ def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     job.finish("merge", Verdict.FAIL, "1 conflict")
     upgrade.write_plan(conflicts_open=1)
     answer = ask("next", workspace)
-    plan = f"upgrade.py plan --job {job.id} --workspace {workspace}"
+    plan = f"upgrade.py plan --workspace {workspace}"
     assert answer["next"] == plan
     assert "1 conflicts are open" in answer["why"]
     upgrade.write_plan(conflicts_open=0)
     upgrade.record_all()
-    deliver = f"upgrade.py deliver --repo {upgrade.repo} --job {job.id} --workspace {workspace}"
-    emulate = f"upgrade.py emulate --job {job.id} --workspace {workspace}"
+    deliver = f"upgrade.py deliver --repo {upgrade.repo} --workspace {workspace}"
+    emulate = f"upgrade.py emulate --workspace {workspace}"
     assert ask("next", workspace)["next"] == emulate
     upgrade.record("emulate", "emulated dry-run", verdict=Verdict.BLOCKED)
     assert ask("next", workspace)["next"] == deliver
@@ -294,7 +294,7 @@ def test_next_after_a_torn_record(upgrade, ask, monkeypatch):
     with (upgrade.job.store.folder / "evidence.jsonl").open("a") as stream:
         stream.write('{"half')
     assert "half-written" in ask("status", upgrade.workspace)["evidence_problem"]
-    assert ask("next", upgrade.workspace)["next"] == f"upgrade.py plan --job {upgrade.job.id}"
+    assert ask("next", upgrade.workspace)["next"] == "upgrade.py plan"
 
 
 def states(ask, workspace: Path) -> dict[str, str]:

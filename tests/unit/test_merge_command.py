@@ -46,7 +46,7 @@ def test_the_merged_files_and_the_plan_are_written(world: World) -> None:
     assert plan["versions"]["ascend"]["sha"] == git_at(world.ascend, "2026-03-01", "rev-parse", "new")
     assert plan["versions"]["base"]["sha"] == git_at(world.ascend, "2026-03-01", "rev-parse", "old")
     assert [m["outcome"] for m in plan["methods"]] == ["auto"]
-    assert "plan --job" in data["next"]
+    assert "upgrade.py plan" in data["next"]
     assert "## Methods" in (world.workspace / "out" / "plan.md").read_text()
 
 

@@ -13,7 +13,9 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.job import stops
+from npu_upgrade.job.ask import WAIVE, Ask
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 
@@ -497,9 +499,11 @@ def test_what_an_agent_reads_of_many_long_questions_is_short(
     out = capsys.readouterr().out
     shown = json.loads(out)
     assert len(out) < 6000
-    assert [one["id"] for one in shown["asks"][:2]] == ["flag-1", "flag-2"]
-    assert shown["asks"][2]["theirs against base"].endswith("-base()\n+theirs()")
-    assert len(shown["asks"]) > 5
+    two, many = shown["asks"]
+    assert two["each"] == {"flag-1": "1", "flag-2": "2"}
+    assert two["what"].endswith("OmniNPUModelRunner.run: thing [1]")
+    assert list(many["each"]) == [f"flag-many-{number}" for number in range(20)]
+    assert many["theirs against base"].endswith("-base()\n+theirs()")
     whole = json.loads(Path(shown["whole_result"]).read_text())
     assert whole["with_it"][1]["text"] == sides
 
@@ -527,3 +531,55 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
         assert upgrade("next")[1]["stage"] == "audit"
     else:
         assert data["stage"] == "audit"
+
+
+def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
+    def finding(number: int, name: str, why: str) -> Ask:
+        what = f"pkg/runner.py:{number}: attributes: Runner.run reads self.{name}, which nothing defines"
+        texts = {
+            "text": f"why: {why}\ndo: find what replaced {name}\nthere: omni pkg/gpu.py:{number}: self.{name}"
+        }
+        return Ask(
+            "finding", f"attributes-{number}", what, "pkg/runner.py", "Runner.run", texts=texts, how=(WAIVE,)
+        )
+
+    found = [
+        finding(1, "left", "it raises"),
+        finding(2, "right", "it raises"),
+        finding(3, "up", "it is silent"),
+    ]
+    taken, (alike, other) = as_asked(found, ())
+    assert taken == found
+    assert alike["each"] == {
+        "attributes-1": "1 | self.left | pkg/gpu.py:1",
+        "attributes-2": "2 | self.right | pkg/gpu.py:2",
+    }
+    assert alike["what"] == "pkg/runner.py:[1]: attributes: Runner.run reads [2], which nothing defines"
+    assert alike["text"] == "why: it raises\ndo: find what replaced ..."
+    assert other["id"] == "attributes-3"
+    assert "why: it is silent" in other["text"]
+
+
+def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = two_flags(tmp_path, monkeypatch)
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": ids, "answer": "accept", "note": "both read"}]))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["plan"]["verdict"]) == (0, "PASS")
+
+
+def test_what_is_gone_is_asked_once_by_merge_and_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_flags(tmp_path, monkeypatch)
+    job = open_job(Path.cwd())
+    path = Path(job.out or "") / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["items"][-1] |= {"kind": "gone-name", "finding": "attributes-0123456789"}
+    path.write_text(json.dumps(plan))
+    waivers = job.folder / "waivers.yaml"
+    assert upgrade("resolve", "flag-2", "--accept", "--note", "fine")[0] == 2
+    assert upgrade("resolve", "flag-2", "--waive", "--note", "set by a plugin")[0] == 0
+    assert "key: attributes-0123456789\n  reason: set by a plugin" in waivers.read_text()
+    upgrade("resolve", "--undo", "flag-2")
+    assert "attributes" not in waivers.read_text()

@@ -119,7 +119,7 @@ def _files(world: World, names: Set[str]) -> Iterator[File]:
     for prefix in _AROUND:
         tree = world.program.trees.get(prefix.partition("/")[0])
         for path in tree.list(prefix) if tree else []:
-            mentions = path.endswith(".py") and tree and _mentions(tree.read(path), names)
+            mentions = path.endswith(".py") and _mentions(world.program.text(path), names)
             if mentions and (file := world.program.file(path)):
                 yield file
 

@@ -113,8 +113,8 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
         result.data |= {"job": asked.job.job.id}
         result.next = asked.job.again
         return result
-    if result.brief:
-        del result.brief["new"]  # `next` hands them out
+    # `next` hands the findings out
+    result.brief = {name: result.data[name] for name in ("broken_checks",) if result.data[name]}
     counted = {"counts": result.data["counts"], "baseline": result.data["baseline"]}
     counted |= {"failing": [one.finding.key for one in judged if one.state == NEW][:MOST_KEYS]}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]

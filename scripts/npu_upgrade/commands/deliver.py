@@ -118,7 +118,8 @@ def outcome(
     text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
     show = Command("git", "-C", (str(place.checkout.root), "show", "--stat", done.sha))
     step = show if request else push or show
-    return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step)
+    brief = {"files": delivery.changed} | ({"left": list(delivery.left)} if delivery.left else {})
+    return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step, brief)
 
 
 def _data(delivery: Delivery) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _run(args: argparse.Namespace) -> Result:
     return result
 
 
-_BRIEF = ("job", "repo", "branch", "out", "moved_aside")
+_BRIEF = ("job", "branch", "moved_aside")
 
 
 def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> Result:
             for item in found.open_items
         ],
     }
-    brief = {"problems": found.problems[:_MOST], "plan": str(found.path.with_suffix(".md"))}
+    brief = {"problems": found.problems[:_MOST]} if found.problems else {}
     return Result(found.verdict, found.summary, data, _text(found), following(job), brief)
 
 

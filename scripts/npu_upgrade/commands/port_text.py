@@ -36,13 +36,16 @@ def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
 
 
 def brief_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What is decided on first: the hunks of the first tier, and what was taken and refused."""
-    first = [one for one in data["hunks"] if one["tier"] == 1]
-    shown = {name: data[name] for name in ("counts", "taken", "imports", "files") if data[name]}
-    shown["since"] = {name: data["since"][name] for name in ("spec", "inferred")}
+    """What is decided on first: the hunks of the first tier by method, and what was refused."""
+    first: dict[str, list[str]] = {}
+    for one in data["hunks"]:
+        if one["tier"] == 1:
+            first.setdefault(one["group"], []).append(f"{one['id']} ({one['lines']} lines)")
+    rows = [f"{group}: {', '.join(ids)}" for group, ids in first.items()]
+    shown = {"imports": data["imports"], "first_tier": rows[:_MOST]}
     shown["refused"] = [f"{one['id']}: {one['reason']}" for one in data["refused"]]
-    shown["first_tier"] = [f"{one['id']} {one['group']} ({one['lines']} lines)" for one in first[:_MOST]]
-    return shown | {"more": max(0, len(first) - _MOST)}
+    shown["more"] = sum(map(len, list(first.values())[_MOST:]))
+    return {name: value for name, value in shown.items() if value}
 
 
 def survey_text(left: Sequence[Ranked], items: Sequence[Item], done: Applied) -> str:

@@ -7,9 +7,9 @@ is taken), --by-hand (a hunk that the NPU side has in a form of its own), --waiv
 or --leave (a hunk for the next upgrade), with a --note. An answer that would break the file, use a name
 that nothing defines, lose a method or an Omni-new marker is refused and nothing is written.
 
---from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id`, `answer`
-(ours, theirs, base, with, accept, by-hand, waive or leave) and, where they fit, `text`, `imports`,
-`note`, `until` and `in`. All of them are taken, or none.
+--from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
+of those with the same answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and,
+where they fit, `text`, `imports`, `note`, `until` and `in`. All of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 _MOST, _WIDEST = 20, 160
 
 
-class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer, from the command line or an entry of a file of answers."""
+class _How(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An answer, without the question."""
 
-    id: str
     answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
     imports: list[str] = []
@@ -68,6 +67,18 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def word(self) -> str:
         return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
+
+
+class Given(_How, frozen=True, kw_only=True):
+    """One answer, from the command line or a file of answers."""
+
+    id: str
+
+
+class _Entry(_How, frozen=True, kw_only=True):
+    """An entry of a file of answers, for one question or for several alike."""
+
+    id: str | list[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,19 +157,38 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.word and args.imports:
         raise _unfit("--import goes with --with or stands alone", ask)
     text = _text_of(args.given) if args.given else ""
-    given = Given(args.id, answer_, text, args.imports, args.note, args.until, args.runner or "")
+    given = Given(
+        id=args.id,
+        answer=answer_,
+        text=text,
+        imports=args.imports,
+        note=args.note,
+        until=args.until,
+        runner=args.runner or "",
+    )
     return _result(job, ask, given, _answer(job, given, ask))
 
 
 def _entries(name: str) -> list[Given]:
     try:
-        return msgspec.yaml.decode(_text_of(name), type=list[Given])
+        entries = msgspec.yaml.decode(_text_of(name), type=list[_Entry])
     except msgspec.MsgspecError as error:
         raise BadInput(
             f"{name} holds no answers: {error}",
             expected="a YAML list of entries with id, answer and note or text",
             try_="the template that `next` shows",
         ) from error
+    return [
+        Given(**{name: getattr(one, name) for name in _How.__struct_fields__}, id=id_)
+        for one in entries
+        for id_ in _ids(one)
+    ]
+
+
+def _ids(entry: _Entry) -> list[str]:
+    """The questions an entry answers; a text is written once, and what it closes is closed."""
+    ids = [entry.id] if isinstance(entry.id, str) else entry.id
+    return ids[:1] if entry.answer == "with" else ids
 
 
 def _all_of(job: Job, entries: list[Given]) -> Result:
@@ -187,9 +217,8 @@ def _all_of(job: Job, entries: list[Given]) -> Result:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
-        return Result(
-            Verdict.FAIL, f"none of {len(entries)} answers is taken: {text}", data, text, _next(job), brief={}
-        )
+        summary, brief = f"none of {len(entries)} answers is taken", {"problems": refused}
+        return Result(Verdict.FAIL, summary, data, text, _next(job), brief)
     states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
@@ -284,8 +313,8 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
         data |= {"problems": done.problems, "written": False}
         advice = "correct the answer, or add what it needs with --import"
         text = "\n".join([*done.problems, advice])
-        summary = f"not written: {'; '.join(done.problems)}; {advice}"
-        return Result(Verdict.FAIL, summary, data, text, _next(job), brief={})
+        brief = {"problems": done.problems}
+        return Result(Verdict.FAIL, f"not written; {advice}", data, text, _next(job), brief)
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
@@ -306,7 +335,8 @@ def _recheck(
     parts = [said]
     if checked:
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
-        parts.append(f"plan {checked.verdict.value}: {checked.summary}")
+        passed = checked.verdict is Verdict.PASS
+        parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
     return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job), brief={})
 

@@ -18,12 +18,12 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
-from npu_upgrade.job.ask import FINDING, PORT, Ask
+from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.check import downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, without
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
-from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
@@ -89,8 +89,8 @@ def _tidy(job: Job, path: str, before: str, after: str) -> str:
 
 def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     """Accept, waive or leave something without touching a file."""
-    if ask.stage == FINDING and how == "waive":
-        _waive_finding(job, ask.id, note, until or _next_minor(job))
+    if ask.finding and how == "waive":
+        _waive_finding(job, ask.finding, note, until or _next_minor(job))
     if ask.stage == PORT:
         set_hunk(job.workspace, ask.id, how, note)
     return Answered(_note(job, ask, how=how, note=note), [])
@@ -102,8 +102,9 @@ def undo(job: Job, entry: Answer) -> Answered:
         problem = _undo_file(job, job.journal, entry)
         if problem:
             return Answered(None, [problem])
-    elif entry.stage == FINDING:
-        _write_waivers(job, entry.id)
+    elif entry.how == "waive" and entry.stage in (FINDING, ITEM, LOOK):
+        found = {item["id"]: item.get("finding") for item in load_plan(job).items}
+        _write_waivers(job, found.get(entry.id) or entry.id)
     elif entry.stage == PORT:
         set_hunk(job.workspace, entry.id)
     return Answered(job.journal.add(Undo, id=entry.id, undoes=entry.number), [])

@@ -39,7 +39,8 @@ class Ask(Struct, frozen=True):
     """One open thing: what it is about, where, its texts, and how it can be answered.
 
     ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
-    that fit; ``evidence`` the record of the gate that found it. Asks of one ``group`` are answered together:
+    that fit; ``evidence`` the record of the gate that found it; ``finding`` the key of the audit's finding
+    that it is, which counts no more once it is waived. Asks of one ``group`` are answered together:
     those of a method, and hunks that need each other.
     """
 
@@ -55,6 +56,7 @@ class Ask(Struct, frozen=True):
     conflict: OpenConflict | None = None
     evidence: str = ""
     feature: str = ""
+    finding: str = ""
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -79,6 +81,7 @@ class Ask(Struct, frozen=True):
             "what": self.what,
             "place": {key: value for key, value in place.items() if value},
             **self.texts,
+            **({"finding": self.finding} if self.finding not in ("", self.id) else {}),
             "answer": [shlex.join(how) for how in self.how],
         }
 
@@ -113,11 +116,13 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     named = re.match(r"([A-Za-z_]\w*\.[\w@]+)(?=: | )", title.removeprefix(f"{path}: "))
     unit = named[1] if named else ""
     path = path if path.endswith(".py") else ""
-    how = (ACCEPT, WAIVE, WITH) if path and unit else (ACCEPT, WAIVE)
+    finding = str(item.get("finding") or "")
+    how = (WAIVE,) if finding else (ACCEPT, WAIVE)
+    how = (*how, WITH) if path and unit else how
     if item.get("kind") in ("unresolved-name", "missing-name"):
         how = (*how, ("--import", "from MODULE import NAME"))
     kind, texts = ITEM if item.get("blocking") else LOOK, {"text": str(item.get("detail") or "")}
-    return Ask(kind, item["id"], title, path, unit, *_span(root, path, unit), texts, how)
+    return Ask(kind, item["id"], title, path, unit, *_span(root, path, unit), texts, how, finding=finding)
 
 
 def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
@@ -201,7 +206,8 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     what = f"{here['path']}:{here.get('line')}: {finding['check']}: {finding['what']}"
     texts = {"text": "\n".join(lines)}
     first, last = _span(root, path, unit)
-    return Ask(FINDING, finding["key"], what, path, unit, first, last, texts, how, evidence=evidence)
+    key = finding["key"]
+    return Ask(FINDING, key, what, path, unit, first, last, texts, how, evidence=evidence, finding=key)
 
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:

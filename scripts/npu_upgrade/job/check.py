@@ -123,8 +123,10 @@ def learn_answers(job: Job, root: Path, plan: dict[str, Any]) -> int:
             where = {"path": entry["path"], "job": job.id, "versions": versions}
             for found in learn(before.read_text("utf-8"), now.read_text("utf-8"), remembered(job), where):
                 count += found.learned
-                if not found.learned:
-                    say(f"note: not remembered: {entry['path']}:{found.line}: {found.reason}")
+                line = f"{entry['path']}:{found.line}: {found.reason}"
+                if not found.learned and line not in plan.setdefault("not_remembered", []):
+                    plan["not_remembered"].append(line)
+                    say(f"note: not remembered: {line}")
     return count
 
 

@@ -218,8 +218,12 @@ def open_job(workspace: Path, id: str | None = None) -> Job:
 
 
 def naming(job: Job) -> list[str]:
-    """The options that name ``job`` from the present folder, for a command that is to be run next."""
-    return ["--job", job.id, *named_from_here(job.workspace)]
+    """The options that name ``job`` from the present folder, for a command that is to be run next.
+
+    The only job of a workspace needs no name.
+    """
+    others = any(place.parent != job.folder for place in job.folder.parent.glob("*/job.json"))
+    return [*(["--job", job.id] if others else []), *named_from_here(job.workspace)]
 
 
 def _load(folder: Path) -> Job:

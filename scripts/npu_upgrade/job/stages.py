@@ -78,7 +78,7 @@ class Walk:
     ``root``: the folder with its files; ``naming``: the options that name it from the present folder;
     ``skippable``: what a person may leave out; ``standing`` and ``other``: the evidence that counts and the
     rest; ``facts``: what only this kind of job has; ``heading``: lines for people; ``end``: why nothing is
-    left, and what shows the result.
+    left, and what shows the result; ``answered``: what questions said that are answered.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Walk:
     other: Sequence[dict[str, Any]] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     heading: Sequence[str] = ()
+    answered: Sequence[str] = ()
 
     @property
     def journal(self) -> Journal:

@@ -115,6 +115,9 @@ def walk(job: Job) -> Walk:
             "emulated": one.validation.emulated_lines,
         },
         heading=list(_heading(one)),
+        answered=[f"{i.get('title')} {i.get('detail')}" for i in plan.items if i.get("state") != "open"]
+        if plan
+        else (),
     )
 
 

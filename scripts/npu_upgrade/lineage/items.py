@@ -15,6 +15,7 @@ class Item:
     ``kind`` says which (``conflict``, ``flag``, ``unresolved-name``, ...), ``title`` is one
     line, ``detail`` the texts. A ``blocking`` item keeps the plan from passing while it is
     open. ``state`` is ``open``, ``done`` or ``waived``, ``note`` is what a person said when closing it.
+    ``finding`` is the key of the audit's finding that it is, else empty.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Item:
     blocking: bool = False
     state: str = "open"
     note: str = ""
+    finding: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -104,4 +104,5 @@ def _decided(finding: Finding, after: Mapping[str, Answer]) -> bool:
 def _item(finding: Finding) -> Item:
     detail = f"here: {finding.here}\nthere: {finding.there or '-'}\n{finding.why}; {finding.todo}"
     title = f"{finding.here.path}: {finding.what}"
-    return Item(item_id(GONE, finding.key), GONE, title, detail, finding.here.path, True)
+    id_, path = item_id(GONE, finding.key), finding.here.path
+    return Item(id_, GONE, title, detail, path, True, finding=finding.key)

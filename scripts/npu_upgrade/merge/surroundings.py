@@ -141,7 +141,8 @@ def _misfits(before: World, found: Sequence[Finding], merged: Collection[str]) -
 
 def _misfit(finding: Finding, blocking: bool) -> Item:
     detail = f"here: {finding.here}\nthere: {finding.there}\n{finding.todo}"
-    return Item(item_id("misfit", finding.key), "misfit", finding.what, detail, finding.here.path, blocking)
+    id_, path = item_id("misfit", finding.key), finding.here.path
+    return Item(id_, "misfit", finding.what, detail, path, blocking, finding=finding.key)
 
 
 def _gone(before: World, after: World, workers: set[str], merged: Collection[str]) -> Iterator[Item]:
@@ -229,7 +230,10 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
     what = "signature" if old != new else "body"
     title = f"{method.qualname}: the {what} of {now.qualname}, which it overrides, changed"
     key = item_id("overridden-changed", method.qualname, plain_text(was.node), plain_text(now.node))
-    return Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+    item = Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+    if calls and old == new and not wrong:
+        item.state, item.note = "done", "nothing to decide: as with a method that is inherited"
+    return item
 
 
 def _calls_upwards(method: Method) -> list[tuple[ast.Call, bool]]:
@@ -255,7 +259,7 @@ def _source(method: Method) -> str:
 
 def _diff(before: str, after: str) -> list[str]:
     old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
-    lines = list(difflib.unified_diff(old, new, "base", "target", lineterm=""))
+    lines = list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]
     if len(lines) <= DIFF_LINES:
         return lines
     return [*lines[:DIFF_LINES], f"... {len(lines) - DIFF_LINES} more lines"]

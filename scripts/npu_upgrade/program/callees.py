@@ -248,7 +248,7 @@ def patched_names(program: Program) -> Patched:
         paths = tree.list(package) if package != "vllm" else []
         for path in paths:
             if "patch" in path and path.endswith(".py"):
-                for key, name in _patches_in(tree.read(path)):
+                for key, name in _patches_in(program.text(path)):
                     found.setdefault(key, []).append((path, name))
     return found
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
 # Names that tell nothing about an object.
@@ -70,7 +69,7 @@ class Mentions:
         for package, tree in self.program.trees.items():
             for path in tree.list(package):
                 if path.endswith(".py"):
-                    self._search_file(path, _text(self.program, path), one_of)
+                    self._search_file(path, self.program.text(path), one_of)
 
     def _search_file(self, path: str, text: str, one_of: re.Pattern[str]) -> None:
         if not any(name in text for name in self._found):
@@ -84,13 +83,6 @@ class Mentions:
             found = self._found[match.group()]
             if not found or found[-1] != mention:
                 found.append(mention)
-
-
-def _text(program: Program, path: str) -> str:
-    try:
-        return program.trees[path.partition("/")[0]].read(path)
-    except BadInput:
-        return ""
 
 
 def _kind(target: str) -> str:

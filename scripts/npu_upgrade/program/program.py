@@ -15,7 +15,7 @@ from npu_upgrade.code.definitions import absolute, functions, module_of, top_lev
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.lazy_names import lazy_names
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
@@ -144,7 +144,7 @@ class File:
 
         ``above``: what this file itself defines at this line or below is not meant.
         """
-        parts = (expr if isinstance(expr, str) else ast.unparse(expr)).split(".")
+        parts = (expr if isinstance(expr, str) else dotted(expr) or ast.unparse(expr)).split(".")
         if not all(part.isidentifier() for part in parts):
             return UNKNOWN
         symbol = self._first(parts[0], above)
@@ -298,6 +298,7 @@ class Program:
         self._folders: dict[str, frozenset[str]] = {}
         self._paths: dict[str, list[str]] = {}
         self._texts: dict[str, str] = {}
+        self._modules: dict[str, str | None] = {}
 
     def judges(self, module: str) -> bool:
         """Whether a module would be in one of the trees, so that its absence means something."""
@@ -375,9 +376,11 @@ class Program:
 
     def _path(self, module: str) -> str | None:
         """The path of a module, or of a package's ``__init__``."""
-        tree, folder = self.trees.get(module.partition(".")[0]), module.replace(".", "/")
-        files = (f"{folder}.py", f"{folder}/__init__.py")
-        return next((path for path in files if tree and tree.exists(path)), None)
+        if module not in self._modules:
+            tree, folder = self.trees.get(module.partition(".")[0]), module.replace(".", "/")
+            files = (f"{folder}.py", f"{folder}/__init__.py")
+            self._modules[module] = next((path for path in files if tree and tree.exists(path)), None)
+        return self._modules[module]
 
     def _in_file(self, file: File, name: str, hops: int) -> Symbol | None:
         if name in file.classes:
@@ -415,7 +418,7 @@ class Program:
         if tree is None or not tree.exists(path):
             return None
         try:
-            source = tree.read(path)
+            source = self._texts[path] = self._texts.get(path) or tree.read(path)
             parsed = parse_module(source).tree
             if self.vllm and GUARD.search(source):
                 parsed = without_dead(parsed, self.vllm)

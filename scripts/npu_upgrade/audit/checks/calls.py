@@ -184,7 +184,7 @@ def _constructed_by_name(
     """Upstream's calls of what a platform's method names."""
     tree = world.triple.vllm
     for path in tree.list("vllm"):
-        text = tree.read(path) if named and path.endswith(".py") else ""
+        text = world.program.text(path) if named and path.endswith(".py") else ""
         methods = [name for name in named if f".{name}(" in text] if _BY_NAME in text else []
         file = world.program.file(path) if methods else None
         for scope in functions_of(file) if file else []:

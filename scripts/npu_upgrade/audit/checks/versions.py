@@ -58,5 +58,6 @@ def _files(world: World) -> Iterator[File]:
     tree = world.triple.ascend
     yield from world.files if world.of_omni else []
     for path in tree.list(ASCEND):
-        if path.endswith(".py") and GUARD.search(tree.read(path)) and (file := world.program.file(path)):
+        guarded = path.endswith(".py") and GUARD.search(world.program.text(path))
+        if guarded and (file := world.program.file(path)):
             yield file
