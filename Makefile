@@ -21,7 +21,7 @@ test-all: test ## that, then releases, incidents, emulator, runners, serving (PY
 	@$(call in_env,test) "$$python" -m pytest --ignore tests/unit tests $(PYTEST_ARGS)
 	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
-test-install: ## install the skill with two installers, run every documented command (needs Node 20)
+test-install: ## install the skill with two installers, and the wheels; run documented commands (needs Node 20)
 	@$(call in_env,install) "$$python" -m pytest -m install -p no:cacheprovider tests/install $(PYTEST_ARGS)
 	@echo "make test-install: what was not skipped passed; a skip says what is BLOCKED here"
 
