@@ -92,4 +92,4 @@ bench-signoff: ## try to get signed off what did not run, and deliver what did (
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.signoff $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
-	@$(call in_env,docs) "$$python" -m mkdocs build --strict
+	@$(call in_env,docs) NO_MKDOCS_2_WARNING=1 "$$python" -m mkdocs build --strict
