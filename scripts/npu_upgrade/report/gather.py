@@ -13,6 +13,7 @@ from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.job.ask import LOOK, PORT
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Continued, Skipped, Undo
@@ -35,7 +36,7 @@ def gather(job: Job, walk: Walk) -> dict[str, Any]:
     """The data of an upgrade's page: its first screen, then plain lists and dictionaries."""
     plan, audit, port = read_object(plan_path(job)), _audit(job), _port(job)
     return {
-        "first": _first(job, walk, plan, [*_undecided(plan, audit, port), *_hardware(walk)]),
+        "first": _first(job, walk, plan, [*_undecided(walk, plan, audit, port), *_hardware(walk)]),
         "about": f"{job.id}, started {job.created}" + (f", branch {job.branch}" if job.branch else ""),
         "emulated": walk.facts["emulated"],
         "methods": _methods(job, plan),
@@ -84,23 +85,23 @@ def _became(method: dict[str, Any]) -> str:
     return ", ".join(["merged", *(count(number, noun) for noun, number in found.items() if number)])
 
 
-def _undecided(plan: dict[str, Any], audit: dict[str, Any], port: dict[str, Any]) -> Iterator[Open]:
-    """What the job leaves to others: items that nobody looked at, waivers, hunks that are not taken."""
+def _undecided(
+    walk: Walk, plan: dict[str, Any], audit: dict[str, Any], port: dict[str, Any]
+) -> Iterator[Open]:
+    """What is left to others: items nobody looked at, waivers, hunks not taken; not what is still asked."""
     items = [one for one in rows_of(plan, "items") if not one.get("blocking")]
-    for state, what in (("open", "not looked at"), ("waived", "waived")):
-        mine = [str(one.get("title")) for one in items if one.get("state") == state]
-        if mine:
-            yield Open(
-                REVIEWER, f"{count(len(mine), 'decision')} on thin evidence or beside the merge {what}", mine
-            )
-    waived = [f"{one.get('what')}: {one.get('waiver')}" for one in audit["findings"] if one.get("waiver")]
-    if waived:
-        yield Open(REVIEWER, f"{count(len(waived), 'finding')} of the audit waived", waived)
+    open_, waived = ([str(o.get("title")) for o in items if o.get("state") == s] for s in ("open", "waived"))
+    findings = [f"{one.get('what')}: {one.get('waiver')}" for one in audit["findings"] if one.get("waiver")]
     left = [f"{one.get('unit')}: {one.get('id')}" for one in port["hunks"] if not one.get("answer")]
-    if left:
-        yield Open(
-            MAINTAINER, f"{count(len(left), 'hunk')} that the GPU side gained and the NPU side lacks", left
-        )
+    rows = (
+        (REVIEWER, "decision", "on thin evidence or beside the merge not looked at", open_, LOOK),
+        (REVIEWER, "decision", "on thin evidence or beside the merge waived", waived, ""),
+        (REVIEWER, "finding", "of the audit waived", findings, ""),
+        (MAINTAINER, "hunk", "that the GPU side gained and the NPU side lacks", left, PORT),
+    )
+    for who, noun, what, found, asked in rows:
+        if found and not walk.left.get(asked):
+            yield Open(who, f"{count(len(found), noun)} {what}", found)
 
 
 def _hardware(walk: Walk) -> Iterator[Open]:

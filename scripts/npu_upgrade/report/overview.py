@@ -108,11 +108,11 @@ def _proven(walk: Walk) -> list[Proof]:
         Proof(one["label"], one["gate"], one["verdict"], one["summary"], _short(one["id"])) for one in known
     ]
     emulated = next((stage for stage in walk.stages if stage.name == "emulate"), None)
-    if emulated and not any(row.label == DRY_RUN for row in rows):
-        said = f"left out: {emulated.said}" if emulated.state == State.SKIPPED else "nothing that counts ran"
-        rows.append(Proof(DRY_RUN, "", "", said))
-    if not any(row.label == NPU_REAL for row in rows):
-        rows.append(Proof(NPU_REAL, "", "", "nothing that counts ran"))
+    for label in (LABELS[0], DRY_RUN, NPU_REAL) if emulated else (NPU_REAL,):
+        if not any(row.label == label for row in rows):
+            skipped = label == DRY_RUN and emulated and emulated.state == State.SKIPPED
+            said = f"left out: {emulated.said}" if skipped else "no verdict counts"
+            rows.append(Proof(label, "", "", said))
     return sorted(rows, key=lambda row: LABELS.index(row.label))
 
 
