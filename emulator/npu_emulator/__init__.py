@@ -1,4 +1,4 @@
-"""Emulated CANN: the unmodified torch_npu, vllm-ascend and vllm-omni on a machine without an NPU.
+"""Emulated CANN: the unmodified torch_npu, vllm-ascend and vllm-omni on an x86-64 machine without an NPU.
 
 It shows that Python and the operators' schemas hold together on the paths a run reaches. It says nothing
 about kernels, memory, HCCL or speed; every result it helps to is labelled "emulated dry-run".

@@ -137,7 +137,7 @@ def test_machine_that_lacks_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "here", [("Linux", "riscv64"), ("Darwin", "arm64"), ("Windows", "AMD64")], ids=" ".join
+    "here", [("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "AMD64")], ids=" ".join
 )
 def test_machine_without_wheels(monkeypatch: pytest.MonkeyPatch, here: tuple[str, str]) -> None:
     monkeypatch.setattr(environment.platform, "system", lambda: here[0])

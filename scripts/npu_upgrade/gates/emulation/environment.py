@@ -25,7 +25,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import SourceTree
 
 _TOOLS = {"g++": "g++", "nm": "binutils"}  # command -> Debian package
-_MACHINES = ("x86_64", "aarch64")  # there are wheels of torch-npu for these
+_PLATFORM = ("Linux", "x86_64")
 
 
 def check_machine() -> None:
@@ -34,10 +34,10 @@ def check_machine() -> None:
     The disk is checked where something is made, with what that needs.
     """
     here = (platform.system(), platform.machine())
-    if here[0] != "Linux" or here[1] not in _MACHINES:
+    if here != _PLATFORM:
         raise Blocked(
             f"the emulator does not run on {' '.join(here)}",
-            expected="Linux on x86-64 or aarch64: there are wheels of torch-npu for these",
+            expected="Linux on x86-64; on aarch64 torch brings no Triton, which the emulator imports",
             try_="run this gate on such a machine (a container will do); the other gates run here",
         )
     if sys.implementation.name != "cpython":

@@ -6,7 +6,6 @@ or for another device is left out. The trees' own packages are not installed but
 
 from __future__ import annotations
 
-import platform
 import re
 import sys
 import tomllib
@@ -96,14 +95,13 @@ def check_python(spec: EnvSpec) -> None:
     except Blocked as error:
         say(f"note: cannot look up torch-npu's wheels: {error.what}")
         return
-    machine = platform.machine()
-    wheels = [name for name in files if name.endswith(f"_{machine}.whl")]
+    wheels = [name for name in files if name.endswith("_x86_64.whl")]
     found = {f"3.{match[1]}" for name in wheels if (match := re.search(r"-cp3(\d+)-", name))}
     pythons = sorted(found, key=Version)
     if running not in pythons:
         raise Blocked(
-            f"torch-npu {version} has no wheel for Python {running} on {machine}",
-            expected=f"Python {', '.join(pythons) or 'none: it has no wheel for this machine at all'}",
+            f"torch-npu {version} has no wheel for Python {running} on x86-64",
+            expected=f"Python {', '.join(pythons) or 'none: it has no x86-64 wheel at all'}",
             try_=f"the same command with one of these, such as python{pythons[-1] if pythons else '3.11'}",
         )
 
