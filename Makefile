@@ -21,7 +21,7 @@ test-all: test ## that, then releases, incidents, emulator, runners, serving (PY
 	@$(call in_env,test) "$$python" -m pytest --ignore tests/unit tests $(PYTEST_ARGS)
 	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
-test-install: ## install the skill with two installers, run every documented command (needs Node 20)
+test-install: ## install the skill with two installers, and the wheels; run documented commands (needs Node 20)
 	@$(call in_env,install) "$$python" -m pytest -m install -p no:cacheprovider tests/install $(PYTEST_ARGS)
 	@echo "make test-install: what was not skipped passed; a skip says what is BLOCKED here"
 
@@ -92,4 +92,4 @@ bench-signoff: ## try to get signed off what did not run, and deliver what did (
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.signoff $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
-	@$(call in_env,docs) "$$python" -m mkdocs build --strict
+	@$(call in_env,docs) NO_MKDOCS_2_WARNING=1 "$$python" -m mkdocs build --strict

@@ -11,7 +11,6 @@ if __name__ == "__main__":
     from npu_upgrade.environments.tools import ensure_tools
 
     ensure_tools()
-    from npu_upgrade.cli.main import main
-    from npu_upgrade.cli.programs import ADAPT
+    from npu_upgrade.cli.main import adapt
 
-    sys.exit(main("adapt.py", __doc__, ADAPT))
+    sys.exit(adapt())

@@ -11,7 +11,6 @@ if __name__ == "__main__":
     from npu_upgrade.environments.tools import ensure_tools
 
     ensure_tools()
-    from npu_upgrade.cli.main import main
-    from npu_upgrade.cli.programs import UPGRADE
+    from npu_upgrade.cli.main import upgrade
 
-    sys.exit(main("upgrade.py", __doc__, UPGRADE))
+    sys.exit(upgrade())

@@ -25,7 +25,8 @@ def skill_documents(root: Path = ROOT) -> list[Path]:
 
 def documents() -> list[Path]:
     """All documents a user or an agent reads."""
-    single = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "AGENTS.md", "runners/README.md")
+    single = [ROOT / name for name in names]
     github = sorted((ROOT / ".github").rglob("*.md"))
     return [*skill_documents(), *single, *github, *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -104,7 +104,7 @@ def a_skill(folder: Path, clone: bool = True) -> Path:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = a_skill(tmp_path / "checkout")
     for module in (skill, command):
-        monkeypatch.setattr(module, "skill_root", lambda: root)
+        monkeypatch.setattr(module, "SKILL", root)
     return root
 
 
@@ -145,7 +145,7 @@ def test_an_installed_skill_is_never_written_to(
 ) -> None:
     root = a_skill(tmp_path / place, clone)
     for module in (skill, command):
-        monkeypatch.setattr(module, "skill_root", lambda: root)
+        monkeypatch.setattr(module, "SKILL", root)
     files = sorted(path for path in root.rglob("*") if ".git" not in path.parts)
     code, result, _ = run(world, *omni(world), "--update-references")
     assert (code, result["verdict"]) == (2, "USAGE")

@@ -78,3 +78,28 @@ def test_a_rung_is_run_by_the_script_that_climbs() -> None:
     assert (shown("serve"), shown("audit")) == ("adapt.py serve M", "upgrade.py audit M")
     note("upgrade.py", ["validate"], ["serve"])
     assert shown("serve") == "upgrade.py serve M"
+
+
+def test_of_a_wheel_the_console_scripts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FROM_WHEEL", True)
+    monkeypatch.setattr(command.sys, "executable", str(tmp_path / "python"))
+    script = tmp_path / "npu-upgrade"
+    script.touch(mode=0o755)
+    assert str(upgrade("plan", "--note", "a b")) == f"{script} plan --note 'a b'"
+    assert upgrade("plan").short == "npu-upgrade plan"
+    assert upgrade("plan").argv == ["upgrade.py", "plan"]  # as records have it
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert str(upgrade("plan")) == "npu-upgrade plan"
+
+
+def test_of_a_wheel_sentences_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        'then "upgrade.py plan"; /a/scripts/upgrade.py plan; ["upgrade.py", "plan"]; see references/audit.md'
+    )
+    assert command.called_here(said) == said
+    monkeypatch.setattr(command, "FROM_WHEEL", True)
+    told = command.called_here(said)
+    assert told.startswith(
+        'then "npu-upgrade plan"; /a/scripts/upgrade.py plan; ["upgrade.py", "plan"]; see /'
+    )
+    assert Path(told.rpartition(" ")[2]).is_file()

@@ -28,7 +28,7 @@ def test_the_timeline_goes_to_the_commit(page: str) -> None:
     timeline = section(page, "timeline")
     assert re.findall(r"<td>audit</td>.*?>(FAIL|PASS)<", timeline) == ["FAIL", "PASS"]
     assert "the packages of this sample are invented" in timeline
-    assert "the commit is delivered" in page
+    assert "Delivered: commit" in page
 
 
 def test_the_conflict_is_there_with_its_answer(page: str) -> None:

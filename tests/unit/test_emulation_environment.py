@@ -134,8 +134,15 @@ def test_machine_that_lacks_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Blocked, match="need nm, not found") as blocked:
         environment.check_machine()
     assert "apt install binutils" in blocked.value.try_
-    monkeypatch.setattr(environment.platform, "machine", lambda: "arm64")
-    with pytest.raises(Blocked, match="does not run on Linux arm64"):
+
+
+@pytest.mark.parametrize(
+    "here", [("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "AMD64")], ids=" ".join
+)
+def test_machine_without_wheels(monkeypatch: pytest.MonkeyPatch, here: tuple[str, str]) -> None:
+    monkeypatch.setattr(environment.platform, "system", lambda: here[0])
+    monkeypatch.setattr(environment.platform, "machine", lambda: here[1])
+    with pytest.raises(Blocked, match=f"does not run on {' '.join(here)}"):
         environment.check_machine()
 
 

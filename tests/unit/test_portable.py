@@ -199,3 +199,16 @@ def test_an_f_string_is_one_token():
 {f'{b}'} c""" + d'''
     strings = [token.string for token in tokens(text) if token.string.startswith("f")]
     assert strings == [text[4:-4]]
+
+
+@pytest.mark.parametrize("program", ["from npu_upgrade.cli.main import upgrade as run", "run = ensure_tools"])
+def test_without_posix_locks_it_is_blocked_with_the_reason(program: str, tmp_path: Path) -> None:
+    """As on Windows: whether a wheel's program starts or a script's search for its tools."""
+    begin = "import sys; sys.modules['fcntl'] = None; sys.argv[1:] = ['env', 'list']\n"
+    begin += "from npu_upgrade.environments.tools import ensure_tools\n"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "XDG_CACHE_HOME": str(tmp_path)}
+    code = f"{begin}{program}\nsys.exit(run())"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["verdict"]) == (3, "BLOCKED")
+    assert "WSL" in said["try"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from page_kit import HOSTILE, Page
 
 from npu_upgrade.job.job import open_job
-from npu_upgrade.report.page import printable, render
+from npu_upgrade.report.page import MARKDOWN, printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
 
 BASE = RUNNERS[0].path
@@ -41,17 +42,54 @@ def page_of(world: World) -> Page:
 
 
 def test_each_state_of_a_job_has_a_page(world: World) -> None:
-    assert "Nothing has run yet" in page_of(world).text
+    text = page_of(world).text
+    assert "Not delivered yet. Next: " in text
+    assert "plan: questions to answer (1 of kind conflict)" in text
     id_ = upgrade("next")[1]["ask"]["id"]
     upgrade("resolve", id_, "--take", "theirs", "--note", "read both")
     text = page_of(world).text
     assert ("read both" in text, "what became of vllm-omni's" in text) == (True, True)
     for kind in ("look", "port", "emulate"):
         upgrade("next", "--skip", kind, "--note", "left out here")
-    assert "left out here" in page_of(world).text
+    assert "emulate was left out: left out here" in page_of(world).text
     audit(world)
     upgrade("deliver", "--repo", str(world.omni))
-    assert "the commit is delivered" in page_of(world).text
+    first, _, history = page_of(world).text.partition("History")
+    assert "Delivered: commit" in first
+    assert "nothing that counts ran on an NPU" in first
+    assert "not done yet" not in first
+    assert re.search(r"static.*audit\s*PASS.*emulated dry-run.*left out here.*NPU real", first, re.DOTALL)
+    assert "merge" in history
+
+
+def test_evidence_that_does_not_count_is_in_the_history_only(world: World) -> None:
+    upgrade("resolve", upgrade("next")[1]["ask"]["id"], "--take", "theirs")
+    audit(world)
+    with open(world.omni / BASE, "a", encoding="utf-8") as stream:
+        stream.write("# by hand\n")
+    first, _, history = page_of(world).text.partition("History")
+    assert "does not count" not in first
+    assert history.count("does not count: it is of other contents") >= 2
+    assert "audit: the files changed since it judged them" in first
+
+
+def test_markdown_says_the_same(world: World) -> None:
+    code, data, _ = upgrade("report", "--markdown")
+    text = Path(data["page"]).read_text("utf-8")
+    assert (code, Path(data["page"]).name) == (0, "report.md")
+    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == [
+        "### What changed, and why",
+        "### What is proven",
+        "### What is open, and who decides",
+    ]
+    assert "- **who drives the job**: plan: questions to answer (1 of kind conflict)" in text
+
+
+def test_markdown_of_hostile_contents_is_text(world: World) -> None:
+    open_job(world.omni).skip("emulate", f"a\n| b | <b>{HOSTILE} @somebody #12")
+    text = render(open_job(world.omni), MARKDOWN).text
+    (line,) = (line for line in text.splitlines() if line.startswith("- **a reviewer**: emulate"))
+    assert not re.search(r"(?<!\\)[<>|#@`]", line)
 
 
 def test_the_sides_of_a_method_stand_beside_each_other(world: World) -> None:
@@ -240,5 +278,5 @@ def test_a_real_browser_shows_it(world: World, tmp_path: Path) -> None:
     if not title.startswith("{"):
         pytest.skip(f"the browser does not run here: {done.stderr[-200:]}")
     seen = json.loads(title)
-    assert seen["sections"] >= 8
+    assert seen["sections"] >= 6
     assert seen["wide"] <= seen["window"]

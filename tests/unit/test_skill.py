@@ -55,6 +55,7 @@ def unknown_commands(text: str) -> list[str]:
     """Subcommands, their long options, make targets and files of the skill that do not exist."""
     unknown = []
     for line in command_lines(text):
+        line = re.sub(r"(?<![\w/-])npu-(upgrade|adapt) ", r"\1.py ", line)  # as a wheel calls it
         for program, name, rest in re.findall(r"((?:upgrade|adapt)\.py) +([a-z][\w-]*)([^|;&#]*)", line):
             if name not in COMMANDS[program]:
                 unknown.append(f"{program} {name}")

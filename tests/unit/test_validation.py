@@ -21,9 +21,10 @@ from npu_upgrade.gates.serving import device
 from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
 from npu_upgrade.gates.serving.session import Session
 from npu_upgrade.gates.validation import matrix, rungs
-from npu_upgrade.gates.validation.rungs import SCRIPT, Outcome, Rung, cell_rung, climb, judged, together
+from npu_upgrade.gates.validation.rungs import Outcome, Rung, cell_rung, climb, judged, together
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.sources.installed import Installed
 
@@ -229,7 +230,7 @@ def test_dummy_weights_that_pass_do_not_hide_real_ones_that_cannot_run(
 
 def test_evidence_is_never_kept_in_the_skill(tmp_path: Path, monkeypatch, capsys) -> None:
     asked = with_npus(monkeypatch, passes)
-    inside = SCRIPT.parents[1] / "references"
+    inside = SKILL / "references"
     assert (
         cli.main(
             "upgrade.py", "", ["validate"], ["validate", "--npu", "--model", "A", "--workspace", str(inside)]
@@ -245,7 +246,7 @@ def test_make_works_in_the_folder_it_was_called_from(tmp_path: Path) -> None:
         "make",
         "-n",
         "-C",
-        str(SCRIPT.parents[1]),
+        str(SKILL),
         "validate-npu",
         "MODEL=/m/A",
         "OMNI=1",
@@ -253,7 +254,7 @@ def test_make_works_in_the_folder_it_was_called_from(tmp_path: Path) -> None:
     ]
     env = {**os.environ, "PWD": str(tmp_path)}
     shown = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env=env, check=True).stdout
-    assert f'cd "{tmp_path}" && "$python" "{SCRIPT}" validate --npu' in shown
+    assert f'cd "{tmp_path}" && "$python" "{SKILL}/scripts/upgrade.py" validate --npu' in shown
     assert '--model "/m/A" --mode "omni"' in " ".join(shown.split())
     assert '--before "/old/python"' in shown
     other = subprocess.run(

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
+from npu_upgrade.ground.command import called_here
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 NAME = "calls.jsonl"
@@ -41,13 +42,14 @@ def calls(folder: Path) -> list[Call]:
 
 
 class _Counted:
-    """A stream that counts the characters written to it."""
+    """A stream that counts the characters written to it, and names the programs as they are called here."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.characters = 0
 
     def write(self, text: str) -> int:
+        text = called_here(text)
         self.characters += len(text)
         return self._stream.write(text)
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_upgrade.cli.calls import counted, workspace_of
-from npu_upgrade.cli.programs import HELP
-from npu_upgrade.ground.command import note
+from npu_upgrade.cli.programs import ADAPT, HELP, UPGRADE
+from npu_upgrade.ground.command import called_here, note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
-from npu_upgrade.ground.files import json_text, sha256, write_atomic, write_json
+from npu_upgrade.ground.files import json_text, sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.verdict import Result
 
@@ -79,6 +79,22 @@ def build_parser(prog: str, summary: str, modules: Mapping[str, str], chosen: st
     return parser
 
 
+def upgrade() -> int:
+    """The program ``upgrade.py``, of a wheel ``npu-upgrade``."""
+    return main(
+        "upgrade.py",
+        "Upgrade vllm-omni's NPU runners to a new vllm-ascend: one subcommand per runbook step.",
+        UPGRADE,
+    )
+
+
+def adapt() -> int:
+    """The program ``adapt.py``, of a wheel ``npu-adapt``."""
+    return main(
+        "adapt.py", "Adapt a Hugging Face model to vllm-ascend: one subcommand per runbook step.", ADAPT
+    )
+
+
 def main(prog: str, summary: str, names: Sequence[str], argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code (see :data:`EXIT_CODES`)."""
     argv = sys.argv[1:] if argv is None else argv
@@ -107,7 +123,7 @@ def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
             raise BadInput(f"--output {args.output} is a folder", expected="a file", try_="name a file in it")
         result: Result = args.run(args)
         if args.output:
-            write_json(args.output, result.as_json())
+            write_atomic(args.output, called_here(json_text(result.as_json())))
     except UpgradeError as error:
         return report(error, as_text=as_text)
     except KeyboardInterrupt:
@@ -173,7 +189,7 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
     folder, name = place or cache_root(), "" if place else f"-{sha256(text)[:16]}"
     path = folder / "results" / f"{argv[0]}{name}.json"
     try:
-        write_atomic(path, text)
+        write_atomic(path, called_here(text))
     except BadInput as error:
         return result.head | brief | {"whole_result": f"not kept ({error.what}): add --output FILE"}
     return result.head | brief | {"whole_result": str(path)}

@@ -69,7 +69,7 @@ HELP = {
     "status": "show the stages, evidence and open items of the job",
     "next": "name the one next command or question, and why",
     "resolve": "answer a conflict, a flagged decision, a hunk to port or a finding",
-    "report": "write one self-contained HTML page of the job",
+    "report": "write one page of the job for its reviewers",
     "adapt.analyze": "what a checkpoint is, who serves it, and whether it is consistent",
     "adapt.plan": "the files and the order of work for a model, and scaffolds for its code",
     "adapt.artifacts": "write accuracy config, tutorial and reports of a model from its evidence",

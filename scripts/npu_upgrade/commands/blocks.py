@@ -18,6 +18,7 @@ from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, write_together
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue import structure
@@ -25,7 +26,7 @@ from npu_upgrade.lineage.catalogue.block import Catalogue
 from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
 from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
-from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
 from npu_upgrade.sources.tree import SourceTree
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0 --out blocks
@@ -109,7 +110,7 @@ def _diff(args: argparse.Namespace) -> Result:
 
 def _check(args: argparse.Namespace) -> Result:
     """Compare the skill's reference with what the tree gives now."""
-    path = skill_root() / "references" / NAME
+    path = SKILL / "references" / NAME
     text = _existing(path)
     known = specs_in(text)
     spec = args.omni or known.get("vllm-omni")
@@ -158,7 +159,7 @@ def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> 
     """The catalogue of one vllm-omni with the purposes known: in ``own`` first, then in the reference."""
     sources, versions = read(omni, args.ascend, args.vllm)
     known: list[Row] = []
-    for path in filter(None, (own, skill_root() / "references" / NAME)):
+    for path in filter(None, (own, SKILL / "references" / NAME)):
         known += rows(_existing(path))
     return _built(sources, versions, known), sources.side.tree
 

@@ -18,8 +18,9 @@ from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.lineage.catalogue.skill import reference_to_refresh, skill_root
+from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
 
 EXAMPLES = """serve.log
 serve.log --format json
@@ -80,7 +81,7 @@ def _result(log: Path, found: Explanation) -> Result:
 
 
 def _check() -> Result:
-    path = skill_root() / "references" / PAGE
+    path = SKILL / "references" / PAGE
     same = path.is_file() and path.read_text("utf-8") == render(signatures())
     if same:
         return Result(Verdict.PASS, f"{PAGE} holds", {"reference": str(path)})

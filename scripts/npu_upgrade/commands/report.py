@@ -1,8 +1,8 @@
-"""Write one HTML page of the job: its stages, evidence, findings and what is next.
+"""Write one HTML page of the job: what changed and why, what is proven, what is open and who decides.
 
-Of an upgrade also the merged methods side by side; of an adaptation its analysis, plan, features and
-artifacts. The page holds everything it shows, loads nothing and runs nothing, so that it can be kept, sent or
-attached. It can be written in any state of the job and changes nothing in it.
+Below that: of an upgrade the merged methods side by side, of an adaptation its analysis, plan, features and
+artifacts; the history is last. The page holds everything it shows, loads nothing and runs nothing, so that it
+can be kept, sent or attached. It can be written in any state of the job and changes nothing in it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,29 @@ from npu_upgrade.ground.command import ADAPT, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.report.page import render, render_adaptation
+from npu_upgrade.report.page import HTML, MARKDOWN, render, render_adaptation
 
 EXAMPLES = """
---out report.html --workspace ~/work"""
+--out report.html --workspace ~/work
+--markdown"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: report.html of the job)")
+    parser.add_argument(
+        "--markdown", action="store_true", help="the beginning of the page, as the text of a pull request"
+    )
     add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the place of the page; exit 2 when nothing was begun."""
-    page = render_adaptation(named_adaptation(args)) if program() == ADAPT else render(named_job(args))
-    path = (args.out or page.walk.folder / "report.html").absolute()
+    form = MARKDOWN if args.markdown else HTML
+    if program() == ADAPT:
+        page = render_adaptation(named_adaptation(args), form)
+    else:
+        page = render(named_job(args), form)
+    path = (args.out or page.walk.folder / f"report.{form}").absolute()
     if path.is_dir():
         raise BadInput(f"--out {path} is a folder", expected="a file", try_=f"--out {path / 'report.html'}")
     write_atomic(path, page.text)

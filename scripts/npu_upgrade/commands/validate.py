@@ -32,7 +32,6 @@ from npu_upgrade.gates.validation.hardware import files_below
 from npu_upgrade.gates.validation.matrix import GATES, Cell
 from npu_upgrade.gates.validation.rungs import (
     NAMES,
-    SCRIPT,
     Outcome,
     Rung,
     Subject,
@@ -44,7 +43,7 @@ from npu_upgrade.gates.validation.rungs import (
 from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
-from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import SKILL, WORKSPACE_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.plan_file import plan_path
@@ -187,12 +186,11 @@ def _on_npus(args: argparse.Namespace) -> Result:
 
 def _check_outside(workspace: Path) -> None:
     """Raise :class:`BadInput` for evidence that would go into the skill, which a reinstall wipes."""
-    skill = SCRIPT.parents[1]
-    if workspace.resolve().is_relative_to(skill):
+    if workspace.resolve().is_relative_to(SKILL):
         raise BadInput(
             f"the evidence would be kept in {workspace}, which is the skill's own folder",
             expected="the workspace of the job, or a folder of yours",
-            try_=f"make -C {skill} validate-npu from that folder, or WORKSPACE=DIR (--workspace DIR)",
+            try_=f"--workspace DIR (make -C {SKILL} validate-npu WORKSPACE=DIR)",
         )
 
 

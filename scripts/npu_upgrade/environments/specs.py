@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib.util
 import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 
 from npu_upgrade.environments.store import EnvSpec
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import SKILL
 
-PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
+PYPROJECT = SKILL / "pyproject.toml"
 
 
 def read_spec(name: str) -> EnvSpec:

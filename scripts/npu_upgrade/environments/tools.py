@@ -22,11 +22,12 @@ def ensure_tools():
     if os.environ.pop(STARTED_IN, None) == sys.prefix:
         return
 
-    from npu_upgrade.environments.specs import is_satisfied, read_spec
-    from npu_upgrade.environments.store import ensure
     from npu_upgrade.ground.errors import UpgradeError, report
 
     try:
+        from npu_upgrade.environments.specs import is_satisfied, read_spec
+        from npu_upgrade.environments.store import ensure
+
         spec = read_spec("tools")
         if is_satisfied(one for one in spec.requirements if not one.startswith(_PROGRAMS)):
             return

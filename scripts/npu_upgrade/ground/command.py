@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from npu_upgrade.ground.paths import FROM_WHEEL, SKILL
+
 UPGRADE, ADAPT = "upgrade.py", "adapt.py"
+_PROGRAM = re.compile(r"(?<![\w./-])(upgrade|adapt)\.py(?= )")
+_REFERENCE = re.compile(r"(?<![\w./-])references/[\w-]+\.md")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """``PROGRAM NAME ARGUMENTS [-- PASSED_ON]``; FILE, WHY and the like among the arguments are for a person.
 
-    ``str()`` is what a shell runs from any folder: the interpreter, the script's own place, quoted words.
+    ``str()`` is what a shell runs from any folder: the interpreter and the script's own place, or the console
+    script of a wheel; quoted words.
     ``short`` is for sentences.
     """
 
@@ -39,13 +46,19 @@ class Command:
 
     @property
     def short(self) -> str:
-        return shlex.join(self.argv)
+        return called_here(shlex.join(self.argv))
 
     def adding(self, *arguments: str) -> Command:
         """The same command with more arguments."""
         return replace(self, arguments=(*self.arguments, *arguments))
 
     def __str__(self) -> str:
+        if FROM_WHEEL:
+            name = called_here(self.program + " ").strip()
+            place = Path(sys.executable).with_name(name)
+            on_path = shutil.which(name)
+            known = on_path is not None and Path(on_path).resolve() == place.resolve()
+            return shlex.join([name if known else str(place), *self.argv[1:]])
         script = Path(sys.argv[0])
         beside = script.resolve().with_name(self.program)
         if script.name not in (UPGRADE, ADAPT) or not beside.is_file():
@@ -61,6 +74,16 @@ def upgrade(name: str, *arguments: str) -> Command:
 def adapt(name: str, *arguments: str) -> Command:
     """A command of ``adapt.py``."""
     return Command(ADAPT, name, arguments)
+
+
+def called_here(text: str) -> str:
+    """``text`` with the programs and references as they are found here.
+
+    Of a wheel: ``npu-upgrade plan`` for ``upgrade.py plan``, and the whole path of a reference.
+    """
+    if not FROM_WHEEL:
+        return text
+    return _REFERENCE.sub(lambda found: str(SKILL / found[0]), _PROGRAM.sub(r"npu-\1", text))
 
 
 def program() -> str:

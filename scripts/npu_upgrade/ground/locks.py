@@ -6,7 +6,6 @@ kernel frees a lock when its holder dies. Standard library only.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,15 @@ from typing import IO
 
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
+
+try:
+    import fcntl
+except ImportError as error:
+    raise Blocked(
+        "this system has no POSIX file locks",
+        expected="Linux or macOS",
+        try_="the same command in WSL, in a container, or on another machine",
+    ) from error
 
 
 @contextmanager

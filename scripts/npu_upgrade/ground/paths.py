@@ -1,6 +1,7 @@
 """Where things live outside the installed skill: the cache, and a job's workspace.
 
-The skill's own folder is wiped by every reinstall, so nothing is ever written there.
+The skill's own folder is wiped by every reinstall, so nothing is ever written there. A wheel has it beside
+the code, in ``bundle``, laid out as in the repository.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+PACKAGE = Path(__file__).resolve().parents[1]
+FROM_WHEEL = (PACKAGE / "bundle").is_dir()
+SKILL = PACKAGE / "bundle" if FROM_WHEEL else PACKAGE.parents[1]  # the folder with SKILL.md
 APP = "npu-upgrade"
 WORKSPACE_DIR = ".npu-upgrade"
 WORK_DIR = Path("/workspace")  # where servers are started in the images for NPUs

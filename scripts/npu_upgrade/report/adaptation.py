@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.analysis_file import described
+from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.runs import mapping
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.adaptation import Adaptation
+from npu_upgrade.job.requirements import gaps
+from npu_upgrade.job.stages import Walk
 from npu_upgrade.report.gather import bounded, rows_of, run_of
+from npu_upgrade.report.overview import DRIVER, REVIEWER, Change, Open, Overview, overview
 
 
-def gather_adaptation(one: Adaptation) -> dict[str, Any]:
-    """The data of the page: plain lists and dictionaries of text and numbers."""
+def gather_adaptation(one: Adaptation, walk: Walk) -> dict[str, Any]:
+    """The data of the page: its first screen, then plain lists and dictionaries of text and numbers."""
     features, decisions = _features(one), one.plan.get("decisions")
     return {
-        "name": one.folder.name,
-        "where": one.where,
+        "first": _first(one, walk),
+        "about": f"checkpoint {one.where}",
         "trees": list(_trees(one.plan)),
         "analysis": one.analysis,
         "facts": _described(one),
@@ -29,10 +33,38 @@ def gather_adaptation(one: Adaptation) -> dict[str, Any]:
         "steps": bounded([step | {"files": rows_of(step, "files")} for step in rows_of(one.plan, "steps")]),
         "decisions": bounded(decisions if isinstance(decisions, list) else []),
         "artifacts": list(_artifacts(one.folder)),
-        "commit": read_object(one.folder / "delivered.json").get("commit"),
         "runs": bounded([run_of(run.folder) for run in reversed(one.runs.counted)]),
         **features,
     }
+
+
+def _first(one: Adaptation, walk: Walk) -> Overview:
+    strategy = mapping(one.plan.get("strategy")).get("name")
+    architecture = one.analysed.properties.architecture if one.analysed else ""
+    why = f"{architecture or 'The checkpoint'} is to run on vllm-ascend" + (
+        f": {strategy}." if strategy else "."
+    )
+    planned = [
+        Change(str(file.get("path")), "", f"{file.get('change')} in {file.get('root')}: {step.get('what')}")
+        for step in rows_of(one.plan, "steps")
+        for file in rows_of(step, "files")
+    ]
+    written = [
+        Change(path, "", "written from evidence") for tree in _artifacts(one.folder) for path in tree["files"]
+    ]
+    return overview(walk, f"{one.folder.name} on vllm-ascend", why, planned + written, list(_gaps(one)))
+
+
+def _gaps(one: Adaptation) -> Iterator[Open]:
+    """What the model has not shown, and what the plan leaves to be decided."""
+    if missing := gaps(one.judged):
+        words = [f"{gap.id}: {gap.what}" for gap in missing]
+        yield Open(REVIEWER, f"not shown: {', '.join(gap.id for gap in missing)}", words)
+    decisions = one.plan.get("decisions")
+    if isinstance(decisions, list) and decisions:
+        yield Open(
+            DRIVER, f"{count(len(decisions), 'decision')} of the plan", [str(each) for each in decisions]
+        )
 
 
 def _trees(plan: dict[str, Any]) -> Iterator[dict[str, str]]:

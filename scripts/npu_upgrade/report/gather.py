@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module, split_lines
+from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.job.ask import LOOK, PORT
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Continued, Skipped, Undo
 from npu_upgrade.job.plan_file import plan_path
-from npu_upgrade.job.stages import Walk, next_step
-from npu_upgrade.report.sides import compare
+from npu_upgrade.job.stages import State, Walk
+from npu_upgrade.report.overview import HARDWARE, MAINTAINER, REVIEWER, Change, Open, Overview, overview
+from npu_upgrade.report.sides import compare, differences
 
 MOST_ROWS = 300
 MOST_TEXT = 3000
@@ -29,53 +33,101 @@ PAIRS = (
 
 
 def gather(job: Job, walk: Walk) -> dict[str, Any]:
-    """The data of an upgrade's page: plain lists and dictionaries of text and numbers."""
-    plan = read_object(plan_path(job))
+    """The data of an upgrade's page: its first screen, then plain lists and dictionaries."""
+    plan, audit, port = read_object(plan_path(job)), _audit(job), _port(job)
     return {
-        "job": job,
-        "versions": _versions(job, plan),
-        "broken": walk.facts["evidence_problem"],
-        "validation": walk.facts["npu_validation"],
+        "first": _first(job, walk, plan, [*_undecided(walk, plan, audit, port), *_hardware(walk)]),
+        "about": f"{job.id}, started {job.created}" + (f", branch {job.branch}" if job.branch else ""),
         "emulated": walk.facts["emulated"],
         "methods": _methods(job, plan),
-        "items": bounded(rows_of(plan, "items")),
-        "audit": _audit(job),
-        "port": _port(job),
+        "items": bounded(sorted(rows_of(plan, "items"), key=lambda one: one.get("state") != "open")),
+        "audit": audit,
+        "port": port,
         "emulate": _emulated(job),
         "runs": bounded(_runs(job.workspace)),
     }
 
 
-def shared(walk: Walk) -> dict[str, Any]:
-    """What every page has: what is next, the stages, and what happened."""
-    step = next_step(walk)
-    return {
-        "next": {"why": step.why, "command": step.command and str(step.command), "stop": step.stop},
-        "stages": [stage.as_json() for stage in walk.stages],
-        "timeline": bounded(_timeline(walk)),
-        "skipped": walk.journal.skipped(),
-    }
-
-
-def _versions(job: Job, plan: dict[str, Any]) -> list[tuple[str, str]]:
+def _first(job: Job, walk: Walk, plan: dict[str, Any], more: list[Open]) -> Overview:
     known = plan.get("versions") or {role: source.identity for role, source in job.inputs.named().items()}
-    names = (("vllm-omni", "omni"), ("copied from vllm-ascend", "base"), ("to vllm-ascend", "ascend"))
-    pins: list[tuple[str, dict[str, Any]]] = [(name, known.get(role) or {}) for name, role in names]
-    return [(name, f"{short_pin(pin)} {pin.get('spec', '')}") for name, pin in pins if pin]
+    omni, base, ascend = (short_pin(known.get(role) or {}) for role in ("omni", "base", "ascend"))
+    paths = [*(str(one.get("path")) for one in rows_of(plan, "files")), *walk.facts["further_files"]]
+    came_from = f"{base} to " if known.get("base") else ""
+    methods = rows_of(plan, "methods")
+    moved = sum(one.get("outcome") != "unchanged" for one in methods)
+    why = f"{len(methods)} methods were copied from vllm-ascend {base}; it has changed {moved} of them since."
+    return overview(
+        walk,
+        f"vllm-omni {omni}: vllm-ascend {came_from}{ascend}",
+        why if methods else "Nothing is merged yet.",
+        [_changed(job, path, methods) for path in paths],
+        more,
+        walk.facts["evidence_problem"],
+    )
 
 
-def _timeline(walk: Walk) -> list[dict[str, Any]]:
+def _changed(job: Job, path: str, methods: list[dict[str, Any]]) -> Change:
+    """A file of the upgrade: its lines against those before, and what became of its copied methods."""
+    try:
+        before, now = ((root / path).read_text("utf-8") for root in (job.folder / "before", job.root))
+        rows = [row.kind for row in differences(before.split("\n"), now.split("\n"))]
+        added, dropped = (sum(row in (kind, "changed") for row in rows) for kind in ("added", "dropped"))
+        size = f"+{added} -{dropped}"
+    except (OSError, ValueError):
+        size = ""
+    mine = [one for one in methods if one.get("path") == path and one.get("outcome") != "unchanged"]
+    return Change(path, size, "; ".join(f"{one.get('name')} ({_became(one)})" for one in mine))
+
+
+def _became(method: dict[str, Any]) -> str:
+    """``merged, 2 conflicts, 1 flag``."""
+    found = {noun: len(rows_of(method, f"{noun}s")) for noun in ("conflict", "flag")}
+    return ", ".join(["merged", *(count(number, noun) for noun, number in found.items() if number)])
+
+
+def _undecided(
+    walk: Walk, plan: dict[str, Any], audit: dict[str, Any], port: dict[str, Any]
+) -> Iterator[Open]:
+    """What is left to others: items nobody looked at, waivers, hunks not taken; not what is still asked."""
+    items = [one for one in rows_of(plan, "items") if not one.get("blocking")]
+    open_, waived = ([str(o.get("title")) for o in items if o.get("state") == s] for s in ("open", "waived"))
+    findings = [f"{one.get('what')}: {one.get('waiver')}" for one in audit["findings"] if one.get("waiver")]
+    left = [f"{one.get('unit')}: {one.get('id')}" for one in port["hunks"] if not one.get("answer")]
+    rows = (
+        (REVIEWER, "decision", "on thin evidence or beside the merge not looked at", open_, LOOK),
+        (REVIEWER, "decision", "on thin evidence or beside the merge waived", waived, ""),
+        (REVIEWER, "finding", "of the audit waived", findings, ""),
+        (MAINTAINER, "hunk", "that the GPU side gained and the NPU side lacks", left, PORT),
+    )
+    for who, noun, what, found, asked in rows:
+        if found and not walk.left.get(asked):
+            yield Open(who, f"{count(len(found), noun)} {what}", found)
+
+
+def _hardware(walk: Walk) -> Iterator[Open]:
+    serve = next(stage for stage in walk.stages if stage.name == "serve")
+    if serve.state == State.SKIPPED:
+        yield Open(HARDWARE, serve.said)
+
+
+def timeline(walk: Walk) -> list[dict[str, Any]]:
     """Gates and what people said, in the order they happened; ``why`` a gate's verdict does not count."""
     rows = [
         one | {"at": one["started"], "what": one["gate"], "said": one["summary"]}
         for one in (*walk.standing, *walk.other)
+    ]
+    gates = {row["what"] for row in rows}
+    rows += [
+        {"at": one.at, "what": one.name, "verdict": one.verdict, "said": one.said}
+        for one in walk.stages
+        if one.at and one.name.partition(" ")[0] not in gates
     ]
     for kind in (Answer, Undo, Continued, Skipped):
         for entry in walk.journal.of(kind):
             parts = (entry.id, getattr(entry, "how", ""), getattr(entry, "note", ""))
             said = " ".join(filter(None, parts))[:MOST_TEXT]
             rows.append({"at": entry.at, "what": kind.__struct_config__.tag, "said": said})
-    return sorted(rows, key=lambda row: row["at"])
+    return bounded(sorted(rows, key=lambda row: row["at"]))
 
 
 def _methods(job: Job, plan: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import Walk
 from npu_upgrade.report.adaptation import gather_adaptation
-from npu_upgrade.report.gather import MOST_ROWS, gather, shared
+from npu_upgrade.report.gather import MOST_ROWS, gather, timeline
+
+HTML, MARKDOWN = "html", "md"
 
 
 @dataclass(frozen=True)
@@ -25,30 +28,36 @@ class Page:
     text: str
 
 
-def render(job: Job) -> Page:
-    """The page of an upgrade."""
+def render(job: Job, form: str = HTML) -> Page:
+    """The page of an upgrade, or (``MARKDOWN``) its first screen for a pull request."""
     walk = upgrade.walk(job)
-    return _page("page.html.j2", walk, gather(job, walk))
+    return _page("page", walk, gather(job, walk), form)
 
 
-def render_adaptation(one: Adaptation) -> Page:
-    """The page of a model's adaptation."""
-    return _page("adaptation.html.j2", adaptation.walk(one), gather_adaptation(one))
+def render_adaptation(one: Adaptation, form: str = HTML) -> Page:
+    """The same of a model's adaptation."""
+    walk = adaptation.walk(one)
+    return _page("adaptation", walk, gather_adaptation(one, walk), form)
 
 
-def _page(template: str, walk: Walk, data: dict[str, Any]) -> Page:
-    data |= shared(walk) | {"made": utc_now(), "most": MOST_ROWS}
-    return Page(walk, _template(template).render(**data))
-
-
-def _template(name: str) -> Any:
-    loader = FileSystemLoader(Path(__file__).parent)
+def _page(name: str, walk: Walk, data: dict[str, Any], form: str) -> Page:
+    template = f"{name}.html.j2" if form == HTML else "first.md.j2"
     environment = Environment(
-        loader=loader, autoescape=True, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=form == HTML,
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
-    environment.filters["printable"] = printable
-    environment.finalize = lambda value: printable(value) if isinstance(value, str) else value
-    return environment.get_template(name)
+    environment.filters["plain"] = plain
+    data |= {"timeline": timeline(walk), "made": utc_now(), "most": MOST_ROWS}
+    return Page(walk, environment.get_template(template).render(**data))
+
+
+def plain(text: str) -> str:
+    """``text`` as it stands in Markdown on one line, also in a cell of a table: no markup, no HTML."""
+    return re.sub(r"([\\`*_\[\]<>|#~@])", r"\\\1", " ".join(text.split()))
 
 
 def printable(text: str) -> str:

@@ -35,12 +35,13 @@ class Sides:
 def compare(left: str, right: str) -> Sides:
     """The differences of two texts with a few lines around them."""
     a, b = left.split("\n")[:MOST_LINES], right.split("\n")[:MOST_LINES]
-    rows = list(_rows(a, b))
+    rows = list(differences(a, b))
     changed = sum(row.kind not in ("equal", "gap") for row in rows)
     return Sides(rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS), changed)
 
 
-def _rows(a: list[str], b: list[str]) -> Iterator[Row]:
+def differences(a: list[str], b: list[str]) -> Iterator[Row]:
+    """The rows where two texts differ, with a few around them."""
     groups = list(SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT))
     end = 0
     for group in groups:

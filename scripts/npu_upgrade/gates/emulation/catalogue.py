@@ -12,8 +12,9 @@ from typing import Any
 
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import SKILL
 
-EMULATOR = Path(__file__).resolve().parents[4] / "emulator"
+EMULATOR = SKILL / "emulator"
 FILE = EMULATOR / "npu_emulator" / "dry_run" / "catalogue.py"
 SERVED = ("serve", "pipelines")  # behind a server, in processes of its own
 TIERS = ("import", "eager", "graph", *SERVED)

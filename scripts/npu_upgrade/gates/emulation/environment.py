@@ -37,7 +37,7 @@ def check_machine() -> None:
     if here != _PLATFORM:
         raise Blocked(
             f"the emulator does not run on {' '.join(here)}",
-            expected="Linux on x86-64: its native parts and the torch-npu wheels are for that",
+            expected="Linux on x86-64; on aarch64 torch brings no Triton, which the emulator imports",
             try_="run this gate on such a machine (a container will do); the other gates run here",
         )
     if sys.implementation.name != "cpython":

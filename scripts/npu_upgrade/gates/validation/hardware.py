@@ -14,11 +14,11 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from npu_upgrade.gates.validation.rungs import SCRIPT
 from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import PACKAGE, SKILL
 
 PROGRAM = Path(__file__).with_name("pack_program.py")
-SHIPPED = ("scripts", "emulator", "pyproject.toml", "SKILL.md")
+SHIPPED = ("scripts/upgrade.py", "scripts/adapt.py", "pyproject.toml", "SKILL.md")
 
 
 def write(
@@ -57,14 +57,11 @@ def write(
 
 def shipment(folder: Path) -> Path:
     """What another machine needs of this bundle, copied into a new folder."""
-    root = SCRIPT.parents[1]
-    folder.mkdir()
+    (folder / "scripts").mkdir(parents=True)
     for name in SHIPPED:
-        source = root / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy(source, folder / name)
+        shutil.copy(SKILL / name, folder / name)
+    for source, name in ((SKILL / "emulator", "emulator"), (PACKAGE, f"scripts/{PACKAGE.name}")):
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "bundle"))
     return folder
 
 

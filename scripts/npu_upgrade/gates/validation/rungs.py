@@ -15,10 +15,10 @@ from typing import Any
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.gates.validation.matrix import Cell
 from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 
-SCRIPT = Path(__file__).resolve().parents[3] / "upgrade.py"
 NAMES = ("static", "emulated", "cpu-dummy", "cpu-real")
 _VERDICTS = {verdict.exit_code: verdict for verdict in Verdict}
 
@@ -156,7 +156,7 @@ def run(rung: Rung) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-rung-") as scratch:
         whole = Path(scratch) / "result.json"
         command = rung.command.adding("--format", "json", "--output", str(whole))
-        argv = [sys.executable, str(SCRIPT.with_name(command.program)), *command.argv[1:]]
+        argv = [sys.executable, str(SKILL / "scripts" / command.program), *command.argv[1:]]
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
             text, _ = process.communicate()

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.lineage.catalogue.reference import NAME
 from npu_upgrade.sources.git import Repo
-
-
-def skill_root() -> Path:
-    """The folder with SKILL.md."""
-    return Path(__file__).resolve().parents[4]
 
 
 def reference_to_refresh(root: Path | None = None) -> Path:
@@ -19,7 +15,7 @@ def reference_to_refresh(root: Path | None = None) -> Path:
 
     Raises :class:`BadInput` for an installed skill: the next installation would wipe what was written there.
     """
-    root = root or skill_root()
+    root = root or SKILL
     reason = _why_not(root)
     if reason:
         raise BadInput(
