@@ -197,7 +197,5 @@ def _digest(tree: SourceTree, path: str) -> str:
 def made_by(rooms: tuple[str, ...] = _ROOMS) -> str:
     """Our own code in some rooms and this Python: what else findings depend on."""
     root = Path(npu_upgrade.__file__).parent
-    code = b"".join(
-        path.read_bytes() for package in rooms for path in sorted((root / package).rglob("*.py"))
-    )
+    code = b"".join(path.read_bytes() for package in rooms for path in sorted((root / package).rglob("*.py")))
     return sha256(code + f"{sys.version_info[:2]}".encode())

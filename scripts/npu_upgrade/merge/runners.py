@@ -137,7 +137,7 @@ def _merge_unit(
     if entry is None or not entry.copied:
         return None
     target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
-    return merge_copy(entry, unit, target and target.source, bases, context, answers)
+    return merge_copy(entry, unit, target.source if target else None, bases, context, answers)
 
 
 def merge_copy(

@@ -36,12 +36,13 @@ def render_adaptation(one: Adaptation) -> Page:
     return _page("adaptation.html.j2", adaptation.walk(one), gather_adaptation(one))
 
 
-def _page(template: str, walk: Walk, data: dict[str, Any]) -> Page:
+def _page(name: str, walk: Walk, data: dict[str, Any]) -> Page:
     data |= shared(walk) | {"made": utc_now(), "most": MOST_ROWS}
-    return Page(walk, _template(template).render(**data))
+    return Page(walk, template(name).render(**data))
 
 
-def _template(name: str) -> Any:
+def template(name: str) -> Any:
+    """A template of this room; whatever it is given is text in it, never markup."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader, autoescape=True, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True

@@ -183,7 +183,7 @@ class Repo:
         return [commit for entry in entries if (commit := _commit(entry, path))]
 
     def changes(self, since: str, until: str, folder: str) -> Changes:
-        """The commits of the branch of ``until`` after ``since`` that changed files of a folder, oldest first.
+        """The commits of ``until``'s branch after ``since`` that changed files of a folder, oldest first.
 
         A merge counts with all that it brought to the branch.
         """

@@ -26,11 +26,11 @@ from npu_upgrade.lineage.history import Version, open_history
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.records import Bases, MethodLineage
 from npu_upgrade.merge.gone import decided, gone_item
-from npu_upgrade.merge.plan import copy_items
 from npu_upgrade.merge.runners import MethodOutcome, merge_copy, merge_runners, own_names
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.method import Context, merge_method
+from npu_upgrade.watch.flags import items_of
 from npu_upgrade.watch.line import Line, Step
 from npu_upgrade.watch.records import Kept
 from npu_upgrade.watch.ties import Ours, Tie
@@ -57,16 +57,16 @@ class Judge:
         """What the merge of one copy up to a step leaves to a person."""
         return self.kept_as(
             ["merge", self.ours.digest, tie.unit.path, tie.unit.name, tie.unit.base, text],
-            lambda: tuple(copy_items(self._outcome(tie, text, step))),
+            lambda: items_of(self._outcome(tie, text, step)),
         )
 
     def audited(self, step: Step) -> Problems:
-        """What the audit finds in the merged downstream on a step, by id; nothing where there is no audit of it."""
+        """What the audit finds in the merged downstream on a step, by id; nothing where it knows none."""
         if not self.can_audit:
             return {}
         content = self.line.content(step)
         if content not in self._audited:
-            what = ["audit", self.ours.digest, content, self.line.content(self.line.start), self._vllm_spec]
+            what = ["audit", self.ours.digest, content, self._copied_at.spec, self.vllm_spec]
             found = self.kept_as(what, lambda: tuple(self._audit(step)))
             self._audited[content] = {item.id: item for item in found}
         return self._audited[content]
@@ -76,7 +76,9 @@ class Judge:
         """Whether the audit knows the project, and what it is to run on."""
         if self._is_ascend:
             return self.ours.package == "vllm"
-        return self.ours.side.project.package == "vllm_omni" and self.ours.package == ASCEND and bool(self.vllm)
+        return (
+            self.ours.side.project.package == "vllm_omni" and self.ours.package == ASCEND and bool(self.vllm)
+        )
 
     @property
     def _is_ascend(self) -> bool:
@@ -89,7 +91,8 @@ class Judge:
         return found if found is not None else self._kept.put(key, judge())
 
     @property
-    def _vllm_spec(self) -> str:
+    def vllm_spec(self) -> str:
+        """What both run on, empty where it is not known."""
         return self.vllm.spec if self.vllm else ""
 
     def _outcome(self, tie: Tie, text: str | None, step: Step) -> MethodOutcome:
@@ -146,9 +149,19 @@ class Judge:
         return {path: answers(text, path)[0] for path, text in merged.files.items()}
 
     @functools.cached_property
+    def _copied_at(self) -> Step:
+        """What ours were copied from, with which everything fitted: the same for every look."""
+        base = self.ours.runners.base if self.ours.runners else None
+        return Step(base.label, base.spec, base.date, "") if base else self.line.start
+
+    @functools.cached_property
     def _old(self) -> World:
-        start = self.line.tree(self.line.start)
-        return World(self._triple(self.ours.side.tree, start), None, self._beneath)
+        before = self.line.tree(self._copied_at)
+        return World(self._triple(self.ours.side.tree, before), None, self._beneath)
+
+    def triple_at(self, step: Step) -> Triple:
+        """The downstream as it stands, on upstream at a step."""
+        return self._triple(self.ours.side.tree, self.line.tree(step))
 
     def _triple(self, tree: SourceTree, upstream: SourceTree) -> Triple:
         if self._is_ascend:

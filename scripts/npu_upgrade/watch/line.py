@@ -86,7 +86,9 @@ def _commits(spec: Spec, package: str, since: str, paths: set[str]) -> Line:
     def tree(at: Step) -> SourceTree:
         sha = at.spec.rpartition("@")[2]
         found = repo.files(sha)
-        repo.keep(blob for path, blob in found.items() if path.startswith(f"{package}/") and path.endswith(".py"))
+        repo.keep(
+            blob for path, blob in found.items() if path.startswith(f"{package}/") and path.endswith(".py")
+        )
         return tree_at(repo, sha)
 
     def texts(blobs: Iterable[str]) -> dict[str, str]:
@@ -140,7 +142,9 @@ def _releases(spec: Spec, since: str, paths: list[str]) -> Line:
         now = {path: blob(release.version, path) for path in paths}
         changed = {path: content for path, content in now.items() if content != last[path]}
         one = Spec("pypi", project=spec.project, version=release.version)
-        steps.append(Step(release.version, str(one), release.date, f"{spec.project} {release.version}", changed))
+        steps.append(
+            Step(release.version, str(one), release.date, f"{spec.project} {release.version}", changed)
+        )
         last = now
     return Line(
         start,

@@ -98,7 +98,9 @@ class _Texts:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._blobs = dict(judge.line.start.blobs)
-        blobs = {blob for step in [judge.line.start, *judge.line.steps] for blob in step.blobs.values() if blob}
+        blobs = {
+            blob for step in [judge.line.start, *judge.line.steps] for blob in step.blobs.values() if blob
+        }
         self._sources = judge.line.texts(blobs)
 
     def changed(self, step: Step) -> Iterator[tuple[Tie, str | None, str | None]]:
@@ -151,7 +153,9 @@ def _touch(tie: Tie, was: str | None, now: str | None, items: tuple[Item, ...] |
     merge = ""
     if items is not None:
         kinds = {item.kind for item in items}
-        merge = next((kind for kind in ("gone", "conflict") if kind in kinds), "flagged" if kinds else "clean")
+        merge = next(
+            (kind for kind in ("gone", "conflict") if kind in kinds), "flagged" if kinds else "clean"
+        )
     unit = tie.unit
     return Touch(unit.path, unit.name, unit.relation.value, f"{tie.path}:{tie.name}", how, merge)
 

@@ -127,7 +127,7 @@ def write_state(workspace: Path, state: Watched) -> None:
 
 
 class Kept:
-    """Outcomes by content: ``folder`` holds a file for each; one that cannot be written is no reason to fail."""
+    """Outcomes by content, a file for each; one that cannot be written is no reason to fail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

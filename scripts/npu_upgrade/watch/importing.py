@@ -1,0 +1,42 @@
+"""What the emulated import tier says of a step, as the merged or present downstream stands."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from npu_upgrade.gates.emulation.dry_run import run
+from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.watch.judge import Judge, Problems
+from npu_upgrade.watch.line import Step
+
+KIND = "import"
+
+
+def importing(judge: Judge) -> Callable[[Step], Problems]:
+    """Whether the workers can be imported on emulated CANN at a step; raises as the gate does."""
+
+    def play(step: Step) -> tuple[Item, ...]:
+        with tempfile.TemporaryDirectory(dir=_folder()) as out:
+            played = run(judge.triple_at(step), [], Path(out), reuse=(PASS, FAIL, ABSENT))
+        failed = [one for one in played.outcomes if one.tier == "import" and one.state == FAIL]
+        where = judge.ours.side.project.name
+        return tuple(
+            Item(item_id(KIND, where, one.why), KIND, f"import fails: {one.why}", one.where, "", True)
+            for one in failed
+        )
+
+    def found(step: Step) -> Problems:
+        what = ["import", judge.ours.digest, judge.line.content(step), judge.vllm_spec]
+        return {item.id: item for item in judge.kept_as(what, lambda: play(step))}
+
+    return found
+
+
+def _folder() -> Path:
+    folder = cache_root() / "watch"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
