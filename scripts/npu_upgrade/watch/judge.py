@@ -1,8 +1,7 @@
 """What a step of upstream leaves to a person: the merge of each copy it touches, and the audit.
 
 A copy is merged from the version that it was copied from to the text at the step, so that what came before is
-not told again. The audit looks at the merged downstream; it is asked at the ends of a span, and inside only
-where they differ. Outcomes are kept by the content of what was judged.
+not told again. The audit looks at the merged downstream. Outcomes are kept by the content of what was judged.
 """
 
 from __future__ import annotations

@@ -120,21 +120,24 @@ class _Texts:
 
 
 def _first_found(steps: list[Step], judge: Callable[[Step], Problems]) -> dict[str, Problems]:
-    """What each step brings that was not there before it: spans whose ends agree are not looked into."""
+    """What the last step has and the first one has not, at the step that brought it, found by halving."""
     found: dict[str, Problems] = {}
 
-    def span(low: int, high: int) -> None:
-        before, after = judge(steps[low]), judge(steps[high])
-        if low == high or before.keys() == after.keys():
+    def search(low: int, high: int, wanted: set[str]) -> None:
+        if not wanted:
             return
         if high == low + 1:
-            found[steps[high].label] = {key: after[key] for key in after.keys() - before.keys()}
+            there = judge(steps[high])
+            found[steps[high].label] = {key: there[key] for key in wanted}
             return
         middle = (low + high) // 2
-        span(low, middle)
-        span(middle, high)
+        there = wanted & judge(steps[middle]).keys()
+        search(low, middle, there)
+        search(middle, high, wanted - there)
 
-    span(0, len(steps) - 1)
+    last = len(steps) - 1
+    if last:
+        search(0, last, set(judge(steps[last])) - set(judge(steps[0])))
     return found
 
 
