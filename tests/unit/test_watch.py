@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_kit import called
 from lineage_kit import UPSTREAM, commit_at, git_at, publish
 from merge_kit import NEW, OLD, OURS, runner_files
 from sources_kit import clean_machine, server, write_tree  # noqa: F401
 
+from documented import ROOT
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.watch.flags import _independent
 from npu_upgrade.watch.records import read_state
@@ -257,3 +259,16 @@ def test_nothing_to_watch_is_said(clean_machine) -> None:  # noqa: F811
 def test_the_order_of_additions_matters_where_one_sees_the_other(one: str, other: str, independent: bool) -> None:
     assert _independent(one, other) is independent
     assert _independent(other, one) is independent
+
+
+def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    workflow = yaml.safe_load((ROOT / ".github/workflows/watch.yml").read_text())
+    step = workflow["jobs"]["watch"]["steps"][-1]
+    assert set(step["with"]) <= set(action["inputs"])
+    assert workflow["jobs"]["watch"]["timeout-minutes"] <= 60
+    run = next(one for one in action["runs"]["steps"] if one.get("id") == "watch")
+    script = (ROOT / ".github/watch.sh").read_text()
+    assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(run["env"]) - {
+        "GH_TOKEN"
+    }
