@@ -17,7 +17,10 @@ from merge_kit import NEW, OLD, OURS, runner_files
 from sources_kit import clean_machine, server, write_tree  # noqa: F401
 
 from documented import ROOT
+from npu_upgrade.gates.emulation.dry_run import Played
+from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.watch import importing
 from npu_upgrade.watch.flags import _independent
 from npu_upgrade.watch.records import read_state
 
@@ -30,7 +33,11 @@ class World:
 
     def __init__(self, folder: Path, ours: str = OURS) -> None:
         self.ascend, self.omni, self.vllm = folder / "ascend", folder / "omni", folder / "vllm-source"
-        first = {UPSTREAM.path: OLD, "vllm_ascend/__init__.py": "", HELPERS: "def shape(batch):\n    return batch\n"}
+        first = {
+            UPSTREAM.path: OLD,
+            "vllm_ascend/__init__.py": "",
+            HELPERS: "def shape(batch):\n    return batch\n",
+        }
         self.first = commit_at(self.ascend, "2026-01-01", first)
         files = runner_files(ours)
         files[RUNNER] = f"from vllm_ascend.worker.helpers import shape\n{files[RUNNER]}\n\nSHAPE = shape\n"
@@ -157,7 +164,15 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
     own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
     commit_at(world.omni, "2026-02-02", {RUNNER: own})
     world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
-    git_at(world.ascend, "2026-03-04", "commit", "-q", "--amend", "-m", "See #12 @all <script>alert(1)</script> | x")
+    git_at(
+        world.ascend,
+        "2026-03-04",
+        "commit",
+        "-q",
+        "--amend",
+        "-m",
+        "See #12 @all <script>alert(1)</script> | x",
+    )
     _, data, _ = world.watch()
     body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
@@ -174,10 +189,8 @@ def fake_gh(folder: Path, monkeypatch: pytest.MonkeyPatch, issues: list[dict[str
     (folder / "issues.json").write_text(json.dumps(issues))
     program, notes = folder / "bin" / "gh", folder / "notes"
     program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\necho "$@" >> {notes}\n'
-        f'if [ "$2" = list ]; then cat {folder}/issues.json; else cat > {folder}/body; echo https://host/issues/7; fi\n'
-    )
+    answer = f"cat {folder}/issues.json; else cat > {folder}/body; echo https://host/issues/7; fi"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {notes}\nif [ "$2" = list ]; then {answer}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return notes
@@ -193,7 +206,9 @@ def test_one_issue_is_opened_once_and_then_rewritten(
     assert data["issue"] == "https://host/issues/7"
     assert "issue create --repo owner/name --title" in notes.read_text()
     body = (tmp_path / "body").read_text()
-    (tmp_path / "issues.json").write_text(json.dumps([*others, {"url": "https://host/issues/7", "body": body}]))
+    (tmp_path / "issues.json").write_text(
+        json.dumps([*others, {"url": "https://host/issues/7", "body": body}])
+    )
     _, data, _ = world.watch("--issue", "owner/name")
     assert data["issue"] == "https://host/issues/7"
     assert "issue edit https://host/issues/7" in notes.read_text()
@@ -243,6 +258,45 @@ def test_nothing_to_watch_is_said(clean_machine) -> None:  # noqa: F811
     assert called("upgrade.py", "watch", "--downstream", "dir:.")[0] == 2
 
 
+def test_the_emulated_import_is_asked_where_it_is_wanted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit("2026-03-01", "return batch", "return [batch]", HELPERS)
+    first = world.commit("2026-03-02", "def shape(batch):", "def shape(batch, raises=1):", HELPERS)
+    world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
+    played = []
+
+    def run(triple: Any, wanted: Any, out: Path, **_: Any) -> Played:
+        played.append(triple.ascend.sha)
+        fails = "raises" in triple.ascend.read(HELPERS)
+        outcome = Outcome("import", "import", FAIL if fails else PASS, "it raises" if fails else "")
+        return Played(unreached=(outcome,))
+
+    monkeypatch.setattr(importing, "run", run)
+    code, data, _ = world.watch("--tier", "import")
+    assert (code, told(data)) == (1, {first[:9]: "broken"})
+    assert "it raises" in data["new"][0]["items"][0]["title"]
+    count = len(played)
+    world.watch("--tier", "import")
+    assert len(played) == count
+
+
+def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) -> None:  # noqa: F811
+    upper, lower = tmp_path / "upper-clone", tmp_path / "lower-clone"
+    path = "upper/engine.py"
+    source = OLD.replace("NPUModelRunner", "Engine").replace("from vllm.config import VllmConfig\n", "")
+    commit_at(upper, "2026-01-01", {path: source, "upper/__init__.py": ""})
+    own = f"from upper.engine import Engine\n\n\nclass OwnEngine(Engine):\n{OURS}"
+    commit_at(lower, "2026-02-01", {"lower/engine.py": own, "lower/__init__.py": ""})
+    text = source.replace("self.count(batch)", "self.count(batch, True)")
+    green = commit_at(upper, "2026-03-01", {path: text})
+    words = ("watch", "--downstream", f"dir:{lower}", "--upstream", f"git:{upper}")
+    code, data, _ = called("upgrade.py", *words)
+    assert (code, told(data)) == (0, {green[:9]: "green"})
+    assert data["new"][0]["units"][0]["upstream"] == f"{path}:Engine.run"
+    assert data["audited"] is False
+
+
 @pytest.mark.parametrize(
     ("one", "other", "independent"),
     [
@@ -256,7 +310,9 @@ def test_nothing_to_watch_is_said(clean_machine) -> None:  # noqa: F811
         ("if (", "a = 1", False),
     ],
 )
-def test_the_order_of_additions_matters_where_one_sees_the_other(one: str, other: str, independent: bool) -> None:
+def test_the_order_of_additions_matters_where_one_sees_the_other(
+    one: str, other: str, independent: bool
+) -> None:
     assert _independent(one, other) is independent
     assert _independent(other, one) is independent
 
@@ -269,6 +325,6 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     assert workflow["jobs"]["watch"]["timeout-minutes"] <= 60
     run = next(one for one in action["runs"]["steps"] if one.get("id") == "watch")
     script = (ROOT / ".github/watch.sh").read_text()
-    assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(run["env"]) - {
-        "GH_TOKEN"
-    }
+    assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(
+        run["env"]
+    ) - {"GH_TOKEN"}

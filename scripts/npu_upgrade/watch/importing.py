@@ -1,4 +1,4 @@
-"""What the emulated import tier says of a step, as the merged or present downstream stands."""
+"""What the emulated import tier says of a step, with the downstream as it stands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from npu_upgrade.gates.emulation.dry_run import run
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.watch.judge import Judge, Problems
@@ -22,12 +23,17 @@ def importing(judge: Judge) -> Callable[[Step], Problems]:
     def play(step: Step) -> tuple[Item, ...]:
         with tempfile.TemporaryDirectory(dir=_folder()) as out:
             played = run(judge.triple_at(step), [], Path(out), reuse=(PASS, FAIL, ABSENT))
-        failed = [one for one in played.outcomes if one.tier == "import" and one.state == FAIL]
-        where = judge.ours.side.project.name
-        return tuple(
-            Item(item_id(KIND, where, one.why), KIND, f"import fails: {one.why}", one.where, "", True)
-            for one in failed
-        )
+        outcome = next(one for one in played.outcomes if one.tier == "import")
+        if outcome.state not in (PASS, FAIL, ABSENT):  # the machine may be at fault: nothing is kept of that
+            raise Blocked(
+                f"the emulated import of {step.label} was not judged: {outcome.why}",
+                expected="a run that ends",
+                try_="the same command again, or without --tier",
+            )
+        if outcome.state != FAIL:
+            return ()
+        key = item_id(KIND, judge.ours.side.project.name, outcome.why)
+        return (Item(key, KIND, f"import fails: {outcome.why}", outcome.where, "", True),)
 
     def found(step: Step) -> Problems:
         what = ["import", judge.ours.digest, judge.line.content(step), judge.vllm_spec]
