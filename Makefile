@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-pipelines bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-signoff
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-pipelines bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-signoff bench-watch
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -90,6 +90,9 @@ bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS
 
 bench-signoff: ## try to get signed off what did not run, and deliver what did (BENCH_ARGS="--case pack")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.signoff $(BENCH_ARGS)
+
+bench-watch: ## upstream's commits between releases as the watch saw them (BENCH_ARGS="--clone PATH")
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.watch $(BENCH_ARGS)
 
 docs: ## build the documentation into site/
 	@$(call in_env,docs) NO_MKDOCS_2_WARNING=1 "$$python" -m mkdocs build --strict

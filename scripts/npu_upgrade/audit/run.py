@@ -132,7 +132,7 @@ class KeptFindings:
     def __init__(self, world: World) -> None:
         triples = [world.triple] + ([world.old.triple] if world.old else [])
         content = [_content(tree) for triple in triples for tree in _trees(triple)]
-        self.folder = cache_root() / "audit" / sha256(json.dumps([content, _maker()]))[:24]
+        self.folder = cache_root() / "audit" / sha256(json.dumps([content, made_by()]))[:24]
 
     def get(self, check: str) -> list[Finding] | None:
         """The findings of a check, None when they are not known."""
@@ -194,10 +194,8 @@ def _digest(tree: SourceTree, path: str) -> str:
 
 
 @functools.cache
-def _maker() -> str:
-    """Our own code and this Python: what else findings depend on."""
+def made_by(rooms: tuple[str, ...] = _ROOMS) -> str:
+    """Our own code in some rooms and this Python: what else findings depend on."""
     root = Path(npu_upgrade.__file__).parent
-    code = b"".join(
-        path.read_bytes() for package in _ROOMS for path in sorted((root / package).rglob("*.py"))
-    )
+    code = b"".join(path.read_bytes() for package in rooms for path in sorted((root / package).rglob("*.py")))
     return sha256(code + f"{sys.version_info[:2]}".encode())

@@ -52,15 +52,19 @@ class Pair:
 
 @dataclass
 class World:
-    """One triple with what the checks look at; ``old`` is the matched old triple, None without one."""
+    """One triple with what the checks look at; ``old`` is the matched old triple, None without one.
+
+    ``beneath`` is the program of its vllm alone, where several worlds share one.
+    """
 
     triple: Triple
     old: World | None = None
+    beneath: Program | None = None
     program: Program = field(init=False)
     side: Downstream = field(init=False)
 
     def __post_init__(self) -> None:
-        self.program = Program(self.triple.trees())
+        self.program = Program(self.triple.trees(), self.beneath)
         self.side = Downstream.within(self.program)
 
     @property

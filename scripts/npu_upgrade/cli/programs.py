@@ -4,6 +4,7 @@ from __future__ import annotations
 
 UPGRADE = (
     "discover",
+    "watch",
     "lineage",
     "merge",
     "plan",
@@ -48,6 +49,7 @@ ADAPT = (
 )
 HELP = {
     "discover": "find releases, the vllm and vllm-ascend pair, whether all can be loaded, what is installed",
+    "watch": "say what is new upstream since the last look, and what of it needs a hand",
     "lineage": "find what is copied from upstream, from which version, and what else builds on it",
     "merge": "merge a new vllm-ascend into the NPU runners",
     "plan": "check the merged files and say what is left",

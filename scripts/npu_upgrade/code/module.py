@@ -63,7 +63,7 @@ class Module:
         return defined_in(self.tree)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=2048)
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
     return module_of(source, ast.parse(source))

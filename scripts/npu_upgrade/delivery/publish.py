@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -70,6 +71,21 @@ def request(place: Place, message: str, tested: str, facing: str) -> str:
 def comment(folder: Path, issue: str, body: str) -> str:
     """Post a comment on an issue (a number, or an address); returns what gh says of it."""
     return _gh(folder, "issue", "comment", issue, "--body-file", "-", text=body).strip()
+
+
+def keep_issue(folder: Path, repository: str, marker: str, title: str, body: str) -> str:
+    """Write the one open issue whose text holds ``marker``, or open it; returns its address.
+
+    ``repository`` is OWNER/NAME, empty for that of ``folder``. Raises :class:`Blocked` when gh cannot.
+    """
+    where = ["--repo", repository] if repository else []
+    fields = ("--state", "open", "--limit", "500", "--json", "url,body")
+    found = json.loads(_gh(folder, "issue", "list", *where, *fields))
+    url = next((one["url"] for one in found if marker in (one.get("body") or "")), None)
+    if url:
+        _gh(folder, "issue", "edit", url, "--body-file", "-", text=body)
+        return url
+    return _gh(folder, "issue", "create", *where, "--title", title, "--body-file", "-", text=body).strip()
 
 
 def _gh(folder: Path, *arguments: str, text: str = "") -> str:

@@ -65,13 +65,13 @@ def look_for_gone(
 
     def work() -> bytes:
         here = _runners(triple, {path: answer.text for path, answer in after.items()})
-        found = [finding for finding in run_checks(here, _CHECKS) if _decided(finding, after)]
+        found = [finding for finding in run_checks(here, _CHECKS) if decided(finding, after)]
         known: set[str] = set()
         if found:
             was = base or triple.ascend
             before = _runners(Triple(triple.omni, was, vllm_tree(was) or triple.vllm), ours)
             known = {finding.key for finding in run_checks(before, sorted({one.check for one in found}))}
-        return msgspec.json.encode([_item(finding) for finding in found if finding.key not in known])
+        return msgspec.json.encode([gone_item(finding) for finding in found if finding.key not in known])
 
     waiting = beside(work)
     return lambda: msgspec.json.decode(waiting(), type=list[Item])
@@ -95,13 +95,14 @@ def _runners(triple: Triple, texts: Mapping[str, str]) -> World:
     return _Runners(Triple(omni, triple.ascend, triple.vllm), paths=frozenset(texts))
 
 
-def _decided(finding: Finding, after: Mapping[str, Answer]) -> bool:
+def decided(finding: Finding, after: Mapping[str, Answer]) -> bool:
     """Whether a finding is in a merged file, and in none of its conflicts."""
     answer = after.get(finding.here.path)
     return answer is not None and answer.rows[max(0, finding.here.line - 1)] not in answer.disputed
 
 
-def _item(finding: Finding) -> Item:
+def gone_item(finding: Finding) -> Item:
+    """A finding as what is left to do."""
     detail = f"here: {finding.here}\nthere: {finding.there or '-'}\n{finding.why}; {finding.todo}"
     title = f"{finding.here.path}: {finding.what}"
     id_, path = item_id(GONE, finding.key), finding.here.path

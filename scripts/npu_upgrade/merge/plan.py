@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -62,16 +62,7 @@ def counts(plan: Mapping[str, Any]) -> dict[str, int]:
 def _merge_items(merged: MergedRunners) -> list[Item]:
     found: list[Item] = []
     for outcome in merged.methods:
-        entry = outcome.entry
-        where = f"{entry.path}: {entry.name}"
-        if outcome.outcome == "gone":
-            detail = f"It is a copy of {outcome.base}; the target has no such method. Ours was left as it is."
-            title = f"{where}: upstream removed the method this is a copy of"
-            found.append(Item(item_id("gone", where), "gone", title, detail, entry.path, True))
-        for conflict in outcome.merged.conflicts if outcome.merged else []:
-            found.append(_conflict_item(where, entry.path, conflict))
-        for flag in outcome.merged.flags if outcome.merged else []:
-            found.append(_flag_item(where, entry.path, flag))
+        found += copy_items(outcome)
     for path, plan in sorted(merged.imports.items()):
         for name in plan.unresolved:
             detail = plan.reasons.get(name, "")
@@ -80,6 +71,20 @@ def _merge_items(merged: MergedRunners) -> list[Item]:
                 Item(item_id("unresolved-name", path, name), "unresolved-name", title, detail, path, True)
             )
     return found
+
+
+def copy_items(outcome: MethodOutcome) -> Iterator[Item]:
+    """What the merge of one copy leaves to a person."""
+    entry = outcome.entry
+    where = f"{entry.path}: {entry.name}"
+    if outcome.outcome == "gone":
+        detail = f"It is a copy of {outcome.base}; the target has no such method. Ours was left as it is."
+        title = f"{where}: upstream removed the method this is a copy of"
+        yield Item(item_id("gone", where), "gone", title, detail, entry.path, True)
+    for conflict in outcome.merged.conflicts if outcome.merged else []:
+        yield _conflict_item(where, entry.path, conflict)
+    for flag in outcome.merged.flags if outcome.merged else []:
+        yield _flag_item(where, entry.path, flag)
 
 
 def _conflict_item(where: str, path: str, conflict: Conflict) -> Item:

@@ -107,7 +107,7 @@ def merge_runners(
     for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(exists, _own_names(module, runner.path))
+        context = Context(exists, own_names(module, runner.path))
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
@@ -136,21 +136,33 @@ def _merge_unit(
     entry = bases.lineage.method(runner.path, unit.qualname)
     if entry is None or not entry.copied:
         return None
+    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
+    return merge_copy(entry, unit, target.source if target else None, bases, context, answers)
+
+
+def merge_copy(
+    entry: MethodLineage,
+    unit: Unit,
+    theirs: str | None,
+    bases: Bases,
+    context: Context,
+    answers: Answers | None = None,
+) -> MethodOutcome:
+    """The outcome for one copy; ``theirs`` is the text of upstream's unit at the target, None without one."""
     ours = split_statements(unit.source)
     base = bases.statements(entry, ours)
-    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
     label = bases.version(entry).label
     base_text = render(base) if base else ""
-    if base is None or target is None:
+    if base is None or theirs is None:
         return MethodOutcome(entry, "gone", label, base_text=base_text)
-    theirs_now = split_statements(target.source)
+    theirs_now = split_statements(theirs)
     merged = merge_method(base, ours, theirs_now, context)
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
     if not bases.is_sure(entry):
         doubts = _doubts(merged, (base, ours, theirs_now), bases, entry, context)
         merged = replace(merged, flags=(*merged.flags, *doubts))
-    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source, base_text)
+    return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, theirs, base_text)
 
 
 def _doubts(
@@ -248,7 +260,7 @@ def _lines_with(name: str, text: str) -> Iterator[str]:
         at = text.find(name, end)
 
 
-def _own_names(module: Module, path: str) -> frozenset[str]:
+def own_names(module: Module, path: str) -> frozenset[str]:
     """Names that stand for the downstream's own things in a file of it."""
     package = path.partition("/")[0]
     imported = imports_of(module.source).items()

@@ -288,11 +288,13 @@ _CLOSED = {"object", "ABC", "Generic", "Protocol"}
 class Program:
     """Several trees by the package at their top, e.g. ``{"vllm": tree}``.
 
-    What the code keeps for another vLLM than the one among them is not there.
+    What the code keeps for another vLLM than the one among them is not there. ``beneath`` holds those of
+    the trees that build on none of the others: their files are read there, once for many programs.
     """
 
-    def __init__(self, trees: Mapping[str, SourceTree]) -> None:
+    def __init__(self, trees: Mapping[str, SourceTree], beneath: Program | None = None) -> None:
         self.trees = dict(trees)
+        self._beneath = beneath
         self.vllm = version_of(self.trees["vllm"].version) if "vllm" in self.trees else None
         self._files: dict[str, File | None] = {}
         self._folders: dict[str, frozenset[str]] = {}
@@ -307,7 +309,8 @@ class Program:
     def file(self, path: str) -> File | None:
         """The parsed file at ``path``; None when it is not there or not Python."""
         if path not in self._files:
-            self._files[path] = self._read(path)
+            below = self._beneath and path.partition("/")[0] in self._beneath.trees
+            self._files[path] = self._beneath.file(path) if self._beneath and below else self._read(path)
         return self._files[path]
 
     def module(self, name: str) -> File | None:

@@ -41,18 +41,23 @@ def render_adaptation(one: Adaptation, form: str = HTML) -> Page:
 
 
 def _page(name: str, walk: Walk, data: dict[str, Any], form: str) -> Page:
-    template = f"{name}.html.j2" if form == HTML else "first.md.j2"
+    data |= {"timeline": timeline(walk), "made": utc_now(), "most": MOST_ROWS}
+    page = template(f"{name}.html.j2") if form == HTML else template("first.md.j2", escape=False)
+    return Page(walk, page.render(**data))
+
+
+def template(name: str, *, escape: bool = True) -> Any:
+    """A template of this room; whatever it is given is text in it, never markup."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=form == HTML,
+        autoescape=escape,
         undefined=ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
     environment.filters["plain"] = plain
-    data |= {"timeline": timeline(walk), "made": utc_now(), "most": MOST_ROWS}
-    return Page(walk, environment.get_template(template).render(**data))
+    return environment.get_template(name)
 
 
 def plain(text: str) -> str:

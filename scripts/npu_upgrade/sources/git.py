@@ -38,7 +38,18 @@ class Commit:
     blob: str | None
 
 
+@dataclass(frozen=True)
+class Change:
+    """A commit of a branch and what it changed: path -> blob, None where the file was deleted."""
+
+    sha: str
+    date: datetime
+    subject: str
+    blobs: dict[str, str | None]
+
+
 History = list[Commit]
+Changes = list[Change]
 Tags = list[tuple[str, datetime | None, str]]
 
 
@@ -55,6 +66,7 @@ class Repo:
             reason = done.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
             _refuse(f"{self.path} is not a git repository ({reason.splitlines()[0]})")
         self.git_dir = Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+        self._known: dict[str, bytes] = {}
 
     @cached_property
     def is_shallow(self) -> bool:
@@ -141,13 +153,18 @@ class Repo:
 
     def blob(self, sha: str) -> bytes:
         """The bytes of one blob."""
-        return self._blobs([sha])[sha]
+        return self._known[sha] if sha in self._known else self._blobs([sha])[sha]
 
     def blobs_of(self, files: Mapping[str, str], paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of some of ``files`` (path -> blob SHA), read in one go."""
         wanted = {path: files[path] for path in paths}
-        read = self._blobs(set(wanted.values()))
-        return {path: read[sha] for path, sha in wanted.items()}
+        self.keep(wanted.values())
+        return {path: self._known[sha] for path, sha in wanted.items()}
+
+    def keep(self, shas: Iterable[str]) -> None:
+        """Read blobs in one go, for :meth:`blob`: neighbouring commits share nearly all of them."""
+        if new := set(shas) - self._known.keys():
+            self._known |= self._blobs(new)
 
     def blobs(self, shas: Iterable[str]) -> dict[str, str]:
         """Blob SHA -> text, read in one go; bytes that are no UTF-8 become U+FFFD."""
@@ -164,6 +181,26 @@ class Repo:
         text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", *starts, "--", f":(literal){path}")
         entries = re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]
         return [commit for entry in entries if (commit := _commit(entry, path))]
+
+    def changes(self, since: str, until: str, folder: str) -> Changes:
+        """The commits of ``until``'s branch after ``since`` that changed files of a folder, oldest first.
+
+        A merge counts with all that it brought to the branch.
+        """
+        shape = ("--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", "--reverse")
+        span = f"{since}..{until}"
+        text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", span, "--", f":(literal){folder}")
+        return [_change(entry) for entry in re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]]
+
+    def before(self, date: datetime, ref: str) -> str | None:
+        """The last commit of a branch up to a date; None where the branch is younger."""
+        limit = f"--before={date.isoformat()}"
+        return self._text("rev-list", "-1", "--first-parent", limit, self.resolve(ref)).strip() or None
+
+    def folder(self, sha: str, folder: str) -> str:
+        """What git calls the content of a folder at a commit; empty where it has none."""
+        done = self._git("rev-parse", "--verify", "--quiet", f"{sha}:{folder}", ok=(0, 1, 128))
+        return done.stdout.decode().strip()
 
     def head_and_dirty(self) -> tuple[str | None, bool]:
         """The SHA of HEAD (None before the first commit) and whether the work tree differs from it."""
@@ -272,6 +309,16 @@ def _commit(entry: str, path: str) -> Commit | None:
         return None
     date = datetime.fromtimestamp(int(seconds), UTC)
     return Commit(sha, date, subject, blob if blob.strip("0") else None)
+
+
+def _change(entry: str) -> Change:
+    """One entry of a branch's log."""
+    head, _, raw = entry.partition("\n")
+    sha, seconds, subject = head.split("\0", 2)
+    lines = (line.partition("\t") for line in raw.splitlines() if line.startswith(":"))
+    blobs = {path: fields.split()[3] for fields, _, path in lines}
+    named = {path: blob if blob.strip("0") else None for path, blob in blobs.items()}
+    return Change(sha, datetime.fromtimestamp(int(seconds), UTC), subject, named)
 
 
 def _environment() -> dict[str, str]:

@@ -117,12 +117,17 @@ def _open_release(spec: Spec) -> SourceTree:
 
 def _open_git(spec: Spec) -> SourceTree:
     repo = Repo(spec.path)
-    sha = repo.resolve(spec.ref)
+    return tree_at(repo, repo.resolve(spec.ref), str(spec))
+
+
+def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
+    """The tree of a commit; trees of one ``repo`` share what was read."""
     date, tags = repo.describe(sha)
     blobs = cache(lambda: repo.files(sha))  # listed on first use
+    spec = str(Spec("git", path=str(repo.path), ref=sha))
     tree = SourceTree(
-        spec=str(Spec("git", path=str(repo.path), ref=sha)),
-        requested=str(spec),
+        spec=spec,
+        requested=requested or spec,
         version=max(filter(None, map(version_of_tag, tags)), key=Version, default=None),
         sha=sha,
         date=date,

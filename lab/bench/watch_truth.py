@@ -1,0 +1,233 @@
+"""Which commits of upstream's needed a hand, told from the release that took them over.
+
+The watch is not asked. A commit is judged by the first later release of the downstream whose runners are
+based on a version after it; commits that no release took over are not judged. It needed a hand when one of
+these holds:
+
+- place: it changed statements of a unit that the earlier release had copied, the earlier release had words
+  of its own at that place, the later one changed the place, and did with the statements that the commit put
+  or removed (as far as that lasted) what the automatic merge onto the later one's base does not do. Where
+  that has a conflict, it does nothing.
+- name: it removed a definition that the later release's base has nowhere, a statement of the earlier
+  release's own named it, and the later release has no such statement any more.
+- parameters: it changed the parameters of a function, a statement of the earlier release's own called or
+  overrode it by that name, and the later release has another statement there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.signatures import signature
+from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.inference import Lineage
+from npu_upgrade.lineage.records import Bases, MethodLineage
+from npu_upgrade.merge.runners import merge_copy, own_names
+from npu_upgrade.threeway.method import Context
+from npu_upgrade.threeway.pieces import Conflict
+from npu_upgrade.watch.ties import text_of
+
+Keys = list[str]
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Two releases, and upstream at what the later one's runners are based on: file -> text."""
+
+    before: Downstream
+    after: Downstream
+    lineage: Lineage
+    target: Mapping[str, str]
+    bases: Bases
+
+    @cached_property
+    def copies(self) -> list[MethodLineage]:
+        """The copies of the earlier release that the later one still has."""
+        return [entry for entry in self.lineage.copied if unit(self.after, entry)]
+
+    @cached_property
+    def defined(self) -> set[str]:
+        """The names that upstream's later code defines, without the classes they are in."""
+        return {name.rpartition(":")[2].rpartition(".")[2] for name, _ in _definitions(self.target)}
+
+    @cached_property
+    def own(self) -> dict[str, set[str]]:
+        """Word -> statements of the earlier release's own, its imports and heads of classes too."""
+        found: dict[str, set[str]] = {}
+        for path in self.before.paths:
+            for key in _statements(self.before, path) - self._copied(path):
+                for word in set(_WORD.findall(key)):
+                    found.setdefault(word, set()).add(key)
+        return found
+
+    @cached_property
+    def later(self) -> set[str]:
+        """All statements of the later release."""
+        return {key for path in self.after.paths for key in _statements(self.after, path)}
+
+    def _copied(self, path: str) -> set[str]:
+        """The statements of upstream's that the copies in a file were taken with."""
+        entries = [entry for entry in self.lineage.copied if entry.path == path and entry.best]
+        history = self.lineage.history
+        texts = (history.unit(self.bases.version(entry), entry.upstream) for entry in entries)
+        return {key for text in texts if text for key in keys(text)}
+
+
+def _statements(side: Downstream, path: str) -> set[str]:
+    """The statements of a file: those of its units, its imports and the heads of its classes."""
+    module = parse_module(side.tree.read(path))
+    found = {key for one in module.units.values() for key in keys(one.source)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"from {node.module} import {item.name}" for item in node.names}
+        elif isinstance(node, ast.ClassDef):
+            found.add(f"class {node.name}({', '.join(map(ast.unparse, node.bases))})")
+    return found
+
+
+def needed(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Why a commit needed a hand, nothing where it did not; the texts of the files that it changed."""
+    return [*_places(upgrade, before, after), *_names(upgrade, before, after)]
+
+
+def keys(source: str) -> Keys:
+    """The statements of a unit."""
+    return [one.key for one in split_statements(source) if one.key != END] if source else []
+
+
+def unit(side: Downstream, entry: MethodLineage) -> str:
+    """The text of a unit in a release, empty where it has none."""
+    if not side.tree.exists(entry.path):
+        return ""
+    found = parse_module(side.tree.read(entry.path)).units.get(entry.name)
+    return found.source if found else ""
+
+
+def _places(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    path = upgrade.before.upstream.path
+    if path not in after:
+        return
+    for entry in upgrade.copies:
+        was, now = (keys(text_of(texts[path], entry.upstream) or "") for texts in (before, after))
+        sides = _Sides.of(upgrade, entry) if was != now else None
+        codes = SequenceMatcher(None, was, now, False).get_opcodes() if sides else ()
+        changed = [((a, b), now[c:d]) for tag, a, b, c, d in codes if tag != "equal"]
+        if sides and any(sides.by_hand(was, span, added) for span, added in changed):
+            yield f"place: {entry.name}"
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """One copy: its base, upstream's text that the later release is based on, both releases', the merge."""
+
+    base: Keys
+    target: Keys
+    ours: Keys
+    later: Keys
+    merged: Keys
+    open: frozenset[int]
+
+    @classmethod
+    def of(cls, upgrade: Upgrade, entry: MethodLineage) -> _Sides:
+        module = parse_module(upgrade.before.tree.read(entry.path))
+        one, path = module.units[entry.name], upgrade.before.upstream.path
+        theirs = text_of(upgrade.target[path], entry.upstream)
+        context = Context(None, own_names(module, entry.path))
+        outcome = merge_copy(entry, one, theirs, upgrade.bases, context)
+        merged = outcome.merged
+        found: Keys = []
+        disputed: set[int] = set()
+        for piece in merged.pieces if merged else ():
+            if isinstance(piece, Conflict):
+                disputed.add(len(found))
+                found += [statement.key for statement in piece.ours]
+                disputed.update(range(max(0, len(found) - len(piece.ours)), len(found) + 1))
+            elif piece.key != END:
+                found.append(piece.key)
+        texts = (outcome.base_text, theirs or "", one.source, unit(upgrade.after, entry))
+        return cls(*map(keys, texts), found, frozenset(disputed))
+
+    def by_hand(self, upstream: Keys, span: tuple[int, int], added: Keys) -> bool:
+        """Whether the later release did what no merge does where upstream put ``added`` for a span."""
+        at_base = carried(upstream, self.base, span)
+        at_ours = carried(self.base, self.ours, at_base)
+        if self.base[slice(*at_base)] == self.ours[slice(*at_ours)]:
+            return False  # no words of ours at this place
+        at_later, at_merged = (carried(self.ours, other, at_ours) for other in (self.later, self.merged))
+        if self.later[slice(*at_later)] == self.ours[slice(*at_ours)]:
+            return False  # the later release left it as it was
+        if any(at_merged[0] <= place <= at_merged[1] for place in self.open):
+            return True
+        lasting = {key for key in added if key in self.target}
+        stood = {key for key in upstream[slice(*span)] if key in self.ours and key not in self.target}
+        return bool((lasting | stood) & (set(self.merged) ^ set(self.later)))
+
+
+def carried(one: Keys, other: Keys, span: tuple[int, int]) -> tuple[int, int]:
+    """Where a span of one text is in another: between the nearest equal statements around it."""
+    start, end = 0, len(other)
+    for a, b, size in SequenceMatcher(None, one, other, False).get_matching_blocks():
+        if size and a < span[0]:
+            start = b + min(size, span[0] - a)
+        if size and a + size > span[1]:
+            end = b + max(0, span[1] - a)
+            break
+    return start, max(start, end)
+
+
+def _names(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    had, has = (dict(_definitions(texts)) for texts in (before, after))
+    for place, parameters in had.items():
+        *owners, name = place.rpartition(":")[2].split(".")
+        if name == "__init__" and owners:
+            name = owners[-1]
+        gone = place not in has and name not in upgrade.defined
+        other = place in has and parameters != has[place]
+        known = all(owner in upgrade.own for owner in owners)
+        own = upgrade.own.get(name, set()) if known and (gone or other) else set()
+        if not owners and not any(key.endswith(f" import {name}") for key in own):
+            continue
+        if own - upgrade.later:
+            yield f"{'name' if gone else 'parameters'}: {place}"
+
+
+def _definitions(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What files define, with the parameters of functions: functions, classes, attributes, values."""
+    for path, text in texts.items():
+        for owner, node in _bodies(ast.parse(text).body):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield f"{path}:{owner}{node.name}", signature(node)
+                yield from ((f"{path}:{owner}{name}", "") for name in _on_self(node))
+            elif isinstance(node, ast.ClassDef):
+                yield f"{path}:{owner}{node.name}", ""
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from ((f"{path}:{owner}{one.id}", "") for one in targets if isinstance(one, ast.Name))
+
+
+def _bodies(nodes: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, ast.stmt]]:
+    for node in nodes:
+        yield owner, node
+        if isinstance(node, ast.ClassDef):
+            yield from _bodies(node.body, f"{node.name}.")
+        elif isinstance(node, (ast.If, ast.Try)):
+            yield from _bodies([*node.body, *node.orelse], owner)
+
+
+def _on_self(node: ast.AST) -> set[str]:
+    return {
+        one.attr
+        for one in ast.walk(node)
+        if isinstance(one, ast.Attribute)
+        and isinstance(one.ctx, ast.Store)
+        and isinstance(one.value, ast.Name)
+        and one.value.id == "self"
+    }

@@ -1,0 +1,297 @@
+"""Say what is new upstream since the last look, and what of it the downstream has to react to.
+
+Of a clone these are the commits that touch a unit we copied, override, patch or vendored, of the package
+index the releases. Each copy is merged from the version it was taken from, and the audit looks at the
+result; nothing of the downstream is changed. Commits that touch nothing of ours are not mentioned. One file
+below .npu-upgrade keeps what was seen, so that the next run tells what is new only; the first one looks
+from the version that was copied on. FAIL means that something new needs a hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.delivery.publish import keep_issue
+from npu_upgrade.gates.serving.log_lines import read
+from npu_upgrade.gates.serving.root_cause import explain
+from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.lineage.project import distribution
+from npu_upgrade.report.watch import render_watch
+from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.watch.importing import importing
+from npu_upgrade.watch.issue import markdown, marker, title
+from npu_upgrade.watch.judge import Judge
+from npu_upgrade.watch.line import source_of
+from npu_upgrade.watch.look import Look, first_unclean, look, mergeable, seen_after
+from npu_upgrade.watch.open import open_asked, open_judge
+from npu_upgrade.watch.records import Entry, Seen, State, Watched, read_state, write_state
+
+EXAMPLES = """--omni dir:. --ascend git:../vllm-ascend@main
+--omni pypi:vllm-omni==0.30.0
+--omni dir:. --ascend git:../vllm-ascend@main --since 2026-07-01 --issue
+--omni dir:. --ascend git:../vllm-ascend@main --bisect NPUARModelRunner.execute_model
+--downstream dir:. --upstream git:../vllm@main
+--log serve.log"""
+_SHOWN, _TITLES = 12, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--omni", metavar="SPEC", help="the vllm-omni that watches vllm-ascend")
+    which.add_argument("--downstream", metavar="SPEC", help="any project that builds on others")
+    parser.add_argument(
+        "--ascend",
+        default="pypi:vllm-ascend",
+        metavar="SPEC",
+        help="with --omni: git:PATH[@REF] for its commits, pypi:vllm-ascend for its releases (the default)",
+    )
+    parser.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="with --downstream: what is watched, then what else it builds on; with --omni: the vllm",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="POINT",
+        help="look from this commit, release or YYYY-MM-DD on (default: what was seen last)",
+    )
+    parser.add_argument("--tier", choices=("import",), help="run the emulated import too (minutes)")
+    parser.add_argument(
+        "--bisect", metavar="UNIT", help="name the first step where a copied unit does not merge by itself"
+    )
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="name what upstream brought the error of a log"
+    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="the HTML page (default: in .npu-upgrade)")
+    parser.add_argument(
+        "--issue",
+        nargs="?",
+        const="",
+        metavar="OWNER/NAME",
+        help="keep one issue up to date by gh; without gh its text is left in a file",
+    )
+    add_workspace_argument(parser)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """PASS when nothing new needs a hand, FAIL when it does, INCONCLUSIVE when it is to be looked at."""
+    workspace = _workspace(args)
+    if args.log:
+        return _explained(args.log, read_state(workspace))
+    downstream, upstreams = _specs(args)
+    source, state = source_of(upstreams[0]), read_state(workspace)
+    before = state.upstreams.get(source)
+    asked = open_asked(downstream, upstreams)
+    if args.bisect:
+        return _bisected(open_judge(asked, args.since), args.bisect)
+    judge = open_judge(asked, args.since or (_point(before) if before else None))
+    say(f"looking at {len(judge.line.steps)} steps after {judge.line.start.label}")
+    found = look(judge, importing(judge) if args.tier else None)
+    seen = state.upstreams[source] = seen_after(judge, found, before)
+    follow = _next(seen, asked.downstream.requested, args)
+    names = (judge.ours.side.project.name, distribution(asked.package))
+    page = (args.page or workspace_root(workspace) / "watch.html").absolute()
+    write_atomic(page, render_watch(names, seen, {entry.label for entry in found.entries}, follow))
+    body = markdown(names, seen, found.entries, follow)
+    text = workspace_root(workspace) / "watch.md"
+    write_atomic(text, body)
+    write_state(workspace, state)
+    result = _result(judge, found, seen, follow)
+    result.data |= {"page": str(page), "issue_text": str(text)}
+    if args.issue is not None:
+        result.data["issue"] = _issue(workspace, args.issue, names, body, text)
+    result.brief = (result.brief or {}) | {key: result.data[key] for key in _PLACES if key in result.data}
+    return result
+
+
+_PLACES = ("page", "issue_text", "issue")
+
+
+def _workspace(args: argparse.Namespace) -> Path:
+    """The folder for the state: the one named, else that of the checkout, else the one at hand."""
+    if args.workspace:
+        return args.workspace
+    spec = args.omni or args.downstream
+    parsed = parse_spec(spec) if spec else None
+    folder = Path(parsed.path).expanduser() if parsed and parsed.path else None
+    if folder and (folder / ".git").exists():
+        return folder.absolute()
+    return find_workspace(Path.cwd())
+
+
+def _specs(args: argparse.Namespace) -> tuple[str, list[str]]:
+    if args.omni:
+        return args.omni, [args.ascend, *args.upstream]
+    if args.downstream and args.upstream:
+        return args.downstream, args.upstream
+    raise BadInput(
+        "nothing to watch: " + ("--downstream without --upstream" if args.downstream else "no downstream"),
+        expected="a downstream, and the upstream that it watches",
+        try_="--omni dir:., or --downstream SPEC --upstream SPEC",
+    )
+
+
+def _point(seen: Seen) -> str:
+    """What was seen last: a commit by its whole SHA, a release by its number."""
+    return seen.spec.rpartition("@")[2] if seen.spec.startswith("git:") else seen.label
+
+
+def _next(seen: Seen, downstream: str, args: argparse.Namespace) -> Command | None:
+    """The upgrade to what was looked at last, where something came since the copies were taken."""
+    if not args.omni or not seen.entries:
+        return None
+    spec = parse_spec(downstream)
+    place = (
+        ["--apply"]
+        if spec.path and (Path(spec.path).expanduser() / ".git").exists()
+        else ["--out", "upgrade-out"]
+    )
+    return upgrade("merge", "--omni", downstream, "--ascend", seen.spec, *place)
+
+
+def _result(judge: Judge, found: Look, seen: Seen, follow: Command | None) -> Result:
+    broken, flagged, green = (found.count(state) for state in (State.BROKEN, State.FLAGGED, State.GREEN))
+    left = seen.still_open()
+    summary = (
+        f"{found.steps} steps after {judge.line.start.label} up to {seen.label}: "
+        f"{len(found.entries)} touch ours, {broken} broken, {flagged} flagged, {green} green; "
+        f"{sum(len(items) for _, items in left)} items are open"
+    )
+    if not judge.can_audit:
+        summary += "; not audited"
+    verdict = Verdict.FAIL if broken else Verdict.INCONCLUSIVE if flagged else Verdict.PASS
+    new = [_entry(entry) for entry in found.entries]
+    data = {
+        "from": judge.line.start.spec,
+        "to": seen.spec,
+        "steps": found.steps,
+        "counts": {"broken": broken, "flagged": flagged, "green": green},
+        "audited": judge.can_audit,
+        "new": new,
+        "open": [_entry(entry) | {"items": [item.title for item in items]} for entry, items in left],
+    }
+    told = [one for one in found.entries if one.state is not State.GREEN]
+    brief = {"counts": data["counts"], "new": [_short(entry) for entry in told[-_SHOWN:]]}
+    if more := len(told) - _SHOWN:
+        brief |= {"older": more} if more > 0 else {}
+    rows = [
+        (one.state.value, one.label, one.date[:10], one.subject[:60], ", ".join(_units(one))[:80])
+        for one in found.entries
+    ]
+    text = table(("", "upstream", "date", "what", "our units"), rows) if rows else ""
+    return Result(verdict, summary, data, text, follow, brief)
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "label": entry.label,
+        "spec": entry.spec,
+        "date": entry.date,
+        "subject": entry.subject,
+        "state": entry.state.value,
+        "units": [
+            {name: getattr(touch, name) for name in ("path", "name", "relation", "upstream", "how", "merge")}
+            for touch in entry.touches
+        ],
+        "items": [{"id": item.id, "kind": item.kind, "title": item.title} for item in entry.items],
+    }
+
+
+def _short(entry: Entry) -> dict[str, Any]:
+    titles = [item.title for item in entry.items]
+    return {
+        "upstream": f"{entry.label} {entry.date[:10]} {entry.subject[:80]}",
+        "state": entry.state.value,
+        "units": _units(entry)[:_SHOWN],
+        "items": [
+            *titles[:_TITLES],
+            *([f"and {len(titles) - _TITLES} more"] if len(titles) > _TITLES else []),
+        ],
+    }
+
+
+def _units(entry: Entry) -> list[str]:
+    return list(dict.fromkeys(touch.unit for touch in entry.touches))
+
+
+def _issue(workspace: Path, repository: str, names: tuple[str, str], body: str, text: Path) -> str:
+    """The address of the issue, or how to write it by hand."""
+    try:
+        return keep_issue(workspace, repository, marker(*names), title(*names), body)
+    except Blocked as error:
+        say(f"note: the issue is not written: {error.what}")
+        command = f"gh issue create --title '{title(*names)}' --body-file {text}"
+        return f"not written ({error.what}); by hand: {command}"
+
+
+def _bisected(judge: Judge, name: str) -> Result:
+    """The first step at which a unit does not merge by itself."""
+    ties = [tie for tie in judge.ours.ties if mergeable(tie)]
+    known = sorted({tie.unit.name for tie in ties})
+    chosen = [tie for tie in ties if name in (tie.unit.name, f"{tie.unit.path}:{tie.unit.name}")]
+    if len(chosen) != 1:
+        raise BadInput(
+            f"{name} is {'several copied units' if chosen else 'no copied unit'}",
+            expected=f"one of {', '.join(known)}",
+            try_=f"--bisect {chosen[0].unit.path}:{name}"
+            if chosen
+            else f"--bisect {known[0]}"
+            if known
+            else "lineage",
+        )
+    found = first_unclean(judge, chosen[0])
+    span = f"{len(judge.line.steps)} steps after {judge.line.start.label}"
+    if found is None:
+        return Result(Verdict.PASS, f"{name} merges by itself over {span}", {"unit": name, "first": None})
+    step, items = found
+    data = {
+        "unit": name,
+        "first": {"label": step.label, "spec": step.spec, "date": step.date and step.date.isoformat()},
+        "subject": step.subject,
+        "items": [{"id": item.id, "title": item.title, "detail": item.detail} for item in items],
+    }
+    summary = f"{name} stops merging by itself at {step.label}: {step.subject}"
+    return Result(Verdict.FAIL, summary, data, "\n\n".join(f"{item.title}\n{item.detail}" for item in items))
+
+
+def _explained(log: Path, state: Watched) -> Result:
+    """The root cause of a log, the mention that names the same things, and what it says to do."""
+    try:
+        first = explain(read(log)).first
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {log}: {error.strerror}", expected="a log", try_="another file"
+        ) from error
+    if first is None:
+        return Result(Verdict.INCONCLUSIVE, f"{log} names no error", {"log": str(log)})
+    text = "\n".join((first.text, *first.tail))
+    words = set(re.findall(r"[A-Za-z_]\w{4,}", first.text))
+    quoted = {word for part in re.findall(r"['\"`]([\w.]+)['\"`]", text) for word in part.split(".")[-1:]}
+    told = [
+        (len(quoted & names), len(words & names), entry, item)
+        for seen in state.upstreams.values()
+        for entry in seen.entries
+        for item in entry.items
+        if quoted & (names := set(re.findall(r"\w+", f"{item.title} {item.detail}")))
+    ]
+    data: dict[str, Any] = {"log": str(log), "line": first.line, "cause": first.text}
+    if not told:
+        summary = f"{first.text[:160]}: no mention of the watch names it"
+        return Result(Verdict.INCONCLUSIVE, summary, data, text, upgrade("explain", str(log)))
+    entry, item = max(told, key=lambda one: one[:2])[2:]
+    data |= {"brought_by": _entry(entry), "item": item.title, "edit": item.detail}
+    summary = f"{first.text[:120]}: brought by {entry.label}, {entry.subject[:80]}"
+    return Result(Verdict.FAIL, summary, data, f"{item.title}\n{item.detail}")

@@ -1,0 +1,1 @@
+"""What is new upstream since the last look, and what of it a downstream has to react to."""

@@ -1,0 +1,168 @@
+"""What a step of upstream leaves to a person: the merge of each copy it touches, and the audit.
+
+A copy is merged from the version that it was copied from to the text at the step, so that what came before is
+not told again. The audit looks at the merged downstream. Outcomes are kept by the content of what was judged.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from npu_upgrade.audit.run import check_names, made_by, run_checks
+from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
+from npu_upgrade.code.conflict_text import Answer, answers
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
+from npu_upgrade.lineage.downstream import Upstream
+from npu_upgrade.lineage.history import Version, open_history
+from npu_upgrade.lineage.items import Item
+from npu_upgrade.lineage.records import Bases, MethodLineage
+from npu_upgrade.merge.gone import decided, gone_item
+from npu_upgrade.merge.runners import MethodOutcome, merge_copy, merge_runners, own_names
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.tree import SourceTree, overlay
+from npu_upgrade.threeway.method import Context, merge_method
+from npu_upgrade.watch.flags import items_of
+from npu_upgrade.watch.line import Line, Step
+from npu_upgrade.watch.records import Kept
+from npu_upgrade.watch.ties import Ours, Tie
+
+_ASIDE = ("cuda-names", "markers", "parity", "stale-copies", "versions")
+"""How the checks are called that tell nothing of what a step of upstream's does."""
+
+_LABELS = ("ours", "base", "theirs")
+_ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources", "merge", "watch")
+Problems = dict[str, Item]
+
+
+class Judge:
+    """Judges the steps of one line against one downstream; ``vllm`` is what both are to run on, if known."""
+
+    def __init__(self, ours: Ours, line: Line, spec: str, vllm: SourceTree | None) -> None:
+        self.ours, self.line, self.spec, self.vllm = ours, line, spec, vllm
+        self._kept = Kept(cache_root() / "watch")
+        self._beneath = Program({"vllm": vllm}) if vllm else None
+        self._audited: dict[str, Problems] = {}
+        self._base_text = functools.lru_cache(maxsize=None)(self._read_base_text)
+
+    def merged(self, tie: Tie, text: str | None, step: Step) -> tuple[Item, ...]:
+        """What the merge of one copy up to a step leaves to a person."""
+        return self.kept_as(
+            ["merge", self.ours.digest, tie.unit.path, tie.unit.name, tie.unit.base, text],
+            lambda: items_of(self._outcome(tie, text, step)),
+        )
+
+    def audited(self, step: Step) -> Problems:
+        """What the audit finds in the merged downstream on a step, by id; nothing where it knows none."""
+        if not self.can_audit:
+            return {}
+        content = self.line.content(step)
+        if content not in self._audited:
+            what = ["audit", self.ours.digest, content, self._copied_at.spec, self.vllm_spec]
+            found = self.kept_as(what, lambda: tuple(self._audit(step)))
+            self._audited[content] = {item.id: item for item in found}
+        return self._audited[content]
+
+    @property
+    def can_audit(self) -> bool:
+        """Whether the audit knows the project, and what it is to run on."""
+        if self._is_ascend:
+            return self.ours.package == "vllm"
+        return (
+            self.ours.side.project.package == "vllm_omni" and self.ours.package == ASCEND and bool(self.vllm)
+        )
+
+    @property
+    def _is_ascend(self) -> bool:
+        return self.ours.side.project.package == ASCEND
+
+    def kept_as(self, what: Sequence[object], judge: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
+        """The kept outcome of the same content, else what ``judge`` says, which is then kept."""
+        key = sha256(json.dumps([*what, made_by(_ROOMS)]))[:32]
+        found = self._kept.get(key)
+        return found if found is not None else self._kept.put(key, judge())
+
+    @property
+    def vllm_spec(self) -> str:
+        """What both run on, empty where it is not known."""
+        return self.vllm.spec if self.vllm else ""
+
+    def _outcome(self, tie: Tie, text: str | None, step: Step) -> MethodOutcome:
+        path, name = tie.unit.path, tie.unit.name
+        module = parse_module(self.ours.side.tree.read(path))
+        unit, runners = module.units[name], self.ours.runners
+        context = Context(None, own_names(module, path))
+        entry = runners.method(path, name) if runners else None
+        if entry and entry.copied and runners:
+            return merge_copy(entry, unit, text, Bases(runners, target=self._version(step)), context)
+        entry = MethodLineage("", path, name, tie.name, True, True, tie.unit.statements)
+        base = self._base_text(tie)
+        if base is None or text is None:
+            return MethodOutcome(entry, "unchanged" if text else "gone", tie.unit.base)
+        base_now, ours, theirs = map(split_statements, (base, unit.source, text))
+        merged = merge_method(base_now, ours, theirs, context)
+        return MethodOutcome(entry, "auto", tie.unit.base, merged, text, base)
+
+    def _read_base_text(self, tie: Tie) -> str | None:
+        """The text that a copy which is in no runner was taken from."""
+        history = open_history(self.spec, Upstream(tie.path, ""))
+        version = next((one for one in history.versions if one.label == tie.unit.base), None)
+        return history.unit(version, tie.name) if version else None
+
+    def _version(self, step: Step) -> Version | None:
+        """The version of the runner's file at a step: newer ones are not known yet."""
+        assert self.ours.runners
+        day = step.date or datetime.now(UTC)
+        known = [one for one in self.ours.runners.history.versions if not one.date or one.date <= day]
+        return known[-1] if known else None
+
+    def _audit(self, step: Step) -> list[Item]:
+        say(f"auditing {step.label}")
+        target = self.line.tree(step)
+        texts = {} if self._is_ascend else self._merged_runners(target, step)
+        tree = overlay(self.ours.side.tree, {path: answer.text for path, answer in texts.items()})
+        world = World(self._triple(tree, target), self._old, self._beneath)
+        names = [name for name in check_names() if not name.startswith(_ASIDE)]
+        found = (one for one in run_checks(world, names) if one.incident)
+        return [gone_item(one) for one in found if one.here.path not in texts or decided(one, texts)]
+
+    def _merged_runners(self, target: SourceTree, step: Step) -> dict[str, Answer]:
+        """The runner files merged onto a step, one way to resolve what conflicts are left in them."""
+        runners = self.ours.runners
+        if runners is None:
+            return {}
+        bases = Bases(runners, target=self._version(step))
+        try:
+            upstream = self.ours.side.upstream
+            merged = merge_runners(self.ours.side.tree, target, upstream, bases, labels=_LABELS)
+        except BadInput as error:  # upstream's runner is gone: the audit tells what that breaks
+            say(f"note: the runners are not merged onto {step.label}: {error.what}")
+            return {}
+        return {path: answers(text, path)[0] for path, text in merged.files.items()}
+
+    @functools.cached_property
+    def _copied_at(self) -> Step:
+        """What ours were copied from, with which everything fitted: the same for every look."""
+        base = self.ours.runners.base if self.ours.runners else None
+        return Step(base.label, base.spec, base.date, "") if base else self.line.start
+
+    @functools.cached_property
+    def _old(self) -> World:
+        before = self.line.tree(self._copied_at)
+        return World(self._triple(self.ours.side.tree, before), None, self._beneath)
+
+    def triple_at(self, step: Step) -> Triple:
+        """The downstream as it stands, on upstream at a step."""
+        return self._triple(self.ours.side.tree, self.line.tree(step))
+
+    def _triple(self, tree: SourceTree, upstream: SourceTree) -> Triple:
+        if self._is_ascend:
+            return Triple(None, tree, upstream)
+        return Triple(tree, upstream, self.vllm or NO_TREE)

@@ -1,0 +1,330 @@
+"""The watch over clones and an index that the tests make: what it mentions, keeps, and says it to whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_kit import called
+from lineage_kit import UPSTREAM, commit_at, git_at, publish
+from merge_kit import NEW, OLD, OURS, runner_files
+from sources_kit import clean_machine, server, write_tree  # noqa: F401
+
+from documented import ROOT
+from npu_upgrade.gates.emulation.dry_run import Played
+from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.watch import importing
+from npu_upgrade.watch.flags import _independent
+from npu_upgrade.watch.records import read_state
+
+RUNNER = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
+HELPERS = "vllm_ascend/worker/helpers.py"
+
+
+class World:
+    """A vllm-ascend with a history, a vllm-omni checkout that copied its first commit, and an empty vllm."""
+
+    def __init__(self, folder: Path, ours: str = OURS) -> None:
+        self.ascend, self.omni, self.vllm = folder / "ascend", folder / "omni", folder / "vllm-source"
+        first = {
+            UPSTREAM.path: OLD,
+            "vllm_ascend/__init__.py": "",
+            HELPERS: "def shape(batch):\n    return batch\n",
+        }
+        self.first = commit_at(self.ascend, "2026-01-01", first)
+        files = runner_files(ours)
+        files[RUNNER] = f"from vllm_ascend.worker.helpers import shape\n{files[RUNNER]}\n\nSHAPE = shape\n"
+        commit_at(self.omni, "2026-02-01", files)
+        vllm = {"__init__.py": "", "config.py": "class VllmConfig:\n    pass\n"}
+        write_tree(self.vllm / "vllm", vllm)
+
+    def commit(self, date: str, old: str, new: str, path: str = UPSTREAM.path) -> str:
+        """Replace a text in a file of upstream's; the SHA."""
+        text = (self.ascend / path).read_text()
+        assert old in text
+        return commit_at(self.ascend, date, {path: text.replace(old, new)})
+
+    def watch(self, *words: str | Path) -> tuple[int, dict[str, Any], str]:
+        sources = ("--omni", f"dir:{self.omni}", "--ascend", f"git:{self.ascend}")
+        return called("upgrade.py", "watch", *sources, "--upstream", f"dir:{self.vllm}", *words)
+
+
+@pytest.fixture
+def world(clean_machine, tmp_path: Path) -> World:  # noqa: F811
+    return World(tmp_path)
+
+
+def told(data: dict[str, Any]) -> dict[str, str]:
+    """What is new: the beginning of each SHA, or the release, and its state."""
+    return {entry["label"]: entry["state"] for entry in data["new"]}
+
+
+def test_what_touches_a_copy_is_green_where_it_merges_and_broken_where_it_does_not(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    clean = world.commit("2026-03-01", "tokens = self.count(batch)", "tokens = self.count(batch, True)")
+    world.commit("2026-03-02", "    return batch", "    return [batch]", HELPERS)
+    other = world.commit("2026-03-03", "self.path = path", "self.path = str(path)")
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    code, data, _ = world.watch()
+    assert told(data) == {clean[:9]: "green", broken[:9]: "broken"}
+    assert other[:9] not in told(data)
+    assert code == 1
+    assert data["new"][0]["units"][0]["merge"] == "clean"
+    assert data["new"][1]["units"][0]["merge"] == "conflict"
+    assert "merge" in data["next"]
+    assert (world.omni / RUNNER).read_text() == own
+
+
+def test_the_next_look_tells_only_what_is_new_and_keeps_what_is_open(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    world.watch()
+    code, data, _ = world.watch()
+    assert (code, data["new"], [one["label"] for one in data["open"]]) == (0, [], [broken[:9]])
+    green = world.commit("2026-03-05", "tokens = self.count(batch)", "tokens = self.count(batch, True)")
+    code, data, _ = world.watch()
+    assert (code, told(data)) == (0, {green[:9]: "green"})
+    world.commit("2026-03-06", "self.record(logits.numpy())", "self.record(logits)")
+    _, data, _ = world.watch()
+    assert data["open"] == []
+
+
+def test_a_removed_name_is_brought_home_to_the_commit_that_removed_it(world: World) -> None:
+    world.commit("2026-03-01", "    return batch", "    return [batch]", HELPERS)
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    world.commit("2026-03-03", "    return [batch]", "    return batch", HELPERS)
+    code, data, _ = world.watch()
+    assert code == 1
+    assert told(data) == {gone[:9]: "broken"}
+    assert "shape" in data["new"][0]["items"][0]["title"]
+
+
+def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> None:
+    own = (world.omni / RUNNER).read_text()
+    override = "    def load(self, path, **more):\n        super().load(path, **more)\n\n    def talk"
+    commit_at(world.omni, "2026-02-02", {RUNNER: own.replace("    def talk", override)})
+    body = world.commit("2026-03-01", "self.path = path", "self.path = str(path)")
+    changed = world.commit("2026-03-02", "def load(self, path)", "def load(self, path, device=None)")
+    code, data, _ = world.watch()
+    assert (code, told(data)) == (4, {body[:9]: "green", changed[:9]: "flagged"})
+    assert data["new"][1]["units"][0]["how"] == "signature changed"
+
+
+def test_a_removed_file_leaves_nothing_to_merge_with(world: World) -> None:
+    world.watch()
+    git_at(world.ascend, "2026-03-01", "mv", UPSTREAM.path, "vllm_ascend/worker/runner.py")
+    moved = commit_at(world.ascend, "2026-03-01", {"vllm_ascend/more.py": "MORE = 1\n"})
+    code, data, _ = world.watch()
+    assert (code, told(data)) == (1, {moved[:9]: "broken"})
+    assert {"gone", "upstream-gone"} & {item["kind"] for item in data["new"][0]["items"]}
+
+
+def test_since_takes_a_commit_or_a_day(world: World) -> None:
+    first = world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    second = world.commit("2026-03-03", "self.finish(logits)", "self.finish(logits, True)")
+    for point in (first, "2026-03-02"):
+        _, data, _ = world.watch("--since", point)
+        assert list(told(data)) == [second[:9]]
+    assert world.watch("--since", "2025-01-01")[0] == 2
+
+
+def test_bisect_names_the_first_commit_that_does_not_merge(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    for number in range(4):
+        old = "self.prepare(batch)" if not number else f"self.prepare(batch, {number - 1})"
+        world.commit(f"2026-03-0{number + 1}", old, f"self.prepare(batch, {number})")
+    broken = world.commit("2026-03-08", "self.record(logits)", "self.record(logits.numpy())")
+    world.commit("2026-03-09", "self.record(logits.numpy())", "self.record(logits.item())")
+    code, data, _ = world.watch("--bisect", "OmniNPUModelRunner.run")
+    assert (code, data["first"]["label"]) == (1, broken[:9])
+    assert not (world.omni / WORKSPACE_DIR / "watch.json").exists()
+    assert world.watch("--bisect", "OmniNPUModelRunner.talk")[0] == 2
+
+
+def test_releases_stand_for_commits_where_there_is_no_clone(world: World, server) -> None:  # noqa: F811
+    publish(server, {"1.0": ("2026-01-01", OLD), "1.1": ("2026-03-01", OLD), "1.2": ("2026-04-01", NEW)})
+    sources = ("--omni", f"dir:{world.omni}", "--upstream", f"dir:{world.vllm}")
+    code, data, _ = called("upgrade.py", "watch", *sources)
+    assert told(data).keys() == {"1.2"}
+    assert code == (1 if told(data)["1.2"] == "broken" else 0)
+    assert called("upgrade.py", "watch", *sources)[1]["new"] == []
+
+
+def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    git_at(
+        world.ascend,
+        "2026-03-04",
+        "commit",
+        "-q",
+        "--amend",
+        "-m",
+        "See #12 @all <script>alert(1)</script> | x",
+    )
+    _, data, _ = world.watch()
+    body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
+    assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
+    assert "<script>" not in body
+    assert "#12" not in body
+    assert "@all" not in body
+    assert "<script>alert" not in page
+    assert 'class="broken"' in page
+    assert "OmniNPUModelRunner.run" in page
+
+
+def fake_gh(folder: Path, monkeypatch: pytest.MonkeyPatch, issues: list[dict[str, str]]) -> Path:
+    """A gh that lists ``issues`` and notes what it is asked; the file of its notes."""
+    (folder / "issues.json").write_text(json.dumps(issues))
+    program, notes = folder / "bin" / "gh", folder / "notes"
+    program.parent.mkdir()
+    answer = f"cat {folder}/issues.json; else cat > {folder}/body; echo https://host/issues/7; fi"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {notes}\nif [ "$2" = list ]; then {answer}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return notes
+
+
+def test_one_issue_is_opened_once_and_then_rewritten(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    others = [{"url": "https://host/issues/3", "body": "another issue"}]
+    notes = fake_gh(tmp_path, monkeypatch, others)
+    _, data, _ = world.watch("--issue", "owner/name")
+    assert data["issue"] == "https://host/issues/7"
+    assert "issue create --repo owner/name --title" in notes.read_text()
+    body = (tmp_path / "body").read_text()
+    (tmp_path / "issues.json").write_text(
+        json.dumps([*others, {"url": "https://host/issues/7", "body": body}])
+    )
+    _, data, _ = world.watch("--issue", "owner/name")
+    assert data["issue"] == "https://host/issues/7"
+    assert "issue edit https://host/issues/7" in notes.read_text()
+    assert notes.read_text().count("issue create") == 1
+
+
+def test_without_gh_the_text_is_left_with_how_to(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, program = world.omni.parent / "only-git", shutil.which("git")
+    assert program
+    folder.mkdir()
+    (folder / "git").symlink_to(program)
+    monkeypatch.setenv("PATH", str(folder))
+    code, data, _ = world.watch("--issue")
+    assert code == 0
+    assert "gh issue create" in data["issue"]
+    assert Path(data["issue_text"]).is_file()
+
+
+def test_a_log_is_brought_home_to_the_commit_behind_it(world: World, tmp_path: Path) -> None:
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    world.watch()
+    log = tmp_path / "ci.log"
+    log.write_text(
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+        "ImportError: cannot import name 'shape' from 'vllm_ascend.worker.helpers' (helpers.py)\n"
+    )
+    code, data, _ = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
+    assert code == 1
+    assert data["brought_by"]["label"] == gone[:9]
+    log.write_text("ImportError: cannot import name 'other' from 'somewhere'\n")
+    assert called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)[0] == 4
+
+
+def test_a_damaged_state_is_refused_and_left_alone(world: World) -> None:
+    state = world.omni / WORKSPACE_DIR / "watch.json"
+    state.parent.mkdir()
+    state.write_text('{"schema": 9, "upstreams": {}}')
+    assert world.watch()[0] == 2
+    assert state.read_text() == '{"schema": 9, "upstreams": {}}'
+    state.unlink()
+    world.watch()
+    assert list(read_state(world.omni).upstreams) == [f"git:{world.ascend}"]
+
+
+def test_nothing_to_watch_is_said(clean_machine) -> None:  # noqa: F811
+    assert called("upgrade.py", "watch")[0] == 2
+    assert called("upgrade.py", "watch", "--downstream", "dir:.")[0] == 2
+
+
+def test_the_emulated_import_is_asked_where_it_is_wanted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit("2026-03-01", "return batch", "return [batch]", HELPERS)
+    first = world.commit("2026-03-02", "def shape(batch):", "def shape(batch, raises=1):", HELPERS)
+    world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
+    played = []
+
+    def run(triple: Any, wanted: Any, out: Path, **_: Any) -> Played:
+        played.append(triple.ascend.sha)
+        fails = "raises" in triple.ascend.read(HELPERS)
+        outcome = Outcome("import", "import", FAIL if fails else PASS, "it raises" if fails else "")
+        return Played(unreached=(outcome,))
+
+    monkeypatch.setattr(importing, "run", run)
+    code, data, _ = world.watch("--tier", "import")
+    assert (code, told(data)) == (1, {first[:9]: "broken"})
+    assert "it raises" in data["new"][0]["items"][0]["title"]
+    count = len(played)
+    world.watch("--tier", "import")
+    assert len(played) == count
+
+
+def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) -> None:  # noqa: F811
+    upper, lower = tmp_path / "upper-clone", tmp_path / "lower-clone"
+    path = "upper/engine.py"
+    source = OLD.replace("NPUModelRunner", "Engine").replace("from vllm.config import VllmConfig\n", "")
+    commit_at(upper, "2026-01-01", {path: source, "upper/__init__.py": ""})
+    own = f"from upper.engine import Engine\n\n\nclass OwnEngine(Engine):\n{OURS}"
+    commit_at(lower, "2026-02-01", {"lower/engine.py": own, "lower/__init__.py": ""})
+    text = source.replace("self.count(batch)", "self.count(batch, True)")
+    green = commit_at(upper, "2026-03-01", {path: text})
+    words = ("watch", "--downstream", f"dir:{lower}", "--upstream", f"git:{upper}")
+    code, data, _ = called("upgrade.py", *words)
+    assert (code, told(data)) == (0, {green[:9]: "green"})
+    assert data["new"][0]["units"][0]["upstream"] == f"{path}:Engine.run"
+    assert data["audited"] is False
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "independent"),
+    [
+        ("a = 1", "b = f(2)", True),
+        ("a = 1", "b = a", False),
+        ("a = 1", "a = 2", False),
+        ("self.a = 1", "b = self.c", True),
+        ("self.a = 1", "self.run()", False),
+        ("self.go()", "self.run()", False),
+        ("b = 1", "self.run()", True),
+        ("if (", "a = 1", False),
+    ],
+)
+def test_the_order_of_additions_matters_where_one_sees_the_other(
+    one: str, other: str, independent: bool
+) -> None:
+    assert _independent(one, other) is independent
+    assert _independent(other, one) is independent
+
+
+def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    workflow = yaml.safe_load((ROOT / ".github/workflows/watch.yml").read_text())
+    step = workflow["jobs"]["watch"]["steps"][-1]
+    assert set(step["with"]) <= set(action["inputs"])
+    assert workflow["jobs"]["watch"]["timeout-minutes"] <= 60
+    run = next(one for one in action["runs"]["steps"] if one.get("id") == "watch")
+    script = (ROOT / ".github/watch.sh").read_text()
+    assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(
+        run["env"]
+    ) - {"GH_TOKEN"}
