@@ -323,6 +323,36 @@ SCENARIOS += (
     ),
 )
 
+_ASKED_OMNI = (
+    Probe("text", (_said("hi"),), check="payload"),
+    Probe("again", (_said("hi"),), check="payload"),
+    Probe("two at once", (_said("hi"), _said("tell me more"))),
+    Probe("picture and sound", (_said("what?"),), {"seen": ("image", "audio")}, "payload"),
+    Probe("stops", (), check="stops"),
+)
+_OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
+SCENARIOS += (
+    Scenario(
+        "qwen3-omni",
+        f"Qwen3-Omni, thinker, talker and decoder; deploy file greedy, on one device, {_OMNI}",
+        "pipeline",
+        "pipelines.qwen3_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        seconds=900,
+    ),
+    Scenario(
+        "qwen3-omni-eager",
+        f"the same without graphs; {_OMNI}",
+        "pipeline",
+        "pipelines.qwen3_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        options={"enforce_eager": True},
+        seconds=900,
+    ),
+)
+
 
 _WORDS = {
     "qwen-image": ("diffusion", "vae", "attn_backend"),
