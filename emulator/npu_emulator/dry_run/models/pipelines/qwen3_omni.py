@@ -2,7 +2,7 @@
 
 The thinker's tokens are held against transformers' own model on the CPU, in bfloat16 as the stages compute.
 The sound has no reference, since there a rounding may choose another code: asked again it is the same. The
-talker's code predictor always samples, so its weights leave one code each time that has all the
+talker's code predictor always samples, so its weights leave two codes, of which each time one has all the
 probability.
 """
 
@@ -26,7 +26,7 @@ _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
 _RATE, _SIZE = 16000, 64  # of the sound and the picture in a request
 _VOCABULARY, _THINKER, _TALKER, _CODES, _GROUPS = 152064, 64, 64, 2048, 16
-_CERTAIN, _QUIET, _HEARD = 2000.0, 0.01, 4.0
+_CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
 _WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200  # logits have a deviation of 8
 # ids that the code of vllm-omni holds
 _ROLES = {"user": 872, "system": 8948, "assistant": 77091}
@@ -85,7 +85,9 @@ def make(folder: Path) -> None:
     with torch.no_grad():
         for name, value in model.named_parameters():
             if "code_predictor.lm_head" in name:
-                value.mul_(_CERTAIN)
+                chosen = value[_CODE] * _CERTAIN
+                value.zero_()
+                value[_CODE], value[2 * _CODE] = chosen, -chosen
             elif "code2wav.decoder" in name and len(value) == 1:  # one channel: the sound
                 value.mul_(_QUIET)
             elif "codec_head" in name:
