@@ -66,9 +66,10 @@ def expected(folder, probe):
     """What the checkpoint's maker expects; the rest from the first answer to the same request."""
     found = []
     for index, prompt in enumerate(probe.prompts):
-        known, first = parts.expected(folder, probe, index), _first[prompt, index]
-        tokens = known["tokens"].tolist() if "tokens" in known else first.tokens
-        found.append(engine.Output(tokens, [], {"answer": [known.get("answer", *first.payload["answer"])]}))
+        first, known = _first[prompt, index], parts.expected(folder, probe, index)
+        tokens = known.pop("tokens").tolist() if "tokens" in known else first.tokens
+        values = first.payload | {part: [value] for part, value in known.items()}
+        found.append(engine.Output(tokens, [], values))
     return found
 
 

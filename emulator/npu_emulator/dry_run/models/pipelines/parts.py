@@ -48,8 +48,8 @@ def tokenizer(folder: Path, special: tuple[str, ...], **more) -> None:
 def expect(folder: Path, name: str, answer: Callable) -> None:
     """Keep the answers to the requests of scenario ``name``.
 
-    ``answer`` takes a request's text, its index in the probe and what it has more; it gives the
-    tensors "tokens" and "answer", or one of them.
+    ``answer`` takes a request's text, its index in the probe and what it has more; it gives tensors
+    by name: "tokens", and values such as "answer".
     """
     from safetensors.torch import save_file
 
@@ -76,12 +76,12 @@ def by_diffusers(folder: Path, kind: str, **asked) -> Callable:
 
 
 def expected(folder: Path, probe: Probe, index: int) -> dict:
-    """What :func:`expect` kept for a request: "tokens" and "answer", where they have a reference."""
+    """What :func:`expect` kept for a request, by its parts; nothing where there is no reference."""
     from safetensors.torch import load_file
 
-    path = folder / EXPECTED
+    path, start = folder / EXPECTED, _key(probe, index, "")
     known = load_file(path) if path.is_file() else {}
-    return {part: known[key] for part in ("tokens", "answer") if (key := _key(probe, index, part)) in known}
+    return {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
 
 
 def stages(deploy: dict) -> list[dict]:
@@ -96,4 +96,4 @@ def text(prompt: tuple[int, ...]) -> str:
 
 
 def _key(probe: Probe, index: int, part: str) -> str:
-    return json.dumps([probe.name, index, part])
+    return json.dumps([probe.name, index]) + part

@@ -1,9 +1,9 @@
 """Qwen3-Omni: a thinker answers text, picture and sound, a talker and a decoder say it.
 
-The thinker's tokens are held against transformers' own model on the CPU, in bfloat16 as the stages compute.
-The sound has no reference, since there a rounding may choose another code: asked again it is the same. The
-talker's code predictor always samples, so its weights leave two codes, of which each time one has all the
-probability.
+The thinker's tokens and their log-probabilities are held against transformers' own model on the CPU, in
+bfloat16 as the stages compute. The sound has no reference, since there a rounding may choose another code:
+asked again it is the same. The talker's code predictor always samples, so its weights leave two codes, of
+which each time one has all the probability.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORKERS = ("ar", "generation")  # the kinds
 WITHOUT_NPU = True  # transformers would take its kernels
 _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
-_RATE, _SIZE = 16000, 64  # of the sound and the picture in a request
+_RATE, _SIZE = 16000, 128  # of the sound and the picture in a request
 _VOCABULARY, _THINKER, _TALKER, _CODES, _GROUPS = 152064, 64, 64, 2048, 16
 _CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
 _WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200  # logits have a deviation of 8
@@ -92,7 +92,7 @@ def make(folder: Path) -> None:
                 value.mul_(_QUIET)
             elif "codec_head" in name:
                 value.mul_(value.shape[-1] ** 0.5)
-            elif name.endswith("o_proj.weight"):
+            elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
     _choose_words(folder, model.to(torch.bfloat16))
     model.save_pretrained(folder)
@@ -124,12 +124,11 @@ def _choose_words(folder: Path, model) -> None:
             output_logits=True,
             return_dict_in_generate=True,
         )
-        for logits in found.logits:
-            best, second = logits[0].float().topk(2).values.tolist()
-            margins.append(best - second)
+        likely = torch.cat(found.logits).float().log_softmax(-1).topk(2).values
+        margins.extend((likely[:, 0] - likely[:, 1]).tolist())
         tokens = found.sequences[0, inputs["input_ids"].shape[1] :]
         said[text, seen] = tuple(tokens.tolist())
-        return {"tokens": tokens}
+        return {"tokens": tokens, "logprobs": likely[:, 0].contiguous()}
 
     model.eval()
     for seed in range(_SEEDS):
@@ -147,7 +146,7 @@ def _choose_words(folder: Path, model) -> None:
 
 def _processor(folder: Path) -> None:
     patches = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
-    pixels = {"min_pixels": 1024, "max_pixels": 4096, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    pixels = {"min_pixels": 1024, "max_pixels": _SIZE**2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     sound = {
         "feature_extractor_type": "WhisperFeatureExtractor",
         "feature_size": 128,
@@ -328,7 +327,7 @@ def _messages(text: str, seen: tuple[str, ...]) -> list[dict]:
         form, written = data[kind]
         url = f"data:{kind}/{form};base64,{base64.b64encode(written()).decode()}"
         content.append({"type": f"{kind}_url", f"{kind}_url": {"url": url}})
-    system = {"role": "system", "content": [{"type": "text", "text": "You are Qwen."}]}
+    system = {"role": "system", "content": [{"type": "text", "text": "Qwen"}]}
     return [system, {"role": "user", "content": [*content, {"type": "text", "text": text}]}]
 
 
@@ -366,7 +365,7 @@ def _wav() -> bytes:
 
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
-    """The answer's tokens, and its sound as samples from -1 to 1."""
+    """The answer's tokens, the log-probability of each, and its sound as samples in steps of 16 bits."""
     import torch
 
     alike = {"temperature": 0.0, "ignore_eos": True}
@@ -375,8 +374,10 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
         "modalities": ["text", "audio"],
         "speaker": _SPEAKER,
         "return_token_ids": True,
+        "logprobs": True,
+        "top_logprobs": 1,
         "sampling_params_list": [
-            alike | {"max_tokens": _TOKENS},
+            alike | {"max_tokens": _TOKENS, "logprobs": 1},
             alike | {"max_tokens": _FRAMES, "repetition_penalty": 1.0},
             {"temperature": 0.0, "max_tokens": 65536},
         ],
@@ -387,5 +388,6 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
     )
     with wave.open(io.BytesIO(said)) as file:
         samples = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
-    answer = {"answer": [samples.float() / 32768]}
+    steps = [step["logprob"] for step in choices[0]["logprobs"]["content"]]
+    answer = {"answer": [samples.float()], "logprobs": [torch.tensor(steps)]}
     return engine.Output(choices[0]["token_ids"], [], answer, finished=bool(samples.any()))
