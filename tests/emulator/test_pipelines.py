@@ -49,7 +49,7 @@ def test_pictures_that_the_thinker_forgets_are_seen_in_its_words(tmp_path):
     }
     (ran,) = _wrong(edit, ["qwen3-omni-eager"], tmp_path)
     assert ran.state == "FAIL"
-    assert ran.why.startswith("picture and sound: request 0: tokens")
+    assert ran.why.startswith("picture and sound: request 0: "), ran.why
 
 
 def _wrong(edit, names, folder):

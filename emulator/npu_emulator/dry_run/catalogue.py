@@ -360,6 +360,7 @@ _WORDS = {
     "qwen-image": ("diffusion", "vae", "attn_backend"),
     "wan-ti2v": ("wan", "video"),
     "qwen3-tts": ("tts", "codec", "decoder"),
+    "qwen3-omni": ("thinker", "mrope", "code2wav"),
     "ar-async": ("async",),
     "ar-embeddings": ("embed",),
     "prefer-model-sampler": ("sampl",),
