@@ -44,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
             one.pair.ascend,
             one.outcome.scenario,
             state(one, known),
-            one.outcome.seconds,
-            one.outcome.peak_mib,
+            f"{one.outcome.seconds:.0f}",
+            str(one.outcome.peak_mib),
             reason(one, known)[:110],
         )
         for one in rows
