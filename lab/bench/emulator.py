@@ -28,6 +28,7 @@ from bench.emulator_pairs import (
     Row,
     load_known,
     play_pair,
+    reason,
     stale,
     state,
     write_down,
@@ -161,11 +162,11 @@ def _fixed(row: Row, known: Sequence[Known]) -> bool:
 
 def _cells(known: Sequence[Known]):
     def cells(row: Row) -> list[str]:
-        why = next((one.incident for one in known if one.explains(row.pair, row.outcome)), row.outcome.why)
         pair, outcome = row.pair, row.outcome
         shown = "" if outcome.tier == "import" else outcome.scenario
         said = state(row, known)
-        return [pair.omni or "-", pair.ascend, outcome.tier, shown, said, f"{outcome.seconds:.0f}", why[:90]]
+        why = reason(row, known)[:90]
+        return [pair.omni or "-", pair.ascend, outcome.tier, shown, said, f"{outcome.seconds:.0f}", why]
 
     return cells
 

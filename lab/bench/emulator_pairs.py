@@ -123,6 +123,11 @@ def state(row: Row, known: Sequence[Known]) -> str:
     return "EXPECTED FAIL" if expected else row.outcome.state
 
 
+def reason(row: Row, known: Sequence[Known]) -> str:
+    """The incident that explains a failure, else what the run says."""
+    return next((one.incident for one in known if one.explains(row.pair, row.outcome)), row.outcome.why)
+
+
 def _play(pair: Pair, names: Sequence[str], out: Path, tiers: Sequence[str]) -> list[Outcome]:
     played = dry_run.run(pair.triple(), chosen(names, tiers, omni=pair.omni is not None), out)
     return [replace(outcome, lines={}) for outcome in played.outcomes]

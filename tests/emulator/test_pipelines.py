@@ -26,18 +26,34 @@ def test_a_picture_and_speech_are_right_on_the_newest_pair(tmp_path):
 
 
 def test_a_wrong_norm_of_the_npu_is_seen_in_picture_and_video(tmp_path):
-    right = NEWEST.triple()
     edit = {
-        "in": "omni",
         "path": "vllm_omni/diffusion/layers/adalayernorm.py",
         "at": "AdaLayerNorm.forward_npu",
         "do": "replace-expression",
         "expression": "1 + scale",
         "to": "1.2 + scale",
     }
-    wrong = Triple(edited(right.omni, [edit]), right.ascend, right.vllm)
-    played = run(wrong, chosen(["qwen-image", "wan-ti2v"], ["pipelines"], omni=True), tmp_path / "wrong")
-    for ran in played.outcomes[1:]:
+    for ran in _wrong(edit, ["qwen-image", "wan-ti2v"], tmp_path):
         assert ran.state == "FAIL"
         assert "'answer' is 0." in ran.why
         assert "away from the reference" in ran.why
+
+
+def test_pictures_that_the_thinker_forgets_are_seen_in_its_words(tmp_path):
+    edit = {
+        "path": "vllm_omni/model_executor/models/qwen3_omni/qwen3_omni_moe_thinker.py",
+        "at": "Qwen3MoeLLMModel.forward",
+        "do": "replace-expression",
+        "expression": 'hidden_states + deepstack_input_embeds[f"deepstack_input_embeds_{layer_idx}"]',
+        "to": "hidden_states",
+    }
+    (ran,) = _wrong(edit, ["qwen3-omni-eager"], tmp_path)
+    assert ran.state == "FAIL"
+    assert ran.why.startswith("picture and sound: request 0: "), ran.why
+
+
+def _wrong(edit, names, folder):
+    """What the pipelines of the newest pair do with one edit of vllm-omni."""
+    right = NEWEST.triple()
+    wrong = Triple(edited(right.omni, [edit]), right.ascend, right.vllm)
+    return run(wrong, chosen(names, ["pipelines"], omni=True), folder).outcomes[1:]

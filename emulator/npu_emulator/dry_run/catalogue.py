@@ -323,11 +323,44 @@ SCENARIOS += (
     ),
 )
 
+_ASKED_OMNI = (
+    Probe("text", (_said("hi"),), check="payload"),
+    Probe("again", (_said("hi"),), check="payload"),
+    Probe("two at once", (_said("hi"), _said("tell me more"))),
+    Probe("picture and sound", (_said("what?"),), {"seen": ("image", "audio")}, "payload"),
+    Probe("stops", (), check="stops"),
+)
+_OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
+SCENARIOS += (
+    Scenario(
+        "qwen3-omni",
+        f"Qwen3-Omni, thinker, talker and decoder; deploy file greedy, on one device, {_OMNI}",
+        "pipeline",
+        "pipelines.qwen3_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.3,  # of log-probabilities in bfloat16; samples are whole numbers
+    ),
+    Scenario(
+        "qwen3-omni-eager",
+        f"the same without graphs; {_OMNI}",
+        "pipeline",
+        "pipelines.qwen3_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        options={"enforce_eager": True},
+        seconds=900,
+        tolerance=0.3,
+    ),
+)
+
 
 _WORDS = {
     "qwen-image": ("diffusion", "vae", "attn_backend"),
     "wan-ti2v": ("wan", "video"),
     "qwen3-tts": ("tts", "codec", "decoder"),
+    "qwen3-omni": ("thinker", "mrope", "code2wav"),
     "ar-async": ("async",),
     "ar-embeddings": ("embed",),
     "prefer-model-sampler": ("sampl",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from npu_emulator.dry_run.catalogue import SCENARIOS
 
 # scenario model -> the module that makes its checkpoint
 _MAKERS = {
@@ -57,7 +60,9 @@ def make(maker: str, target: Path) -> Path:
 
 def _of_release(maker: str, folder: Path) -> Path:
     """A pipeline's checkpoint, made and answered by a process of its own."""
-    target = folder / "-".join((maker, *map(importlib.metadata.version, _CLASSES)))
+    asked = repr([one.probes for one in SCENARIOS if one.model == maker])
+    made_of = (*map(importlib.metadata.version, _CLASSES), hashlib.sha256(asked.encode()).hexdigest()[:8])
+    target = folder / "-".join((maker, *made_of))
     if not target.exists():
         command = [sys.executable, "-P", "-m", __name__, maker, str(target)]
         variables = {name: value for name, value in os.environ.items() if name != "NPU_EMULATOR_RECORD"}

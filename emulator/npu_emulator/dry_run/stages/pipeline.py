@@ -28,13 +28,13 @@ def start(wanted, folder, options):
     place = Path(os.environ[record.FOLDER])
     home = place / "home"  # vllm-omni keeps voices in the user's
     home.mkdir(exist_ok=True)
-    more = ["--deploy-config", _deployed(place)] if _module.DEPLOY else []
+    more = ["--deploy-config", _deployed(place, wanted.options)] if _module.DEPLOY else []
     command = [*COMMAND, str(folder), "--omni", *_module.OPTIONS, *more]
     return serve.launch(command, [], {"NPU_EMULATOR_MEMORY_MB": _MEMORY_MB, "HOME": str(home)})
 
 
-def _deployed(place: Path) -> str:
-    """The release's own deploy file, with what the module makes smaller."""
+def _deployed(place: Path, options: dict) -> str:
+    """The release's own deploy file, with what the module makes smaller and each stage's ``options``."""
     import yaml
 
     (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
@@ -43,6 +43,8 @@ def _deployed(place: Path) -> str:
         if path.is_file():
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             _module.reduce(content)
+            for stage in parts.stages(content):
+                stage.update(options)
             target = place / _module.DEPLOY
             target.write_text(yaml.safe_dump(content), encoding="utf-8")
             return str(target)
@@ -61,14 +63,14 @@ def run(running, probe, prefix="", prompts=None):
 
 
 def expected(folder, probe):
-    """What the checkpoint's maker expects; else the first answer to the same request."""
-    known = parts.expected(folder)
-    return [
-        engine.Output([], [], {"answer": [known[key]]})
-        if (key := parts.key(probe.name, index)) in known
-        else _first[prompt, index]
-        for index, prompt in enumerate(probe.prompts)
-    ]
+    """What the checkpoint's maker expects; the rest from the first answer to the same request."""
+    found = []
+    for index, prompt in enumerate(probe.prompts):
+        first, known = _first[prompt, index], parts.expected(folder, probe, index)
+        tokens = known.pop("tokens").tolist() if "tokens" in known else first.tokens
+        values = first.payload | {part: [value] for part, value in known.items()}
+        found.append(engine.Output(tokens, [], values))
+    return found
 
 
 def classes(running) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+from npu_emulator.dry_run.catalogue import Probe, scenario
 from npu_emulator.dry_run.models.files import write_json
 
 EXPECTED = "expected.safetensors"
@@ -43,19 +45,49 @@ def tokenizer(folder: Path, special: tuple[str, ...], **more) -> None:
     write_json(folder / "tokenizer_config.json", kept | more)
 
 
-def expect(folder: Path, answers: dict) -> None:
-    """Keep what the requests are to be answered with: name -> tensor."""
+def expect(folder: Path, name: str, answer: Callable) -> None:
+    """Keep the answers to the requests of scenario ``name``.
+
+    ``answer`` takes a request's text, its index in the probe and what it has more; it gives tensors
+    by name: "tokens", and values such as "answer".
+    """
     from safetensors.torch import save_file
 
-    save_file({name: one.contiguous() for name, one in answers.items()}, folder / EXPECTED)
+    found = {}
+    for probe in scenario(name).probes:
+        for index, prompt in enumerate(probe.prompts):
+            for part, value in answer(text(prompt), index, probe.sampling).items():
+                found[_key(probe, index, part)] = value.contiguous()
+    save_file(found, folder / EXPECTED)
 
 
-def expected(folder: Path) -> dict:
-    """What :func:`expect` kept; nothing where a pipeline has no reference."""
+def by_diffusers(folder: Path, kind: str, **asked) -> Callable:
+    """What diffusers' pipeline class ``kind`` makes in float32 on the CPU of a text and a seed."""
+    import diffusers
+    import torch
+
+    pipeline = getattr(diffusers, kind).from_pretrained(
+        folder, torch_dtype=torch.float32, local_files_only=True
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return lambda text, seed: pipeline(
+        prompt=text, generator=torch.Generator("cpu").manual_seed(seed), output_type="pt", **asked
+    )
+
+
+def expected(folder: Path, probe: Probe, index: int) -> dict:
+    """What :func:`expect` kept for a request, by its parts; nothing where there is no reference."""
     from safetensors.torch import load_file
 
-    path = folder / EXPECTED
-    return load_file(path) if path.is_file() else {}
+    path, start = folder / EXPECTED, _key(probe, index, "")
+    known = load_file(path) if path.is_file() else {}
+    return {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
+
+
+def stages(deploy: dict) -> list[dict]:
+    """The engine arguments of a deploy file's stages, and what its section for NPUs has instead."""
+    npu = deploy.get("platforms", {}).get("npu", {}).get("stages", [])
+    return [one.get("engine_args", one) for one in [*(deploy.get("stages") or deploy["stage_args"]), *npu]]
 
 
 def text(prompt: tuple[int, ...]) -> str:
@@ -63,6 +95,5 @@ def text(prompt: tuple[int, ...]) -> str:
     return "".join(map(chr, prompt))
 
 
-def key(probe: str, index: int) -> str:
-    """The name of a probe's request among the answers."""
-    return json.dumps([probe, index])
+def _key(probe: Probe, index: int, part: str) -> str:
+    return json.dumps([probe.name, index]) + part

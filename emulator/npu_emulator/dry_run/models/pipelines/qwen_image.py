@@ -7,7 +7,6 @@ import io
 from pathlib import Path
 
 from npu_emulator.dry_run import engine, server
-from npu_emulator.dry_run.catalogue import scenario
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
@@ -110,33 +109,20 @@ def make(folder: Path) -> None:
         "vae": ["diffusers", "AutoencoderKLQwenImage"],
     }
     write_json(folder / "model_index.json", index)
-    _expect(folder)
-
-
-def _expect(folder: Path) -> None:
-    """Keep the pictures that diffusers itself makes for the scenario's requests."""
-    import diffusers
-    import torch
-
-    pipeline = diffusers.QwenImagePipeline.from_pretrained(
-        folder, torch_dtype=torch.float32, local_files_only=True
+    drawn = parts.by_diffusers(
+        folder,
+        "QwenImagePipeline",
+        negative_prompt=" ",
+        true_cfg_scale=_GUIDANCE,
+        height=_SIZE,
+        width=_SIZE,
+        num_inference_steps=_STEPS,
     )
-    pipeline.set_progress_bar_config(disable=True)
-    found = {}
-    for probe in scenario("qwen-image").probes:
-        for index, prompt in enumerate(probe.prompts):
-            made = pipeline(
-                prompt=parts.text(prompt),
-                negative_prompt=" ",
-                true_cfg_scale=_GUIDANCE,
-                height=_SIZE,
-                width=_SIZE,
-                num_inference_steps=_STEPS,
-                generator=torch.Generator("cpu").manual_seed(index),
-                output_type="pt",
-            )
-            found[parts.key(probe.name, index)] = made.images[0].permute(1, 2, 0).float()
-    parts.expect(folder, found)
+
+    def picture(text: str, seed: int, _: dict) -> dict:
+        return {"answer": drawn(text, seed).images[0].permute(1, 2, 0).float()}
+
+    parts.expect(folder, "qwen-image", picture)
 
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:

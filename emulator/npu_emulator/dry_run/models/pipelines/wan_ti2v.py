@@ -11,7 +11,6 @@ import urllib.parse
 from pathlib import Path
 
 from npu_emulator.dry_run import engine, server
-from npu_emulator.dry_run.catalogue import scenario
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
@@ -28,6 +27,7 @@ _BRIGHTNESS = (0.257, 0.504, 0.098)  # of red, green and blue in a video's first
 def make(folder: Path) -> None:
     """Write the parts of the pipeline with diffusers' and transformers' own classes, and its answers."""
     import diffusers
+    import torch
     import transformers
 
     encoder = transformers.UMT5Config(
@@ -94,7 +94,22 @@ def make(folder: Path) -> None:
         "vae": ["diffusers", "AutoencoderKLWan"],
     }
     write_json(folder / "model_index.json", index)
-    _expect(folder)
+    drawn = parts.by_diffusers(
+        folder,
+        "WanPipeline",
+        negative_prompt="",
+        height=_SIZE,
+        width=_SIZE,
+        num_frames=_FRAMES,
+        num_inference_steps=_STEPS,
+        guidance_scale=_GUIDANCE,
+    )
+
+    def brightness(text: str, seed: int, _: dict) -> dict:
+        colours = drawn(text, seed).frames[0].permute(0, 2, 3, 1).float().clamp(0, 1)
+        return {"answer": colours @ torch.tensor(_BRIGHTNESS) + 16 / 255}
+
+    parts.expect(folder, "wan-ti2v", brightness)
 
 
 def _tokenizer(folder: Path) -> None:
@@ -109,32 +124,6 @@ def _tokenizer(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
     kept = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 512}
     write_json(folder / "tokenizer_config.json", kept | {"tokenizer_class": "PreTrainedTokenizerFast"})
-
-
-def _expect(folder: Path) -> None:
-    """Keep the brightness of the frames that diffusers itself makes for the scenario's requests."""
-    import diffusers
-    import torch
-
-    pipeline = diffusers.WanPipeline.from_pretrained(folder, torch_dtype=torch.float32, local_files_only=True)
-    pipeline.set_progress_bar_config(disable=True)
-    found, weights = {}, torch.tensor(_BRIGHTNESS)
-    for probe in scenario("wan-ti2v").probes:
-        for index, prompt in enumerate(probe.prompts):
-            made = pipeline(
-                prompt=parts.text(prompt),
-                negative_prompt="",
-                height=_SIZE,
-                width=_SIZE,
-                num_frames=_FRAMES,
-                num_inference_steps=_STEPS,
-                guidance_scale=_GUIDANCE,
-                generator=torch.Generator("cpu").manual_seed(index),
-                output_type="pt",
-            )
-            colours = made.frames[0].permute(0, 2, 3, 1).float().clamp(0, 1)
-            found[parts.key(probe.name, index)] = colours @ weights + 16 / 255
-    parts.expect(folder, found)
 
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
