@@ -15,12 +15,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.audit.run import no_collector
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, sha256, write_together

@@ -165,6 +165,10 @@ class Repo:
         entries = re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]
         return [commit for entry in entries if (commit := _commit(entry, path))]
 
+    def refs(self) -> Names:
+        """All branches and tags, each as its SHA and its name."""
+        return self._text("for-each-ref", "--format=%(objectname) %(refname)").splitlines()
+
     def head_and_dirty(self) -> tuple[str | None, bool]:
         """The SHA of HEAD (None before the first commit) and whether the work tree differs from it."""
         done = self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))
