@@ -44,7 +44,7 @@ class Alike:
     ) -> None:
         self._units = units
         self._names = set(names)
-        self._places: dict[str, list[tuple[str, int]]] = {}  # name -> (path, line)
+        self._places: dict[str, list[tuple[str, int, int]]] = {}  # name -> (path, line, number of lines)
         self._lines: dict[str, dict[str, list[int]]] = {}  # name -> line -> places
         for package, tree in trees.items():
             for path in tree.list(package):
@@ -57,11 +57,17 @@ class Alike:
         lines = self._lines.get(unit.name, {})
         counted: Counter[int] = Counter()
         for line in own:
-            places = lines.get(line, ())
-            if len(places) <= _COMMON:
-                counted.update(places)
-        best = [place for place, count in counted.most_common(MOST) if count >= SHARE * len(own)]
-        return list(filter(None, (self._candidate(*self._places[unit.name][place]) for place in best)))
+            holding = lines.get(line, ())
+            if len(holding) <= _COMMON:
+                counted.update(holding)
+        places = self._places.get(unit.name, [])
+        alike = [
+            (count / (len(own) + places[place][2]), -place)
+            for place, count in counted.items()
+            if count >= SHARE * len(own)
+        ]
+        best = (places[-place] for _, place in sorted(alike, reverse=True)[:MOST])
+        return list(filter(None, (self._candidate(path, line) for path, line, _ in best)))
 
     def _learn(self, path: str, text: str) -> None:
         found = [match for match in _DEFINITION.finditer(text) if match[2] in self._names]
@@ -70,9 +76,10 @@ class Alike:
             start = text.count("\n", 0, match.start())
             places = self._places.setdefault(match[2], [])
             index = self._lines.setdefault(match[2], {})
-            for line in lines_of(_block(lines, start, len(match[1].expandtabs()))):
+            told = lines_of(_block(lines, start, len(match[1].expandtabs())))
+            for line in told:
                 index.setdefault(line, []).append(len(places))
-            places.append((path, start))
+            places.append((path, start, len(told)))
 
     def _candidate(self, path: str, line: int) -> Candidate | None:
         units = self._units(path).values()

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -116,6 +117,12 @@ class History:
                 if digest not in self._cache.keys:
                     without.setdefault(digest, version)
         self._pass(dict.fromkeys(without.values()), names)
+
+    def read_ahead(self, versions: Sequence[Version], names: Iterable[str]) -> None:
+        """Read together what these units are at some versions."""
+        unknown = [one for one in versions if self._blobs.get(one, "") not in self._cache.outlines]
+        if unknown:
+            self._pass(unknown, list(names))
 
     def save(self) -> None:
         """Keep what was read for the next run."""
@@ -314,8 +321,9 @@ def _of_index(spec: Spec, upstream: Upstream) -> History:
         )
 
     def read(some: Sequence[Version]) -> Iterator[tuple[Version, str]]:
-        for version in some:
-            yield version, peek_release(releases[version.label], upstream.path) or ""
+        with ThreadPoolExecutor(BATCH) as pool:
+            texts = pool.map(lambda version: peek_release(releases[version.label], upstream.path), some)
+            yield from ((version, text or "") for version, text in zip(some, texts, strict=True))
 
     blobs = {version: version.spec for version in versions}  # what was published does not change
     return History(upstream, versions, read, blobs=blobs, target=target, lazy=True)
