@@ -1,25 +1,29 @@
 """A plain count of copies, to hold lineage against: it shares no code with it but the reading of sources.
 
-A function is a copy when it has :data:`FEWEST` statements or more, of which :data:`SHARE` stand in one function of
-upstream's tree, whatever either is called. A statement is what :func:`ast.unparse` writes of it without its body.
+A function is a copy when it has :data:`FEWEST` statements or more, of which :data:`SHARE` stand in one
+function of upstream's tree, whatever either is called. A statement is what :func:`ast.unparse` writes of it,
+without its body.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bench.shared import Tally
+from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_file
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 FEWEST = 10
 SHARE = 0.7
 _COMMON = 200  # a statement of more functions than this tells nothing
-_NEAR = 1
-"""A base is right when no release has more statements in common with the copy than this more."""
+_RELEASES = 8
+"""So many releases before the downstream's date are asked for a better base."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Function:
 
 @dataclass
 class CopiesScore(Tally):
-    """``copies`` by the plain count, those of them ``found`` by lineage, of these those with the ``right`` base."""
+    """``copies`` of the plain count, those ``found`` by lineage, those with the ``right`` base."""
 
     copies: int = 0
     found: int = 0
@@ -45,14 +49,48 @@ class CopiesScore(Tally):
     cases: list[str] = field(default_factory=list)
 
 
-def copies(tree: SourceTree, package: str, upstream: SourceTree, above: str) -> dict[str, list[Function]]:
-    """The copies in a package of a tree by place, each with the functions of upstream's that fit best."""
+def score_copies(downstream: str, upstream: str, units: Sequence[Mapping[str, Any]]) -> CopiesScore:
+    """Hold the units that lineage told (as its JSON has them) against the plain count.
+
+    A base is right when no release of the last before the downstream's date has more statements in common
+    with the copy.
+    """
+    tree, above = open_source(downstream), open_source(upstream)
+    package, project = (str(one.project).replace("-", "_") for one in (tree, above))
+    told = {
+        f"{unit['path']}:{unit['name']}": unit for unit in units if unit["relation"] in ("copy", "vendored")
+    }
+    dated = [one for one in releases_of(project) if one.date and tree.date and one.date <= tree.date]
+    releases = [one.version for one in dated if not one.prerelease and not one.yanked][-_RELEASES:]
+    score = CopiesScore()
+    for own, best in copies(tree, package, above, project).items():
+        unit = told.get(own.place)
+        score.copies += 1
+        score.found += unit is not None
+        if unit is None:
+            score.cases.append(f"not found: {own.place}, as {best[0].place}")
+            continue
+        base = unit.get("base", "")
+        common = {
+            release: _common(own, unit["upstream"], project, release) for release in {*releases, base} - {""}
+        }
+        better = [release for release, count in common.items() if count > common.get(base, 0)]
+        score.right += not better
+        if better:
+            score.cases.append(f"base {base or 'unknown'}, better {min(better)}: {own.place}")
+    return score
+
+
+def copies(
+    tree: SourceTree, package: str, upstream: SourceTree, above: str
+) -> dict[Function, list[Function]]:
+    """The copies in a package of a tree, each with the functions of upstream's that have most of it."""
     theirs = list(_functions(upstream, above))
     holding: dict[str, list[int]] = defaultdict(list)
     for number, function in enumerate(theirs):
         for statement in function.statements:
             holding[statement].append(number)
-    found: dict[str, list[Function]] = {}
+    found: dict[Function, list[Function]] = {}
     for own in _functions(tree, package):
         size = own.statements.total()
         if size < FEWEST:
@@ -61,34 +99,24 @@ def copies(tree: SourceTree, package: str, upstream: SourceTree, above: str) -> 
         for statement in own.statements:
             if len(holding.get(statement, ())) <= _COMMON:
                 votes.update(holding.get(statement, ()))
-        common = {
-            number: (own.statements & theirs[number].statements).total()
-            for number, _ in votes.most_common(20)
-        }
+        likely = [number for number, _ in votes.most_common(20)]
+        common = {number: (own.statements & theirs[number].statements).total() for number in likely}
         best = max(common.values(), default=0)
         if best >= SHARE * size:
-            found[own.place] = [theirs[number] for number, count in common.items() if count == best]
+            found[own] = [theirs[number] for number, count in common.items() if count == best]
     return found
 
 
-def right_base(
-    own: Counter[str], function: Function, project: str, base: str, releases: Iterable[str]
-) -> bool:
-    """Whether no release has clearly more in common with a copy than the one named as its base."""
-    at_base = _common(own, function, project, base)
-    return all(_common(own, function, project, release) <= at_base + _NEAR for release in releases)
-
-
-def statements_of(tree: SourceTree, place: str) -> Counter[str]:
-    """The statements of a function of a tree."""
+def _common(own: Function, place: str, project: str, release: str) -> int:
+    """How many statements a function has in common with what stands at a place in a release."""
     path, _, name = place.partition(":")
-    return next((one.statements for one in _read(path, tree.read(path)) if one.name == name), Counter())
+    same = (one for one in _released(project, release, path) if one.name == name.partition("@")[0])
+    return max(((own.statements & one.statements).total() for one in same), default=0)
 
 
-def _common(own: Counter[str], function: Function, project: str, release: str) -> int:
-    text = peek_file(project, release, function.path) or ""
-    same = (one for one in _read(function.path, text) if one.name == function.name)
-    return max(((own & one.statements).total() for one in same), default=0)
+@functools.lru_cache(maxsize=4096)
+def _released(project: str, release: str, path: str) -> list[Function]:
+    return list(_read(path, peek_file(project, release, path) or ""))
 
 
 def _functions(tree: SourceTree, package: str) -> Iterator[Function]:
