@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -80,18 +80,32 @@ class Origins:
             (unit.path, unit.name): _of_runner(unit, known.get((unit.path, unit.name)), runners, side)
             for unit in read_units(side)
         }
-        groups: dict[tuple[str, str], list[UnitLineage]] = {}
-        for unit in found.values():
-            if unit.copied and unit.statements and not unit.base:
-                groups.setdefault((unit.upstream.partition(":")[0], unit.path), []).append(unit)
+        groups = taken_together(unit for unit in found.values() if not unit.base)
         if groups:
-            say(f"finding the bases of {sum(map(len, groups.values()))} copies in {len(groups)} files")
-        for (upstream, _), copies in groups.items():
-            based = _with_bases(side, copies, self._history(upstream))
-            found |= {(unit.path, unit.name): unit for unit in based}
+            say(f"finding the bases of {sum(map(len, groups))} copies in {len(groups)} files")
+        for copies in groups:
+            lineage = self.lineage(copies)
+            for unit, entry in zip(copies, lineage.methods if lineage else (), strict=lineage is not None):
+                found[unit.path, unit.name] = _based(unit, entry, lineage)
         for one in filter(None, self._histories.values()):
             one.save()
         return list(found.values())
+
+    def lineage(self, copies: Sequence[UnitLineage]) -> Lineage | None:
+        """The lineage of copies that one file has of another, an entry for each; None without a history."""
+        history = self._history(copies[0].upstream.partition(":")[0])
+        if history is None:
+            return None
+        texts = outline(self.side.tree.read(copies[0].path))
+        entries = []
+        for unit in copies:
+            keys, name = keys_of(texts[unit.name]), unit.upstream.partition(":")[2]
+            entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
+        try:
+            return infer_units(self.side.tree, entries, history)
+        except BadInput as error:  # every version is newer than the tree
+            say(f"note: without the base of {history.upstream.path}: {error.what}")
+            return None
 
     def _history(self, path: str) -> History | None:
         if path not in self._histories:
@@ -131,21 +145,13 @@ def _compared(unit: UnitLineage, side: Downstream) -> UnitLineage:
     return msgspec.structs.replace(unit, compared=f"{distribution(package)} {label} only")
 
 
-def _with_bases(side: Downstream, copies: list[UnitLineage], history: History | None) -> list[UnitLineage]:
-    """The copies that one file has of another, with their bases where the history tells."""
-    if history is None:
-        return copies
-    entries = []
-    for unit in copies:
-        keys = keys_of(outline(side.tree.read(unit.path))[unit.name])
-        name = unit.upstream.partition(":")[2]
-        entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
-    try:
-        found = infer_units(side.tree, entries, history)
-    except BadInput as error:  # every version is newer than the tree
-        say(f"note: without the base of {history.upstream.path}: {error.what}")
-        return copies
-    return [_based(unit, entry, found) for unit, entry in zip(copies, found.methods, strict=True)]
+def taken_together(units: Iterable[UnitLineage]) -> list[list[UnitLineage]]:
+    """The copies among units, those that one file has of another together."""
+    groups: dict[tuple[str, str], list[UnitLineage]] = {}
+    for unit in units:
+        if unit.copied and unit.statements:
+            groups.setdefault((unit.upstream.partition(":")[0], unit.path), []).append(unit)
+    return list(groups.values())
 
 
 def _based(unit: UnitLineage, entry: MethodLineage, lineage: Lineage | None) -> UnitLineage:

@@ -102,43 +102,40 @@ def merge_runners(
     runners = bases.lineage.runners
     ours = {runner.path: omni.read(runner.path) for runner in runners}
     gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
-    exists = _exists(base, [tree for tree in (target, omni, vllm) if tree])
+    exists = made_somewhere(base, [tree for tree in (target, omni, vllm) if tree])
     result = MergedRunners(ours, {}, runners=runners)
     for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(exists, _own_names(module, runner.path))
+        context = Context(exists, own_names(module, runner.path))
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
-            outcome = _merge_unit(runner, unit, theirs, upstream, bases, context, answers)
-            if outcome is None:
+            entry = bases.lineage.method(runner.path, unit.qualname)
+            if entry is None or not entry.copied:
                 continue
+            text = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
+            outcome = merge_unit(entry, unit, text, bases, context, answers)
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
-                texts[name] = _text(outcome, labels, mark)
+                texts[name] = merged_text(outcome, labels, mark)
         result.method_seconds += time.monotonic() - begun
         result.files[runner.path] = replace_units(module, texts)
     _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)
     return result
 
 
-def _merge_unit(
-    runner: Runner,
+def merge_unit(
+    entry: MethodLineage,
     unit: Unit,
-    theirs: Module,
-    upstream: Upstream,
+    target: Unit | None,
     bases: Bases,
     context: Context,
-    answers: Answers | None,
-) -> MethodOutcome | None:
-    """The outcome for one unit of a runner file; None when it is omni's own."""
-    entry = bases.lineage.method(runner.path, unit.qualname)
-    if entry is None or not entry.copied:
-        return None
+    answers: Answers | None = None,
+) -> MethodOutcome:
+    """The outcome for one copied unit, whose upstream is ``target`` now; None where that is gone."""
     ours = split_statements(unit.source)
     base = bases.statements(entry, ours)
-    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
     label = bases.version(entry).label
     base_text = render(base) if base else ""
     if base is None or target is None:
@@ -191,7 +188,8 @@ def _outcome(merged: MergedMethod, ours: str) -> str:
     return "auto with flags" if merged.flags else "auto"
 
 
-def _text(outcome: MethodOutcome, labels: Labels, mark: bool) -> str:
+def merged_text(outcome: MethodOutcome, labels: Labels, mark: bool = False) -> str:
+    """The text of a merged unit, conflicts with their markers."""
     merged = outcome.merged
     assert merged is not None
     if mark and not merged.conflicts:
@@ -213,7 +211,7 @@ def _derive(
         result.files[path] = plan.source
 
 
-def _exists(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
+def made_somewhere(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
     """Whether a name that ``base`` makes is made anywhere in some trees; what it does not make is unknown."""
 
     texts: dict[str, list[str]] = {}
@@ -248,7 +246,7 @@ def _lines_with(name: str, text: str) -> Iterator[str]:
         at = text.find(name, end)
 
 
-def _own_names(module: Module, path: str) -> frozenset[str]:
+def own_names(module: Module, path: str) -> frozenset[str]:
     """Names that stand for the downstream's own things in a file of it."""
     package = path.partition("/")[0]
     imported = imports_of(module.source).items()
