@@ -6,7 +6,6 @@ is release N+1. Every copy of a function or method counts, in whichever file it 
 
 from __future__ import annotations
 
-from bench.imports_score import ImportScore
 from bench.replay_score import Score, Texts, score_method
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.code.module import parse_module
@@ -24,7 +23,7 @@ STEPS = (
 LABELS = ("ours", "base", "theirs")
 
 
-def replay_copies(before: str, after: str) -> tuple[str, str, MergedRunners, Score, ImportScore]:
+def replay_copies(before: str, after: str) -> tuple[str, str, MergedRunners, Score]:
     """The vLLM of both releases of vllm-ascend, what the merge made, and its score."""
     say(f"replaying vllm-ascend {before} -> {after}")
     own, human = (open_source(f"pypi:vllm-ascend=={version}") for version in (before, after))
@@ -39,7 +38,7 @@ def replay_copies(before: str, after: str) -> tuple[str, str, MergedRunners, Sco
         texts = _texts(outcome, own, human)
         if texts and outcome.merged:
             score.add(score_method(texts, outcome.merged))
-    return was, spec, merged, score, ImportScore()
+    return was, spec, merged, score
 
 
 def _texts(outcome: MethodOutcome, own: SourceTree, human: SourceTree) -> Texts | None:

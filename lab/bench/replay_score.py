@@ -6,6 +6,7 @@ do not count. See docs/source/benchmarks.md for what each figure means.
 
 from __future__ import annotations
 
+import difflib
 import subprocess
 import tempfile
 from collections import Counter
@@ -35,6 +36,7 @@ class Score(Tally):
     ceiling: int = 0
     not_in_human: int = 0
     garbage: int = 0
+    unjudged: int = 0
     duplicated: int = 0
     automatic: int = 0
     flagged: int = 0
@@ -69,6 +71,8 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     added = (human - ours) & (union(texts.upstream) | theirs)
     dropped = (ours - human) & (base - theirs)
     strange = {k: n for k, n in (outside - human).items() if not ours[k] and not theirs[k] and not gpu[k]}
+    unjudged = {k: n for k, n in strange.items() if _left_alone(k, ours - outside, human)}
+    strange = {k: n for k, n in strange.items() if k not in unjudged}
     most = ours | theirs | human
     twice = {k: n - most[k] for k, n in outside.items() if n > most[k] and most[k] and weight(k) > 2}
     git_text, git_hunks = git_merge(texts.base, texts.ours, texts.theirs)
@@ -88,6 +92,7 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
         ceiling=total(added & theirs) + total(dropped & (ours - theirs)),
         not_in_human=total(outside - human),
         garbage=sum(strange.values()),
+        unjudged=sum(unjudged.values()),
         duplicated=sum(twice.values()),
         automatic=merged.automatic,
         flagged=sum(map(flagged_statements, merged.flags)),
@@ -96,6 +101,12 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
         git_reproduced=total(added & git) + total(dropped & (ours - git)),
         cases=cases,
     )
+
+
+def _left_alone(key: str, replaced: Counter[str], human: Counter[str]) -> bool:
+    """Whether the person left the statement of ours as it was that a combined one stands for."""
+    nearest = difflib.get_close_matches(key, list(replaced), 1, 0.5)
+    return bool(nearest) and human[nearest[0]] > 0
 
 
 def keys(source: str) -> Counter[str]:
