@@ -126,8 +126,9 @@ def _merge_any(args: argparse.Namespace) -> Result:
     merged = merge_copies(
         origins, target, labels=(f"ours: {names[0]}", f"base: {names[1]}", f"theirs: {names[2]}")
     )
-    for path, text in merged.files.items() if tree.root else ():
-        merged.files[path] = formatted(tree.root, path, merged.ours[path], text)
+    if tree.root:
+        for path, text in merged.files.items():
+            merged.files[path] = formatted(tree.root, path, merged.ours[path], text)
     identities = {"omni": tree, "ascend": target, "base": now}
     versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
     plan = build_plan(merged, versions, patch_items(origins, target), _earlier(out))
@@ -139,8 +140,9 @@ def _merge_any(args: argparse.Namespace) -> Result:
         f"{len(plan['methods'])} copies merged in {len(merged.files)} files, {plan['conflicts_open']} "
         f"conflicts, {found['blocking items']} items to resolve, {found['items to look at']} to look at"
     )
-    data = {"out": str(out), "plan": str(out / "plan.json"), "versions": versions, "counts": found}
-    data |= {"files": [str(out / path) for path in merged.files], "conflicts_open": plan["conflicts_open"]}
+    data: dict[str, Any] = {"out": str(out), "plan": str(out / "plan.json"), "versions": versions}
+    data |= {"counts": found, "conflicts_open": plan["conflicts_open"]}
+    data["files"] = [str(out / path) for path in merged.files]
     head = ("method", "outcome", "base", "statements", "flags", "conflicts")
     changed = [row for row in method_rows(plan) if row[1] != "unchanged"]
     return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, table(head, changed))

@@ -51,11 +51,10 @@ def _items(
         detail = f"patched in {where}; without it, nothing reads what is put there"
         yield Item(item_id("patch-gone", place), "patch-gone", title, detail, units[0].path, True)
         return
-    old, new = Counter(keys_of(before)), Counter(keys_of(now))
+    old, new = _inside(before), _inside(now)
     for unit in units:
-        own = Counter(keys_of(text_at(origins.side.tree, f"{unit.path}:{unit.name}") or ""))
-        added = own - old
-        if unit.matched and added and not added - (new - old):
+        added = _inside(text_at(origins.side.tree, f"{unit.path}:{unit.name}") or "") - old
+        if added and not added - (new - old):
             title = f"{unit.path}: {unit.name}: the target has what this patch of {place} adds"
             detail = f"its {added.total()} own statements stand in the target: can it go?"
             yield Item(item_id("patch-there", unit.path, unit.name), "patch-there", title, detail, unit.path)
@@ -93,6 +92,15 @@ def _bound(node: ast.stmt) -> list[str]:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         names += [alias.asname or alias.name for alias in node.names]
     return names
+
+
+def _inside(text: str) -> Counter[int]:
+    """The statements of a function or a class without its head: a patch bears another name."""
+    try:
+        node = ast.parse(textwrap.dedent(text)).body[0]
+    except (SyntaxError, IndexError):
+        return Counter()
+    return Counter(keys_of("\n".join(map(ast.unparse, getattr(node, "body", [node])))))
 
 
 def _lines(text: str) -> list[str]:
