@@ -34,6 +34,7 @@ class Score(Tally):
     attributable: int = 0
     reproduced: int = 0
     ceiling: int = 0
+    readopted: int = 0
     not_in_human: int = 0
     garbage: int = 0
     unjudged: int = 0
@@ -69,6 +70,8 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     outside = Counter(p.key for p in merged.pieces if isinstance(p, Statement) and p.key != END)
     gpu = union(texts.gpu)
     added = (human - ours) & (union(texts.upstream) | theirs)
+    readopted = added & (base - ours) & theirs  # upstream did not change it: no merge can tell
+    added -= readopted
     dropped = (ours - human) & (base - theirs)
     strange = {k: n for k, n in (outside - human).items() if not ours[k] and not theirs[k] and not gpu[k]}
     unjudged = {k: n for k, n in strange.items() if _left_alone(k, ours - outside, human)}
@@ -89,6 +92,7 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
         hunks=conflicts,
         attributable=total(added) + total(dropped),
         reproduced=total(added & outside) + total(dropped & (ours - outside)),
+        readopted=total(readopted),
         ceiling=total(added & theirs) + total(dropped & (ours - theirs)),
         not_in_human=total(outside - human),
         garbage=sum(strange.values()),

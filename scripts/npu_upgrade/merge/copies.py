@@ -5,6 +5,7 @@ A unit that upstream moved or renamed is followed by its text.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -82,12 +83,19 @@ def _merged(
 ) -> MethodOutcome:
     place = f"{bases.lineage.history.upstream.path}:{entry.upstream}"
     now = upstream.at(place)
-    outcome = merge_unit(entry, unit, now.unit if now else None, bases, context)
+    outcome = merge_unit(entry, unit, _under(entry.upstream, now.unit) if now else None, bases, context)
     if now and outcome.merged and f"{now.path}:{now.unit.qualname}" != place:
         reason = f"upstream has {place} as {now.path}:{now.unit.qualname} now"
         flag = Flag("moved", reason, "", "", "")
         outcome = replace(outcome, merged=replace(outcome.merged, flags=(*outcome.merged.flags, flag)))
     return outcome
+
+
+def _under(name: str, unit: Unit) -> Unit:
+    """A unit of upstream's under the name that it had: a new name is no change of what it does."""
+    old = name.rpartition(".")[2]
+    head = re.compile(rf"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+){unit.name}\b", re.MULTILINE)
+    return unit if unit.name == old else replace(unit, source=head.sub(rf"\g<1>{old}", unit.source, count=1))
 
 
 def _derive(

@@ -140,7 +140,8 @@ def merge_unit(
     base_text = render(base) if base else ""
     if base is None or target is None:
         return MethodOutcome(entry, "gone", label, base_text=base_text)
-    theirs_now = split_statements(target.source)
+    base = at_depth(base, ours)
+    theirs_now = at_depth(split_statements(target.source), ours)
     merged = merge_method(base, ours, theirs_now, context)
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
@@ -148,6 +149,12 @@ def merge_unit(
         doubts = _doubts(merged, (base, ours, theirs_now), bases, entry, context)
         merged = replace(merged, flags=(*merged.flags, *doubts))
     return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, target.source, base_text)
+
+
+def at_depth(statements: list[Statement], ours: list[Statement]) -> list[Statement]:
+    """Statements of upstream's at the depth of ours: a method may be a copy of a function."""
+    by = ours[0].indent - statements[0].indent if ours and statements else 0
+    return [statement.shifted(by) for statement in statements]
 
 
 def _doubts(
@@ -161,6 +168,7 @@ def _doubts(
     base, ours, theirs = sides
     label = bases.version(entry).label
     other = bases.statements(entry, ours, entry.rival) if entry.rival else None
+    other = at_depth(other, ours) if other else None
     if entry.rival and other:
         lines = [
             render(resolved(one.pieces, "theirs")).split("\n")
