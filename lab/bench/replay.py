@@ -186,7 +186,18 @@ def undefined(merged: MergedRunners) -> int:
 
 def report(replays: Iterable[Replay], cases: bool) -> str:
     head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling")
-    head += ("of", "extra", "garbage", "unjudged", "twice", "flagged", "undefined", "imports", "seconds")
+    head += (
+        "of",
+        "again",
+        "extra",
+        "garbage",
+        "unjudged",
+        "twice",
+        "flagged",
+        "undefined",
+        "imports",
+        "seconds",
+    )
     rows = [_row(r) for r in replays]
     text = table(head, rows)
     if cases:
@@ -197,16 +208,8 @@ def report(replays: Iterable[Replay], cases: bool) -> str:
 def _row(r: Replay) -> tuple[str, ...]:
     s, i = r.score, r.imports
     merge = (r.name, r.base, r.target, s.methods, s.clean, s.hunks, f"{s.git_clean}/{s.git_hunks}")
-    statements = (
-        s.reproduced,
-        s.git_reproduced,
-        s.ceiling,
-        s.attributable,
-        s.not_in_human,
-        s.garbage,
-        s.unjudged,
-    )
-    guards = (s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined)
+    statements = (s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.readopted, s.not_in_human)
+    guards = (s.garbage, s.unjudged, s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined)
     imports = f"{i.added_right + i.dropped_right}/{i.added + i.dropped}"
     return tuple(map(str, (*merge, *statements, *guards, imports, f"{r.seconds:.1f}")))
 

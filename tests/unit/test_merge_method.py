@@ -256,3 +256,10 @@ def test_a_comment_of_omni_inside_a_line_survives_a_new_layout():
     ours = BASE.replace("mask=None)", "mask=None, omni=1)  # -------- omni: spans")
     merged = merge(BASE, ours, BASE.replace("mask=None)", "mask=None, graph=1)"))
     assert "# -------- omni: spans" in merged.text()
+
+
+def test_a_class_that_omni_names_for_super_is_kept_with_its_self():
+    base = "super().__init__(size, dtype)"
+    ours = "AscendBase.__init__(self, size, dtype)"
+    merged = merge(base, ours, "super().__init__(size, bias, dtype)")
+    check(merged, "AscendBase.__init__(self, size, bias, dtype)", "combined")
