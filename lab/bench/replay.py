@@ -150,6 +150,7 @@ def _texts(
         person.source,
         tuple(_gpu(tree, entry.path, entry.name) for tree in (omni, human)),
         upstream,
+        outcome.base_text,
     )
 
 

@@ -51,6 +51,8 @@ class Score(Tally):
 class Texts:
     """The source of one method in all versions that matter; ``gpu`` and ``upstream`` are several.
 
+    ``used`` is the base that was merged from, where that is nearer to ours than ``base``.
+
     ``upstream`` are the versions from the base to just after the target: what a person who
     copied between two releases can have copied from.
     """
@@ -62,6 +64,7 @@ class Texts:
     human: str
     gpu: tuple[str, ...]
     upstream: tuple[str, ...]
+    used: str = ""
 
 
 def score_method(texts: Texts, merged: MergedMethod) -> Score:
@@ -70,7 +73,8 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     outside = Counter(p.key for p in merged.pieces if isinstance(p, Statement) and p.key != END)
     gpu = union(texts.gpu)
     added = (human - ours) & (union(texts.upstream) | theirs)
-    readopted = added & (base - ours) & theirs  # upstream did not change it: no merge can tell
+    used = keys(texts.used) if texts.used else base
+    readopted = added & (used - ours) & theirs  # upstream did not change it: no merge can tell
     added -= readopted
     dropped = (ours - human) & (base - theirs)
     strange = {k: n for k, n in (outside - human).items() if not ours[k] and not theirs[k] and not gpu[k]}
