@@ -71,7 +71,7 @@ def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     assert near == SHIP["ship/near.py"].replace("self.turn_5(batch)", "self.better(batch)")
     assert far == SHIP["ship/far.py"].replace("self.grind_7(batch)", "self.finer(batch)")
     plan = json.loads((world / "out" / "plan.json").read_text())
-    moved = [item["title"] for item in plan["items"] if item["kind"] == "flag-moved"]
+    moved = [item["title"] for item in plan["items"] if item["kind"] == "flag-followed"]
     assert moved == [
         "ship/far.py: Mill.crush: upstream has core/mill.py:grind as core/works/mill.py:grind_all now"
     ]

@@ -86,7 +86,7 @@ def _merged(
     outcome = merge_unit(entry, unit, _under(entry.upstream, now.unit) if now else None, bases, context)
     if now and outcome.merged and f"{now.path}:{now.unit.qualname}" != place:
         reason = f"upstream has {place} as {now.path}:{now.unit.qualname} now"
-        flag = Flag("moved", reason, "", "", "")
+        flag = Flag("followed", reason, "", "", "")
         outcome = replace(outcome, merged=replace(outcome.merged, flags=(*outcome.merged.flags, flag)))
     return outcome
 
