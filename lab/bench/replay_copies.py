@@ -9,6 +9,7 @@ from __future__ import annotations
 from bench.replay_score import Score, Texts, score_method
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.origins import Origins
@@ -32,7 +33,8 @@ def replay_copies(before: str, after: str) -> tuple[str, str, MergedRunners, Sco
     assert spec, "a release of vllm-ascend names its vLLM"
     target = open_source(spec)
     origins = Origins(Downstream(own, {"vllm": open_source(was)}), {"vllm": spec})
-    merged = merge_copies(origins, target, labels=LABELS)
+    with no_collector():
+        merged = merge_copies(origins, target, labels=LABELS)
     score = Score()
     for outcome in merged.methods:
         texts = _texts(outcome, own, human)
