@@ -4,6 +4,8 @@ For a sync A to B: ours is vllm-omni A, the target is the vllm-ascend that B's r
 nearest to, and the person's result is vllm-omni B. Releases come from the package index;
 with --ascend git:PATH the exact commits of a clone are used instead.
 
+After these come the copies that vllm-ascend has of vLLM, in all its files (replay_copies.py).
+
 A default run has the syncs that the merge was built on; a whole run adds those that were not looked at.
 """
 
@@ -15,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench.imports_score import ImportScore, score_imports
+from bench.replay_copies import STEPS, replay_copies
 from bench.replay_score import FEWEST, Score, Texts, score_method
 from bench.shared import begin, options
 from npu_upgrade.code.conflict_text import answers
@@ -37,6 +40,10 @@ UNSEEN = (
     *("0.24.0rc1:0.25.0rc1", "0.27.0rc1:0.29.0rc1", "0.18.0:0.26.0"),
 )
 RELEASES = "pypi:vllm-ascend"
+COPIES_GOALS = {
+    **{"reproduced_of_ceiling": 0.95, "clean": 0.85},
+    **dict.fromkeys(("garbage", "duplicated", "undefined"), 0.0),
+}
 LABELS = ("ours", "base", "theirs")
 
 
@@ -57,16 +64,38 @@ def main(argv: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--ascend", default=RELEASES, metavar="SPEC", help="the history of vllm-ascend")
     parser.add_argument("--sync", nargs="+", metavar="A:B", help="only these vllm-omni releases")
+    parser.add_argument("--step", nargs="+", metavar="A:B", help="only these vllm-ascend releases")
     parser.add_argument("--cases", action="store_true", help="list what fell short, method by method")
     args = parser.parse_args(argv)
-    run = begin("bench-replay", args, args.sync or args.ascend != RELEASES)
-    chosen = args.sync or [*SYNCS, *(UNSEEN if run.whole else ())]
-    replays = [
-        run.result(sync, args.ascend, Replay, replay, *sync.split(":"), args.ascend) for sync in chosen
-    ]
-    print(report(replays, args.cases))
-    figures = summary(replays)
-    return run.close(figures, short_of_goals(figures))
+    run = begin("bench-replay", args, args.sync or args.step or args.ascend != RELEASES)
+    figures: dict[str, str] = {}
+    missed: list[str] = []
+    if not args.step:
+        chosen = args.sync or [*SYNCS, *(UNSEEN if run.whole else ())]
+        replays = [
+            run.result(sync, args.ascend, Replay, replay, *sync.split(":"), args.ascend) for sync in chosen
+        ]
+        print(report(replays, args.cases))
+        figures = summary(replays)
+        missed = short_of_goals(figures)
+    if args.step or run.kind != "chosen":
+        steps = args.step or STEPS
+        replays = [run.result(step, "copies", Replay, _copies, *step.split(":")) for step in steps]
+        print(report(replays, args.cases))
+        copies = summary(replays)
+        figures |= {f"copies_{name}": copies[name] for name in ("git_of_ceiling", "git_clean", *COPIES_GOALS)}
+        missed += [
+            f"copies_{name}={copies[name]}, {'at least' if goal else 'at most'} {goal}"
+            for name, goal in COPIES_GOALS.items()
+            if (float(copies[name]) < goal if goal else float(copies[name]) > 0)
+        ]
+    return run.close(figures, missed)
+
+
+def _copies(before: str, after: str) -> Replay:
+    was, target, merged, score = replay_copies(before, after)
+    gone = undefined(merged)
+    return Replay(f"{before} -> {after}", was, target, score, ImportScore(), gone, merged.method_seconds)
 
 
 def replay(before: str, after: str, ascend: str) -> Replay:
@@ -121,6 +150,7 @@ def _texts(
         person.source,
         tuple(_gpu(tree, entry.path, entry.name) for tree in (omni, human)),
         upstream,
+        outcome.base_text,
     )
 
 
@@ -157,7 +187,18 @@ def undefined(merged: MergedRunners) -> int:
 
 def report(replays: Iterable[Replay], cases: bool) -> str:
     head = ("sync", "base", "target", "methods", "clean", "hunks", "git", "reproduced", "git ", "ceiling")
-    head += ("of", "extra", "garbage", "twice", "flagged", "undefined", "imports", "seconds")
+    head += (
+        "of",
+        "again",
+        "extra",
+        "garbage",
+        "unjudged",
+        "twice",
+        "flagged",
+        "undefined",
+        "imports",
+        "seconds",
+    )
     rows = [_row(r) for r in replays]
     text = table(head, rows)
     if cases:
@@ -168,8 +209,8 @@ def report(replays: Iterable[Replay], cases: bool) -> str:
 def _row(r: Replay) -> tuple[str, ...]:
     s, i = r.score, r.imports
     merge = (r.name, r.base, r.target, s.methods, s.clean, s.hunks, f"{s.git_clean}/{s.git_hunks}")
-    statements = (s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.not_in_human, s.garbage)
-    guards = (s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined)
+    statements = (s.reproduced, s.git_reproduced, s.ceiling, s.attributable, s.readopted, s.not_in_human)
+    guards = (s.garbage, s.unjudged, s.duplicated, f"{s.flagged}/{s.automatic}", r.undefined)
     imports = f"{i.added_right + i.dropped_right}/{i.added + i.dropped}"
     return tuple(map(str, (*merge, *statements, *guards, imports, f"{r.seconds:.1f}")))
 

@@ -6,6 +6,7 @@ do not count. See docs/source/benchmarks.md for what each figure means.
 
 from __future__ import annotations
 
+import difflib
 import subprocess
 import tempfile
 from collections import Counter
@@ -33,8 +34,10 @@ class Score(Tally):
     attributable: int = 0
     reproduced: int = 0
     ceiling: int = 0
+    readopted: int = 0
     not_in_human: int = 0
     garbage: int = 0
+    unjudged: int = 0
     duplicated: int = 0
     automatic: int = 0
     flagged: int = 0
@@ -48,6 +51,8 @@ class Score(Tally):
 class Texts:
     """The source of one method in all versions that matter; ``gpu`` and ``upstream`` are several.
 
+    ``used`` is the base that was merged from, where that is nearer to ours than ``base``.
+
     ``upstream`` are the versions from the base to just after the target: what a person who
     copied between two releases can have copied from.
     """
@@ -59,6 +64,7 @@ class Texts:
     human: str
     gpu: tuple[str, ...]
     upstream: tuple[str, ...]
+    used: str = ""
 
 
 def score_method(texts: Texts, merged: MergedMethod) -> Score:
@@ -67,8 +73,13 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     outside = Counter(p.key for p in merged.pieces if isinstance(p, Statement) and p.key != END)
     gpu = union(texts.gpu)
     added = (human - ours) & (union(texts.upstream) | theirs)
+    used = keys(texts.used) if texts.used else base
+    readopted = added & (used - ours) & theirs  # upstream did not change it: no merge can tell
+    added -= readopted
     dropped = (ours - human) & (base - theirs)
     strange = {k: n for k, n in (outside - human).items() if not ours[k] and not theirs[k] and not gpu[k]}
+    unjudged = {k: n for k, n in strange.items() if _left_alone(k, ours - outside, human)}
+    strange = {k: n for k, n in strange.items() if k not in unjudged}
     most = ours | theirs | human
     twice = {k: n - most[k] for k, n in outside.items() if n > most[k] and most[k] and weight(k) > 2}
     git_text, git_hunks = git_merge(texts.base, texts.ours, texts.theirs)
@@ -85,9 +96,11 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
         hunks=conflicts,
         attributable=total(added) + total(dropped),
         reproduced=total(added & outside) + total(dropped & (ours - outside)),
+        readopted=total(readopted),
         ceiling=total(added & theirs) + total(dropped & (ours - theirs)),
         not_in_human=total(outside - human),
         garbage=sum(strange.values()),
+        unjudged=sum(unjudged.values()),
         duplicated=sum(twice.values()),
         automatic=merged.automatic,
         flagged=sum(map(flagged_statements, merged.flags)),
@@ -96,6 +109,12 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
         git_reproduced=total(added & git) + total(dropped & (ours - git)),
         cases=cases,
     )
+
+
+def _left_alone(key: str, replaced: Counter[str], human: Counter[str]) -> bool:
+    """Whether the person left the statement of ours as it was that a combined one stands for."""
+    nearest = difflib.get_close_matches(key, list(replaced), 1, 0.5)
+    return bool(nearest) and human[nearest[0]] > 0
 
 
 def keys(source: str) -> Counter[str]:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UPGRADE = ROOT / "scripts" / "upgrade.py"
 SOURCES = ("scripts", "lab/bench", "lab/runner_checks", "emulator", "runners")
 _SUFFIXES = (".py", ".cpp", ".yaml", ".json")
-_CACHED = ("archives", "index", "envs")
+_CACHED = ("archives", "index", "envs", "peeks")
 T = TypeVar("T")
 
 
@@ -164,7 +164,7 @@ class Tally:
 
 @contextlib.contextmanager
 def own_cache() -> Generator[str]:
-    """A folder to give as XDG_CACHE_HOME, where nothing is remembered but archives and environments."""
+    """A folder to give as XDG_CACHE_HOME, where nothing is remembered but what was fetched."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / APP
         cache.mkdir()

@@ -29,7 +29,7 @@ from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import Lineage
 from npu_upgrade.lineage.records import Bases, MethodLineage
-from npu_upgrade.merge.runners import merge_copy, own_names
+from npu_upgrade.merge.runners import merge_unit, own_names
 from npu_upgrade.threeway.method import Context
 from npu_upgrade.threeway.pieces import Conflict
 from npu_upgrade.watch.ties import text_of
@@ -141,7 +141,7 @@ class _Sides:
         one, path = module.units[entry.name], upgrade.before.upstream.path
         theirs = text_of(upgrade.target[path], entry.upstream)
         context = Context(None, own_names(module, entry.path))
-        outcome = merge_copy(entry, one, theirs, upgrade.bases, context)
+        outcome = merge_unit(entry, one, theirs, upgrade.bases, context)
         merged = outcome.merged
         found: Keys = []
         disputed: set[int] = set()

@@ -177,7 +177,7 @@ def test_a_cache_made_by_other_code_is_made_again(clone: Path, monkeypatch: pyte
     first = open_history(f"git:{clone}", UPSTREAM)
     first.prepare([RUN])
     first.save()
-    monkeypatch.setattr(history_cache, "SCHEMA", 999)
+    monkeypatch.setattr(history_cache, "code_digest", lambda *rooms: "other")
     again = open_history(f"git:{clone}", UPSTREAM)
     again.prepare([RUN])
     assert again.fetched == 3

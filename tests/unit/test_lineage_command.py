@@ -155,3 +155,18 @@ def test_a_plain_folder_has_no_history(world: Path) -> None:
     (copy,) = [unit for unit in result.data["units"] if unit["relation"] == "copy"]
     assert copy["compared"] == f"vllm-ascend dir:{plain} only"
     assert "base" not in copy
+
+
+def test_kept_units_are_those_of_the_same_trees_and_history(world: Path) -> None:
+    def behind() -> int:
+        units = run(f"dir:{world}/omni", f"git:{world}/ascend").data["units"]
+        return max(unit.get("behind", 0) for unit in units)
+
+    assert behind() == 1
+    upstream_clone(world / "ascend", {"2026-02-05": {"run": steps(20, _4="newer"), "stop": steps(8)}})
+    assert behind() == 2
+    runner = next((world / "omni").rglob("npu_model_runner.py"))
+    names = [unit["name"] for unit in run(f"dir:{world}/omni", f"git:{world}/ascend").data["units"]]
+    runner.write_text(runner.read_text() + "\n\ndef later():\n    return 1\n")
+    again = [unit["name"] for unit in run(f"dir:{world}/omni", f"git:{world}/ascend").data["units"]]
+    assert set(again) - set(names) == {"later"}

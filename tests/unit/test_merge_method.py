@@ -256,3 +256,38 @@ def test_a_comment_of_omni_inside_a_line_survives_a_new_layout():
     ours = BASE.replace("mask=None)", "mask=None, omni=1)  # -------- omni: spans")
     merged = merge(BASE, ours, BASE.replace("mask=None)", "mask=None, graph=1)"))
     assert "# -------- omni: spans" in merged.text()
+
+
+def test_a_class_that_omni_names_for_super_is_kept_with_its_self():
+    base = "super().__init__(size, dtype)"
+    ours = "AscendBase.__init__(self, size, dtype)"
+    merged = merge(base, ours, "super().__init__(size, bias, dtype)")
+    check(merged, "AscendBase.__init__(self, size, bias, dtype)", "combined")
+
+
+def test_upstreams_statements_outside_of_their_block_are_flagged():
+    base = """
+    for layer in self.layers:
+        if spec := layer.spec(batch):
+            self.specs[layer] = spec
+    return self.specs
+    """
+    ours = """
+    for layer in self.layers:
+        if self.compress:
+            if spec := layer.spec(batch):
+                self.specs[layer] = spec
+        elif layer.own:
+            self.own(layer)
+        elif spec := layer.spec(batch):
+            self.specs[layer] = spec
+            self.names.add(layer)
+    return self.specs
+    """
+    theirs = base.replace(
+        "            self.specs",
+        "            if wide(spec):\n                spec = self.strided(spec)\n            self.specs",
+    )
+    assert [flag.kind for flag in merge(base, ours, theirs).flags] == ["placed"]
+    inside = merge(base, base.replace("return", "self.done()\n    return"), theirs)
+    assert inside.flags == ()

@@ -179,3 +179,17 @@ def test_a_tree_without_a_class_on_the_upstream(tmp_path: Path) -> None:
     assert all(unit.relation is Relation.OWN for unit in read_units(side))
     with pytest.raises(BadInput, match="is not a ship tree with classes on core"):
         _ = side.upstream
+
+
+def test_a_copy_under_another_name_in_another_file_is_found(tmp_path: Path) -> None:
+    grind = f"def crush_ship(self, batch):\n{steps(9, '    ', 'grind')}"
+    short = f"def tiny(self, batch):\n{steps(3, '    ', 'grind')}"
+    other = f"def other(self, batch):\n{steps(3, '    ', 'grind')}{steps(9, '    ', 'own')}"
+    ship = write_tree(
+        tmp_path / "ship", {"ship/__init__.py": "", "ship/far.py": f"{grind}\n\n{short}\n\n{other}"}
+    )
+    core = write_tree(tmp_path / "core", CORE)
+    found = read_units(Downstream(open_source(f"dir:{ship}"), {"core": open_source(f"dir:{core}")}))
+    relations = {unit.name: (unit.relation, unit.upstream, unit.matched) for unit in found if unit.statements}
+    assert relations["crush_ship"] == (Relation.VENDORED, "core/tools.py:grind", 9)
+    assert relations["tiny"][0] is relations["other"][0] is Relation.OWN

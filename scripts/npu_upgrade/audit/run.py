@@ -7,28 +7,24 @@ of its own, and a check that breaks takes nothing but itself with it.
 from __future__ import annotations
 
 import contextlib
-import functools
-import gc
 import importlib
 import json
 import pkgutil
-import sys
 import traceback
-from collections.abc import Generator, Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-import npu_upgrade
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.ground.beside import beside
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.content import code_digest, content_of
 from npu_upgrade.sources.tree import SourceTree
 
 # The rooms whose code decides what is found.
@@ -131,8 +127,8 @@ class KeptFindings:
 
     def __init__(self, world: World) -> None:
         triples = [world.triple] + ([world.old.triple] if world.old else [])
-        content = [_content(tree) for triple in triples for tree in _trees(triple)]
-        self.folder = cache_root() / "audit" / sha256(json.dumps([content, made_by()]))[:24]
+        content = [content_of(tree) for triple in triples for tree in _trees(triple)]
+        self.folder = cache_root() / "audit" / sha256(json.dumps([content, code_digest(*_ROOMS)]))[:24]
 
     def get(self, check: str) -> list[Finding] | None:
         """The findings of a check, None when they are not known."""
@@ -151,51 +147,5 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda f: (f.here.path, f.here.line, f.check, f.subject))
 
 
-@contextlib.contextmanager
-def no_collector(*, last: bool = False) -> Generator[None]:
-    """Garbage collection waits: it would walk all the trees of all files again and again.
-
-    ``last`` tells that what is made stays until the process ends, so no collection need ever look at it.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            if last:
-                gc.freeze()
-            gc.enable()
-
-
 def _trees(triple: Triple) -> list[SourceTree]:
     return [tree for tree in (triple.omni, triple.ascend, triple.vllm) if tree]
-
-
-def _content(tree: SourceTree) -> list[Any]:
-    """What a tree holds: a release by its archive, a commit by its SHA, anything else file by file."""
-    if tree.archive_sha256 and tree.verified:
-        return ["archive", tree.archive_sha256]
-    if tree.sha and not tree.dirty:
-        return ["commit", tree.sha]
-    return ["files", content_digest(tree), tree.version]
-
-
-def content_digest(tree: SourceTree) -> str:
-    """SHA-256 over the Python files of a tree, which pins one that is no release and no commit."""
-    return sha256("".join(f"{path} {_digest(tree, path)}\n" for path in tree.list() if path.endswith(".py")))
-
-
-def _digest(tree: SourceTree, path: str) -> str:
-    try:
-        return sha256(tree.read(path))
-    except BadInput:  # not UTF-8, so no check reads it either
-        return "unreadable"
-
-
-@functools.cache
-def made_by(rooms: tuple[str, ...] = _ROOMS) -> str:
-    """Our own code in some rooms and this Python: what else findings depend on."""
-    root = Path(npu_upgrade.__file__).parent
-    code = b"".join(path.read_bytes() for package in rooms for path in sorted((root / package).rglob("*.py")))
-    return sha256(code + f"{sys.version_info[:2]}".encode())

@@ -18,10 +18,11 @@ from packaging.version import Version
 
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import KeptFindings, no_collector
+from npu_upgrade.audit.run import KeptFindings
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.ground.beside import beside
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.audit.run import content_digest
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import following, named_job
@@ -25,6 +24,7 @@ from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import STAGES, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.sources.content import content_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 

@@ -16,6 +16,7 @@ import msgspec
 from packaging.version import Version as Number
 
 from npu_upgrade.commands.blocks_inputs import vllm_release
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
@@ -23,7 +24,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.history import Version, parse_history_spec
-from npu_upgrade.lineage.origins import Whole, trace
+from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
@@ -61,11 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with what is known of every unit; INCONCLUSIVE when nothing is copied."""
-    if args.downstream:
-        return _of_any(args)
+    with no_collector(last=True):
+        return _of_any(args) if args.downstream else _of_omni(args)
+
+
+def _of_omni(args: argparse.Namespace) -> Result:
+    """What the NPU side of a vllm-omni has of vllm-ascend and vllm."""
     omni = open_source(args.omni)
     side, specs, ascend = _omni(omni, args)
-    return _result(trace(side, specs, strict=True), side, ascend)
+    found = Origins(side, specs)
+    found.history_of_runners()  # says what is wrong with it
+    return _result(found, side, ascend)
 
 
 def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
@@ -91,7 +98,7 @@ def _of_any(args: argparse.Namespace) -> Result:
     trees = {spec: _tree(spec) for spec in args.upstream}
     packages = {package_of(tree): spec for spec, tree in trees.items()}
     side = Downstream(tree, {package: trees[spec] for package, spec in packages.items()})
-    found = trace(side, packages)
+    found = Origins(side, packages)
     copies = [unit for unit in found.units if unit.copied and unit.statements]
     data = {"downstream": tree.identity(), "upstreams": [one.identity() for one in trees.values()]}
     summary = (
@@ -115,7 +122,7 @@ def _tree(text: str) -> SourceTree:
     return open_source(Spec("pypi", project=spec.project, version=newest.version))
 
 
-def _result(whole: Whole, side: Downstream, ascend: SourceTree) -> Result:
+def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:
     found, omni = whole.runners, side.tree
     base = found.base if found else None
     data = {
@@ -141,7 +148,7 @@ def _result(whole: Whole, side: Downstream, ascend: SourceTree) -> Result:
     return Result(Verdict.PASS, summary, data, text, command)
 
 
-def _whole(found: Whole, side: Downstream) -> dict[str, Any]:
+def _whole(found: Origins, side: Downstream) -> dict[str, Any]:
     """Every unit, and the project it is of."""
     project = {
         "package": side.project.package,

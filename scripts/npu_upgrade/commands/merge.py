@@ -5,6 +5,9 @@ the runner as it is, and the new vllm-ascend. The result goes to a folder (--out
 one uncommitted change, to a new branch of a git checkout (--apply), with plan.json for
 agents and plan.md for people. --again merges the job once more, with another --base say:
 what was answered stays answered, and the result of before is moved aside.
+
+With --downstream and --upstream, the copies of any project are merged onto the project that they are
+from, in whichever file they are: the merged files and the plan go to --out, without a job.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.audit.run import no_collector
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, sha256, write_together
@@ -31,9 +34,14 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import learn_answers
 from npu_upgrade.job.job import SCOPES, Job, find_workspace, open_job, start_job
 from npu_upgrade.job.plan_file import plan_path
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.lineage.origins import Origins
+from npu_upgrade.lineage.project import package_of
 from npu_upgrade.merge.answers import Answers
+from npu_upgrade.merge.copies import merge_copies
 from npu_upgrade.merge.formatting import formatted
+from npu_upgrade.merge.patched import patch_items
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
@@ -44,17 +52,21 @@ from npu_upgrade.sources.tree import SourceTree
 EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --out out
 --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out
---again --base pypi:vllm-ascend==0.22.1rc1"""
+--again --base pypi:vllm-ascend==0.22.1rc1
+--downstream pypi:vllm-ascend==0.26.0rc1 --upstream pypi:vllm==0.28.0 --out out"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--omni", metavar="SPEC", help="the vllm-omni to upgrade")
     parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to")
+    parser.add_argument("--downstream", metavar="SPEC", help="any project that copies from another one")
+    parser.add_argument("--upstream", metavar="SPEC", help="with --downstream: what to upgrade to")
     parser.add_argument(
         "--base",
         default="auto",
         metavar="SPEC",
-        help="the vllm-ascend the runners were copied from (default auto: inferred for each method)",
+        help="the vllm-ascend the runners were copied from (default auto: inferred for each method); "
+        "with --downstream: the upstream that it is on now (default auto: what its pins or its number say)",
     )
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument(
@@ -94,7 +106,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
     with no_collector(last=True):
-        return _run(args)
+        return _merge_any(args) if args.downstream or args.upstream else _run(args)
+
+
+def _merge_any(args: argparse.Namespace) -> Result:
+    """The copies of a project in all its files; nothing but the folder is written."""
+    if not (args.downstream and args.upstream and args.out) or args.omni or args.ascend:
+        raise BadInput(
+            "--downstream, --upstream and --out belong together, without --omni and --ascend",
+            expected="what to merge, what to merge it onto, and a folder for the result",
+            try_="--downstream SPEC --upstream SPEC --out DIR",
+        )
+    out = args.out.absolute()
+    _refuse_edited(out, args.replace)
+    tree, target, now = merge_inputs.read_any(args.downstream, args.upstream, args.base)
+    package = package_of(target)
+    origins = Origins(Downstream(tree, {package: now}), {package: args.upstream})
+    names = [label(one.identity()) for one in (tree, now, target)]
+    merged = merge_copies(
+        origins, target, labels=(f"ours: {names[0]}", f"base: {names[1]}", f"theirs: {names[2]}")
+    )
+    if tree.root:
+        for path, text in merged.files.items():
+            merged.files[path] = formatted(tree.root, path, merged.ours[path], text)
+    identities = {"omni": tree, "ascend": target, "base": now}
+    versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
+    plan = build_plan(merged, versions, patch_items(origins, target), _earlier(out))
+    texts = {out / path: text for path, text in merged.files.items()}
+    write_together(texts | {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)})
+    found = counts(plan)
+    ready = not plan["conflicts_open"] and not found["blocking items"]
+    summary = (
+        f"{len(plan['methods'])} copies merged in {len(merged.files)} files, {plan['conflicts_open']} "
+        f"conflicts, {found['blocking items']} items to resolve, {found['items to look at']} to look at"
+    )
+    data: dict[str, Any] = {"out": str(out), "plan": str(out / "plan.json"), "versions": versions}
+    data |= {"counts": found, "conflicts_open": plan["conflicts_open"]}
+    data["files"] = [str(out / path) for path in merged.files]
+    head = ("method", "outcome", "base", "statements", "flags", "conflicts")
+    changed = [row for row in method_rows(plan) if row[1] != "unchanged"]
+    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, table(head, changed))
 
 
 def _run(args: argparse.Namespace) -> Result:

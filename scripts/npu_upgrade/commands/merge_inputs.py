@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.together import Together, is_known, look_together, vllms_of
+from npu_upgrade.audit.triples import vllm_of
+from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
@@ -111,6 +113,23 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     vllm = next((one.vllm for one in together if one.can), None) or vllm_tree(target)
     bases = Bases(lineage, forced, lineage.history.target)
     return Inputs(omni, target, upstream, bases, base, vllm, together)
+
+
+def read_any(downstream: str, upstream: str, base: str) -> tuple[SourceTree, SourceTree, SourceTree]:
+    """A project, the upstream to upgrade to, and the one that it is on now.
+
+    Where neither its pins nor its number tell what it is on, that is the target itself.
+    """
+    say(f"reading {downstream} and {upstream}")
+    tree, target = open_source(downstream), open_source(upstream)
+    spec = base if base != "auto" else _own_upstream(tree, target)
+    return tree, target, open_source(spec) if spec else target
+
+
+def _own_upstream(tree: SourceTree, target: SourceTree) -> str | None:
+    if package_of(target) != "vllm":
+        return None
+    return vllm_of(tree) if tree.project == "vllm-ascend" else vllm_release(tree)
 
 
 def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:

@@ -1,25 +1,31 @@
-"""Units of upstream's with the name of one of ours, wherever they are, that have lines in common with it.
+"""Units of upstream's that have lines in common with one of ours, wherever they are and however called.
 
 Whole trees are looked at, so nothing is parsed here but the few files that hold a candidate.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from npu_upgrade.code.module import Unit
 from npu_upgrade.sources.tree import SourceTree
 
-_DEFINITION = re.compile(r"^([ \t]*)(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
+_DEFINITION = re.compile(r"^([ \t]*)(async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
 SHARE = 0.25
 """From this share of common lines on, statements are compared."""
+
+SHARE_OF_OTHERS = 0.5
+"""The same of functions with another name."""
 
 MOST = 3
 _COMMON = 400  # what stands in more units than this tells nothing
 _SHORTEST = 5
+_DEEPEST = 4  # columns: a function further in is part of another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +36,76 @@ class Candidate:
     unit: Unit
 
 
-class Alike:
-    """The definitions of some trees that bear one of the names asked for.
+class _Place(NamedTuple):
+    """A definition of upstream's: its first line (0-based), and how many lines of it tell something."""
 
-    ``units`` gives the units of a file of the trees.
+    path: str
+    line: int
+    size: int
+
+
+class Alike:
+    """The definitions of some trees that have lines in common with those of ours.
+
+    ``ours`` are the units that are asked for; ``units`` gives the units of a file of the trees.
     """
 
     def __init__(
         self,
         trees: Mapping[str, SourceTree],
-        names: Iterable[str],
+        ours: Iterable[Unit],
         units: Callable[[str], Mapping[str, Unit]],
     ) -> None:
         self._units = units
-        self._names = set(names)
-        self._places: dict[str, list[tuple[str, int]]] = {}  # name -> (path, line)
-        self._lines: dict[str, dict[str, list[int]]] = {}  # name -> line -> places
+        self._places: list[_Place] = []
+        self._functions: dict[str, list[int]] = {}  # line -> places
+        self._named: dict[str, dict[str, list[int]]] = {}  # name -> line -> places
+        for unit in ours:
+            self._named[unit.name] = {}
+            self._functions |= {line: [] for line in lines_of(unit.source.split("\n"))}
         for package, tree in trees.items():
             for path in tree.list(package):
                 if path.endswith(".py"):
                     self._learn(path, tree.read(path))
 
     def candidates(self, unit: Unit) -> list[Candidate]:
-        """The units of that name with the most lines in common, the best first."""
+        """The units with the most lines in common: first those of that name, then functions of any."""
         own = lines_of(unit.source.split("\n"))
-        lines = self._lines.get(unit.name, {})
+        found = self._most(own, self._named.get(unit.name, {}), SHARE)
+        found += self._most(own, self._functions, SHARE_OF_OTHERS)
+        places = (self._places[place] for place in dict.fromkeys(found))
+        return list(filter(None, (self._candidate(place.path, place.line) for place in places)))
+
+    def _most(self, own: set[str], lines: Mapping[str, list[int]], share: float) -> list[int]:
+        """The places with most of our lines for their size, the best first."""
         counted: Counter[int] = Counter()
         for line in own:
             places = lines.get(line, ())
             if len(places) <= _COMMON:
                 counted.update(places)
-        best = [place for place, count in counted.most_common(MOST) if count >= SHARE * len(own)]
-        return list(filter(None, (self._candidate(*self._places[unit.name][place]) for place in best)))
+        alike = [
+            (count / (len(own) + self._places[place].size), -place)
+            for place, count in counted.items()
+            if count >= share * len(own)
+        ]
+        return [-place for _, place in sorted(alike, reverse=True)[:MOST]]
 
     def _learn(self, path: str, text: str) -> None:
-        found = [match for match in _DEFINITION.finditer(text) if match[2] in self._names]
-        lines = text.split("\n") if found else []
-        for match in found:
-            start = text.count("\n", 0, match.start())
-            places = self._places.setdefault(match[2], [])
-            index = self._lines.setdefault(match[2], {})
-            for line in lines_of(_block(lines, start, len(match[1].expandtabs()))):
-                index.setdefault(line, []).append(len(places))
-            places.append((path, start))
+        lines = text.split("\n")
+        starts = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
+        rows = {start: row for row, start in enumerate(starts)}
+        for match in _DEFINITION.finditer(text):
+            start = rows[match.start()]
+            named, is_class = self._named.get(match[3]), match[2] == "class"
+            if named is None and (is_class or len(match[1].expandtabs()) > _DEEPEST):
+                continue
+            told = lines_of(_block(lines, start, len(match[1].expandtabs())))
+            for line in told:
+                if named is not None:
+                    named.setdefault(line, []).append(len(self._places))
+                if line in self._functions and not is_class:
+                    self._functions[line].append(len(self._places))
+            self._places.append(_Place(path, start, len(told)))
 
     def _candidate(self, path: str, line: int) -> Candidate | None:
         units = self._units(path).values()

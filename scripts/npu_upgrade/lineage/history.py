@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,18 +17,17 @@ from typing import TypeVar
 
 import msgspec
 
-from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.outline import outline
-from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.remote_wheel import peek_file
+from npu_upgrade.sources.remote_wheel import peek_release
 from npu_upgrade.sources.spec import Spec, parse_spec
 
 Keys = tuple[int, ...]
@@ -120,6 +118,12 @@ class History:
                     without.setdefault(digest, version)
         self._pass(dict.fromkeys(without.values()), names)
 
+    def read_ahead(self, versions: Sequence[Version], names: Iterable[str]) -> None:
+        """Read together what these units are at some versions."""
+        unknown = [one for one in versions if self._blobs.get(one, "") not in self._cache.outlines]
+        if unknown:
+            self._pass(unknown, list(names))
+
     def save(self) -> None:
         """Keep what was read for the next run."""
         self._cache.save()
@@ -160,7 +164,6 @@ def keys_of(source: str) -> Keys:
         return ()
 
 
-SCHEMA = 1
 Outline = dict[str, str]
 
 
@@ -199,26 +202,19 @@ class HistoryCache:
             for blob, outline in self.outlines.items()
         }
         with contextlib.suppress(BadInput):
-            write_atomic(self.place, msgspec.json.encode(_Stored(_maker(), list(numbers), blobs, self.keys)))
+            write_atomic(
+                self.place, msgspec.json.encode(_Stored(code_digest("code"), list(numbers), blobs, self.keys))
+            )
             self._saved = size
 
     def _load(self, stored: _Stored) -> None:
-        if stored.made_by == _maker():
+        if stored.made_by == code_digest("code"):
             blobs = stored.blobs.items()
             self.outlines = {
                 blob: dict(stored.units[number] for number in numbers) for blob, numbers in blobs
             }
             self.keys = stored.keys
             self._saved = (len(self.outlines), len(self.keys))
-
-
-def _maker() -> str:
-    """What the stored keys depend on besides the texts: our code, and what syntax this Python reads."""
-    code = [
-        Path(inspect.getfile(inspect.unwrap(part))).read_bytes()
-        for part in (outline, split_statements, parse_module, unparse)
-    ]
-    return sha256(b"".join(code) + f"{SCHEMA} {sys.version_info[:2]}".encode())[:16]
 
 
 def text_hash(text: str) -> str:
@@ -252,6 +248,16 @@ def open_history(ascend: str | Spec, upstream: Upstream) -> History:
             try_="git:PATH@REF of a clone, or pypi:vllm-ascend",
         )
     return _of_clone(spec, upstream)
+
+
+def history_state(ascend: str) -> list[str]:
+    """What a history depends on: the releases of the index, or the refs of a clone; nothing of a folder."""
+    spec = parse_history_spec(ascend)
+    if spec.kind == "pypi":
+        return [f"{one.version} {one.date} {one.yanked}" for one in releases_of(spec.project)]
+    if spec.kind == "dir" and not (Path(spec.path).expanduser() / ".git").exists():
+        return []
+    return Repo(spec.path).refs()
 
 
 def parse_history_spec(text: str) -> Spec:
@@ -299,9 +305,10 @@ def _of_clone(spec: Spec, upstream: Upstream) -> History:
 
 
 def _of_index(spec: Spec, upstream: Upstream) -> History:
+    releases = {release.version: release for release in releases_of(spec.project)}
     versions = [
         Version(r.version, f"pypi:{spec.project}=={r.version}", r.date, version=r.version, yanked=r.yanked)
-        for r in releases_of(spec.project)
+        for r in releases.values()
     ]
     if all(version.date for version in versions):  # else they stay in the order of their numbers
         versions.sort(key=lambda version: version.date.timestamp() if version.date else 0)
@@ -314,8 +321,9 @@ def _of_index(spec: Spec, upstream: Upstream) -> History:
         )
 
     def read(some: Sequence[Version]) -> Iterator[tuple[Version, str]]:
-        for version in some:
-            yield version, peek_file(spec.project, version.label, upstream.path) or ""
+        with ThreadPoolExecutor(BATCH) as pool:
+            texts = pool.map(lambda version: peek_release(releases[version.label], upstream.path), some)
+            yield from ((version, text or "") for version, text in zip(some, texts, strict=True))
 
     blobs = {version: version.spec for version in versions}  # what was published does not change
     return History(upstream, versions, read, blobs=blobs, target=target, lazy=True)

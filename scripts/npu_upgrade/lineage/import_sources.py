@@ -75,6 +75,7 @@ class Sources:
         gpu: Mapping[str, str],
         target: SourceTree | None,
         omni: SourceTree | None,
+        program: Program | None = None,
     ) -> None:
         texts = {path: [side.text for side in answers(text, path)] for path, text in merged.items()}
         self.npu = {path: _File(path, *sides) for path, sides in texts.items()}
@@ -85,7 +86,7 @@ class Sources:
         self.edited = dict(gpu) | {path: "\n".join(dict.fromkeys(sides)) for path, sides in texts.items()}
         package = next(iter(merged), "").partition("/")[0]
         trees = {upstream.path.partition("/")[0]: target} if target else {}
-        self.program = Program(trees | ({package: overlay(omni, self.edited)} if omni else {}))
+        self.program = program or Program(trees | ({package: overlay(omni, self.edited)} if omni else {}))
 
     def works(self, item: Import) -> bool:
         """Whether an import works in the trees at hand; True for packages they do not hold."""

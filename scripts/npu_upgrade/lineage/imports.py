@@ -50,17 +50,19 @@ def derive_imports(
     gpu: Mapping[str, str],
     target: SourceTree | None,
     omni: SourceTree | None,
+    program: Program | None = None,
 ) -> dict[str, ImportPlan]:
     """The merged files (path to text) with the imports that their bodies need.
 
     ``ours`` are the files before the merge, ``gpu`` the GPU runners by path; ``target`` and
     ``omni`` are the trees that imports of vllm_ascend and vllm_omni are checked against,
-    None leaves those unchecked. Files may hold diff3 conflicts: then both answers count.
+    None leaves those unchecked; ``program`` is of both, where it was read before. Files may
+    hold diff3 conflicts: then both answers count.
     Raises :class:`BadInput` when a file is not Python with its conflicts decided for one side.
     """
     for path, text in [*ours.items(), *merged.items()]:
         _check(path, text)
-    sources = Sources(merged, ours, upstream, gpu, target, omni)
+    sources = Sources(merged, ours, upstream, gpu, target, omni, program)
     return {path: _plan(path, text, ours.get(path, text), sources) for path, text in merged.items()}
 
 

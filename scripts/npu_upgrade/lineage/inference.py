@@ -131,6 +131,7 @@ def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Ver
     # An older branch gets releases later: by number, what follows is what came before.
     order = sorted(versions, key=lambda version: Number(version.version or "0"), reverse=True)
     seen: list[Version] = []
+    units[0].history.read_ahead(order[: PATIENCE + 1], {unit.name for unit in units})
     for version in order:
         seen.append(version)
         copied = [unit for unit in units if unit.is_copy(rank([unit], seen).best[0])]

@@ -6,67 +6,111 @@ history only when something is a copy of it; everything else is compared with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.outline import outline
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream, Upstream
-from npu_upgrade.lineage.history import History, keys_of, open_history
+from npu_upgrade.lineage.history import History, history_state, keys_of, open_history
 from npu_upgrade.lineage.inference import infer, infer_units
 from npu_upgrade.lineage.project import distribution
 from npu_upgrade.lineage.records import Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage, read_units
+from npu_upgrade.sources.content import code_digest, content_of
 
 
-@dataclass(frozen=True)
-class Whole:
-    """Every unit of a side, and the lineage of the runners; None where there are none."""
+class Origins:
+    """What the units of a side are to upstream; ``specs`` say where the history of each package is."""
 
-    units: list[UnitLineage]
-    runners: Lineage | None
+    def __init__(self, side: Downstream, specs: Mapping[str, str]) -> None:
+        self.side, self.specs = side, specs
+        self._histories: dict[str, History | None] = {}
 
+    @cached_property
+    def runners(self) -> Lineage | None:
+        """The lineage of the runners; None where there are none.
 
-def trace(side: Downstream, specs: Mapping[str, str], *, strict: bool = False) -> Whole:
-    """Every unit with what it is to upstream; ``specs`` say where the history of each package is.
+        Raises as :func:`npu_upgrade.lineage.inference.infer`.
+        """
+        upstreams = self.side.project.upstreams
+        if not any(upstream.package == upstreams[0] for upstream in self.side.families):
+            return None
+        source = self._history(self.side.upstream.path)
+        return infer(self.side, source) if source else None
 
-    Raises as :func:`npu_upgrade.lineage.inference.infer` when the side has runners; with
-    ``strict`` also when there is no history of what they build on.
-    """
-    histories: dict[str, History | None] = {}
-    if strict:
-        histories[side.upstream.path] = open_history(specs[side.upstream.package], side.upstream)
+    def history_of_runners(self) -> History:
+        """The history of what the runners build on; raises as :func:`open_history`."""
+        upstream = self.side.upstream
+        history = open_history(self.specs[upstream.package], upstream)
+        self._histories[upstream.path] = history
+        return history
 
-    def history(path: str) -> History | None:
-        if path not in histories:
-            histories[path] = _history(specs, path)
-        return histories[path]
+    @cached_property
+    def units(self) -> list[UnitLineage]:
+        """Every unit; what was found before is kept by the content of the trees and their histories."""
+        kept = self._kept()
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(kept.read_bytes(), type=list[UnitLineage])
+        units = self._read()
+        with contextlib.suppress(BadInput):  # a cache that cannot be written is no reason to fail
+            write_atomic(kept, msgspec.json.encode(units))
+        return units
 
-    runners = _runners(side, history)
-    say(f"comparing {len(side.paths)} files with {' and '.join(side.upstreams)}")
-    units = read_units(side)
-    found = {(unit.path, unit.name): _of_runner(unit, runners, side) for unit in units}
-    groups: dict[tuple[str, str], list[UnitLineage]] = {}
-    for unit in found.values():
-        if unit.copied and unit.statements and not unit.base:
-            groups.setdefault((unit.upstream.partition(":")[0], unit.path), []).append(unit)
-    if groups:
-        say(f"finding the bases of {sum(map(len, groups.values()))} copies in {len(groups)} files")
-    for (upstream, _), copies in groups.items():
-        found |= {(unit.path, unit.name): unit for unit in _with_bases(side, copies, history(upstream))}
-    for one in filter(None, histories.values()):
-        one.save()
-    return Whole(list(found.values()), runners)
+    def _kept(self) -> Path:
+        trees = {package: content_of(tree) for package, tree in self.side.upstreams.items()}
+        histories = {package: history_state(spec) for package, spec in self.specs.items()}
+        content = [content_of(self.side.tree), trees, histories, code_digest("lineage", "program", "code")]
+        name = sha256(json.dumps([content, self.side.tree.date], default=str))
+        return cache_root() / "lineage" / f"units-{name[:24]}.json"
 
+    def _read(self) -> list[UnitLineage]:
+        side, runners = self.side, self.runners
+        say(f"comparing {len(side.paths)} files with {' and '.join(side.upstreams)}")
+        known = {(entry.path, entry.name): entry for entry in runners.methods} if runners else {}
+        found = {
+            (unit.path, unit.name): _of_runner(unit, known.get((unit.path, unit.name)), runners, side)
+            for unit in read_units(side)
+        }
+        groups = taken_together(unit for unit in found.values() if not unit.base)
+        if groups:
+            say(f"finding the bases of {sum(map(len, groups))} copies in {len(groups)} files")
+        for copies in groups:
+            lineage = self.lineage(copies)
+            for unit, entry in zip(copies, lineage.methods if lineage else (), strict=lineage is not None):
+                found[unit.path, unit.name] = _based(unit, entry, lineage)
+        for one in filter(None, self._histories.values()):
+            one.save()
+        return list(found.values())
 
-def _runners(side: Downstream, history: Callable[[str], History | None]) -> Lineage | None:
-    if not any(upstream.package == side.project.upstreams[0] for upstream in side.families):
-        return None
-    source = history(side.upstream.path)
-    return infer(side, source) if source else None
+    def lineage(self, copies: Sequence[UnitLineage]) -> Lineage | None:
+        """The lineage of copies that one file has of another, an entry for each; None without a history."""
+        history = self._history(copies[0].upstream.partition(":")[0])
+        if history is None:
+            return None
+        texts = outline(self.side.tree.read(copies[0].path))
+        entries = []
+        for unit in copies:
+            keys, name = keys_of(texts[unit.name]), unit.upstream.partition(":")[2]
+            entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
+        try:
+            return infer_units(self.side.tree, entries, history)
+        except BadInput as error:  # every version is newer than the tree
+            say(f"note: without the base of {history.upstream.path}: {error.what}")
+            return None
+
+    def _history(self, path: str) -> History | None:
+        if path not in self._histories:
+            self._histories[path] = _history(self.specs, path)
+        return self._histories[path]
 
 
 def _history(specs: Mapping[str, str], path: str) -> History | None:
@@ -78,9 +122,10 @@ def _history(specs: Mapping[str, str], path: str) -> History | None:
         return None
 
 
-def _of_runner(unit: UnitLineage, runners: Lineage | None, side: Downstream) -> UnitLineage:
+def _of_runner(
+    unit: UnitLineage, entry: MethodLineage | None, runners: Lineage | None, side: Downstream
+) -> UnitLineage:
     """A unit of a runner file as its history tells; any other as the trees tell."""
-    entry = runners.method(unit.path, unit.name) if runners else None
     same = unit.upstream.startswith(f"{side.upstream.path}:") if entry else False
     if entry is None or not (entry.copied or (same and unit.copied)):
         return _compared(unit, side)
@@ -100,21 +145,13 @@ def _compared(unit: UnitLineage, side: Downstream) -> UnitLineage:
     return msgspec.structs.replace(unit, compared=f"{distribution(package)} {label} only")
 
 
-def _with_bases(side: Downstream, copies: list[UnitLineage], history: History | None) -> list[UnitLineage]:
-    """The copies that one file has of another, with their bases where the history tells."""
-    if history is None:
-        return copies
-    entries = []
-    for unit in copies:
-        keys = keys_of(parse_module(side.tree.read(unit.path)).units[unit.name].source)
-        name = unit.upstream.partition(":")[2]
-        entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
-    try:
-        found = infer_units(side.tree, entries, history)
-    except BadInput as error:  # every version is newer than the tree
-        say(f"note: without the base of {history.upstream.path}: {error.what}")
-        return copies
-    return [_based(unit, entry, found) for unit, entry in zip(copies, found.methods, strict=True)]
+def taken_together(units: Iterable[UnitLineage]) -> list[list[UnitLineage]]:
+    """The copies among units, those that one file has of another together."""
+    groups: dict[tuple[str, str], list[UnitLineage]] = {}
+    for unit in units:
+        if unit.copied and unit.statements:
+            groups.setdefault((unit.upstream.partition(":")[0], unit.path), []).append(unit)
+    return list(groups.values())
 
 
 def _based(unit: UnitLineage, entry: MethodLineage, lineage: Lineage | None) -> UnitLineage:

@@ -85,12 +85,12 @@ class _Reader:
         self.patches = [
             patch for file in files for patch in patches_in(file, self._units(file), self._replaces)
         ]
-        self._names = {
-            unit.name
+        self._long = [
+            unit
             for file in files
             for unit in self._units(file).values()
             if unit.end - unit.start >= FEWEST_UNRELATED
-        }
+        ]
 
     def _units(self, file: File) -> Mapping[str, Unit]:
         if file.path not in self._parsed:
@@ -110,7 +110,7 @@ class _Reader:
             file = self.side.program.file(path)
             return self._units(file) if file else {}
 
-        return Alike(self.side.upstreams, self._names, units)
+        return Alike(self.side.upstreams, self._long, units)
 
     @cached_property
     def over(self) -> dict[str, list[str]]:

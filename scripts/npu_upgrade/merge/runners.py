@@ -102,7 +102,7 @@ def merge_runners(
     runners = bases.lineage.runners
     ours = {runner.path: omni.read(runner.path) for runner in runners}
     gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
-    exists = _exists(base, [tree for tree in (target, omni, vllm) if tree])
+    exists = made_somewhere(base, [tree for tree in (target, omni, vllm) if tree])
     result = MergedRunners(ours, {}, runners=runners)
     for runner in runners:
         say(f"merging {runner.path}")
@@ -111,36 +111,21 @@ def merge_runners(
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
-            outcome = _merge_unit(runner, unit, theirs, upstream, bases, context, answers)
-            if outcome is None:
+            entry = bases.lineage.method(runner.path, unit.qualname)
+            if entry is None or not entry.copied:
                 continue
+            now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
+            outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
-                texts[name] = _text(outcome, labels, mark)
+                texts[name] = merged_text(outcome, labels, mark)
         result.method_seconds += time.monotonic() - begun
         result.files[runner.path] = replace_units(module, texts)
     _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)
     return result
 
 
-def _merge_unit(
-    runner: Runner,
-    unit: Unit,
-    theirs: Module,
-    upstream: Upstream,
-    bases: Bases,
-    context: Context,
-    answers: Answers | None,
-) -> MethodOutcome | None:
-    """The outcome for one unit of a runner file; None when it is omni's own."""
-    entry = bases.lineage.method(runner.path, unit.qualname)
-    if entry is None or not entry.copied:
-        return None
-    target = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
-    return merge_copy(entry, unit, target.source if target else None, bases, context, answers)
-
-
-def merge_copy(
+def merge_unit(
     entry: MethodLineage,
     unit: Unit,
     theirs: str | None,
@@ -148,14 +133,15 @@ def merge_copy(
     context: Context,
     answers: Answers | None = None,
 ) -> MethodOutcome:
-    """The outcome for one copy; ``theirs`` is the text of upstream's unit at the target, None without one."""
+    """The outcome for one copied unit; ``theirs`` is upstream's text at the target, None where it is gone."""
     ours = split_statements(unit.source)
     base = bases.statements(entry, ours)
     label = bases.version(entry).label
     base_text = render(base) if base else ""
     if base is None or theirs is None:
         return MethodOutcome(entry, "gone", label, base_text=base_text)
-    theirs_now = split_statements(theirs)
+    base = at_depth(base, ours)
+    theirs_now = at_depth(split_statements(theirs), ours)
     merged = merge_method(base, ours, theirs_now, context)
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
@@ -163,6 +149,12 @@ def merge_copy(
         doubts = _doubts(merged, (base, ours, theirs_now), bases, entry, context)
         merged = replace(merged, flags=(*merged.flags, *doubts))
     return MethodOutcome(entry, _outcome(merged, unit.source), label, merged, theirs, base_text)
+
+
+def at_depth(statements: list[Statement], ours: list[Statement]) -> list[Statement]:
+    """Statements of upstream's at the depth of ours: a method may be a copy of a function."""
+    by = ours[0].indent - statements[0].indent if ours and statements else 0
+    return [statement.shifted(by) for statement in statements]
 
 
 def _doubts(
@@ -176,6 +168,7 @@ def _doubts(
     base, ours, theirs = sides
     label = bases.version(entry).label
     other = bases.statements(entry, ours, entry.rival) if entry.rival else None
+    other = at_depth(other, ours) if other else None
     if entry.rival and other:
         lines = [
             render(resolved(one.pieces, "theirs")).split("\n")
@@ -203,7 +196,8 @@ def _outcome(merged: MergedMethod, ours: str) -> str:
     return "auto with flags" if merged.flags else "auto"
 
 
-def _text(outcome: MethodOutcome, labels: Labels, mark: bool) -> str:
+def merged_text(outcome: MethodOutcome, labels: Labels, mark: bool = False) -> str:
+    """The text of a merged unit, conflicts with their markers."""
     merged = outcome.merged
     assert merged is not None
     if mark and not merged.conflicts:
@@ -225,7 +219,7 @@ def _derive(
         result.files[path] = plan.source
 
 
-def _exists(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
+def made_somewhere(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
     """Whether a name that ``base`` makes is made anywhere in some trees; what it does not make is unknown."""
 
     texts: dict[str, list[str]] = {}

@@ -202,6 +202,10 @@ class Repo:
         done = self._git("rev-parse", "--verify", "--quiet", f"{sha}:{folder}", ok=(0, 1, 128))
         return done.stdout.decode().strip()
 
+    def refs(self) -> Names:
+        """All branches and tags, each as its SHA and its name."""
+        return self._text("for-each-ref", "--format=%(objectname) %(refname)").splitlines()
+
     def head_and_dirty(self) -> tuple[str | None, bool]:
         """The SHA of HEAD (None before the first commit) and whether the work tree differs from it."""
         done = self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))

@@ -15,6 +15,7 @@ import io
 import re
 import zipfile
 import zlib
+from pathlib import Path
 
 import msgspec
 
@@ -23,7 +24,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.sources import archives
 from npu_upgrade.sources.git import decoded
-from npu_upgrade.sources.index import release
+from npu_upgrade.sources.index import Release, release
 from npu_upgrade.sources.simplepage import ReleaseFile
 
 BLOCK = 128 << 10
@@ -39,15 +40,27 @@ def peek_file(project: str, version: str, path: str) -> str | None:
 
     Raises as :func:`npu_upgrade.sources.tree.open_source` does.
     """
-    files = release(project, version).files
-    chosen = archives.pick(files)
-    archive = archives.cached(chosen)
-    wheels = [file for file in files if file.kind == "wheel" and file.url.startswith("http")]
+    return peek_release(release(project, version), path)
+
+
+def peek_release(found: Release, path: str) -> str | None:
+    """As :func:`peek_file`, of a release that the index was asked for."""
+    chosen = archives.pick(found.files)
+    archive = _at_hand(chosen, cache_root())
+    wheels = [file for file in found.files if file.kind == "wheel" and file.url.startswith("http")]
     if archive is None and wheels:
         with contextlib.suppress(NoRanges):
             return _remembered(archives.pick(wheels), path)
-    archive = archive or archives.unpacked(chosen)
+    if archive is None:
+        archive = archives.unpacked(chosen)
+        _at_hand.cache_clear()
     return decoded((archive.root / path).read_bytes(), path) if path in archive.files else None
+
+
+@functools.lru_cache(maxsize=64)  # each of the thousands of files of an archive is looked at
+def _at_hand(file: ReleaseFile, cache: Path) -> archives.Archive | None:
+    """The archive of a file in the cache folder, as it was when a file of it was first asked for."""
+    return archives.cached(file)
 
 
 def _remembered(wheel: ReleaseFile, path: str) -> str | None:

@@ -37,7 +37,7 @@ def merge_method(
         if restrictions is None:
             pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
             pieces, asserts = drop_asserts(pieces, ours, theirs)
-            flags = (*merged.flags, *moved, *asserts, *run.unbound(pieces))
+            flags = (*merged.flags, *moved, *asserts, *run.unbound(pieces), *run.misplaced(pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
@@ -96,6 +96,26 @@ class _Runner:
             text = next(s.code for s in plain if name in reads([s.key]))
             yield Flag("unbound", f"nothing gives {name} a value any more, and this reads it", "", text, text)
 
+    def misplaced(self, pieces: Sequence[Piece]) -> Iterator[Flag]:
+        """A flag where upstream's new statements stand outside of the block that upstream has them in."""
+        theirs = self.sides[2]
+        above = [_headers(theirs, number) for number in range(len(theirs))]
+        blocks: dict[str, set[str]] = {}
+        for number, statement in enumerate(theirs):
+            blocks.setdefault(statement.key, set()).update(above[number][:1])
+        own = {statement.key for side in self.sides[:2] for statement in side}
+        merged = resolved(pieces, "theirs")
+        here = {statement.key for statement in merged}
+        inside = False
+        for number, statement in enumerate(merged):
+            new = statement.key not in own and statement.key in blocks
+            block = blocks[statement.key] if new and not inside else set()
+            inside = new
+            if block and block <= here and not block & set(_headers(merged, number)):
+                where = " or ".join(sorted(block))
+                reason = f"upstream has this in the block of `{where}`, which is elsewhere here"
+                yield Flag("placed", reason, "", statement.code, statement.code)
+
     def _restore_definitions(self, merged: ThreeWay) -> Restrictions | None:
         """Bring back what defines a name that is still read; where that fails, ask a person."""
         limits = merged.restrictions
@@ -122,6 +142,17 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _headers(statements: Sequence[Statement], number: int) -> list[str]:
+    """The headers that a statement stands below, the nearest first."""
+    found: list[str] = []
+    indent = statements[number].indent
+    for statement in reversed(statements[:number]):
+        if statement.indent < indent:
+            found.append(statement.key)
+            indent = statement.indent
+    return found
 
 
 __all__ = ["Context", "Place", "merge_method"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.threeway.signature_merge import alternatives, arguments, parameters, union_of
 from npu_upgrade.threeway.trees import (
     Node,
@@ -75,6 +76,8 @@ class TreeMerge:
 
     def _respelled(self, base: Node, ours: Node, theirs: Node) -> bool:
         """Whether omni only writes the callee's module path in another way."""
+        if not all(dotted(node.func) for node in (base, ours, theirs)):
+            return False
         funcs = [ast.unparse(node.func) for node in (base, ours, theirs)]
         names = {func.rpartition(".")[2] for func in funcs}
         return funcs[0] == funcs[2] and len(names) == 1 and funcs[1].partition(".")[0] not in self.omni_names

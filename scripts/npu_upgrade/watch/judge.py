@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from npu_upgrade.audit.run import check_names, made_by, run_checks
+from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.code.module import parse_module
@@ -25,8 +25,9 @@ from npu_upgrade.lineage.history import Version, open_history
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.records import Bases, MethodLineage
 from npu_upgrade.merge.gone import decided, gone_item
-from npu_upgrade.merge.runners import MethodOutcome, merge_copy, merge_runners, own_names
+from npu_upgrade.merge.runners import MethodOutcome, merge_runners, merge_unit, own_names
 from npu_upgrade.program.program import Program
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.watch.flags import items_of
@@ -85,7 +86,7 @@ class Judge:
 
     def kept_as(self, what: Sequence[object], judge: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
         """The kept outcome of the same content, else what ``judge`` says, which is then kept."""
-        key = sha256(json.dumps([*what, made_by(_ROOMS)]))[:32]
+        key = sha256(json.dumps([*what, code_digest(*_ROOMS)]))[:32]
         found = self._kept.get(key)
         return found if found is not None else self._kept.put(key, judge())
 
@@ -101,7 +102,7 @@ class Judge:
         context = Context(None, own_names(module, path))
         entry = runners.method(path, name) if runners else None
         if entry and entry.copied and runners:
-            return merge_copy(entry, unit, text, Bases(runners, target=self._version(step)), context)
+            return merge_unit(entry, unit, text, Bases(runners, target=self._version(step)), context)
         entry = MethodLineage("", path, name, tie.name, True, True, tie.unit.statements)
         base = self._base_text(tie)
         if base is None or text is None:

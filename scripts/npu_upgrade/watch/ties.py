@@ -13,7 +13,7 @@ from npu_upgrade.code.outline import outline
 from npu_upgrade.code.signatures import signature
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.downstream import Downstream
-from npu_upgrade.lineage.origins import trace
+from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
 from npu_upgrade.sources.tree import SourceTree
@@ -67,7 +67,7 @@ def read_ours(tree: SourceTree, upstreams: Mapping[str, SourceTree], package: st
     ``upstreams`` are the trees of what it builds on, as they were when it was last looked at.
     """
     side = Downstream(tree, upstreams)
-    whole = trace(side, {package: spec})
+    whole = Origins(side, {package: spec})
     ties = []
     for unit in whole.units:
         targets = [unit.upstream] if unit.relation in _HANGS else []

@@ -1,0 +1,24 @@
+"""Garbage collection, where it would cost more than it frees."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Generator
+
+
+@contextlib.contextmanager
+def no_collector(*, last: bool = False) -> Generator[None]:
+    """Garbage collection waits: it would walk all the trees of all files again and again.
+
+    ``last`` tells that what is made stays until the process ends, so no collection need ever look at it.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if last:
+                gc.freeze()
+            gc.enable()
