@@ -291,3 +291,24 @@ def test_upstreams_statements_outside_of_their_block_are_flagged():
     assert [flag.kind for flag in merge(base, ours, theirs).flags] == ["placed"]
     inside = merge(base, base.replace("return", "self.done()\n    return"), theirs)
     assert inside.flags == ()
+
+
+def test_what_stands_outside_of_its_block_is_flagged():
+    base = """
+        for row in rows:
+            first(row)
+            last(row)
+        end()
+    """
+    theirs = base.replace("last(row)", "fresh(row)\n            last(row)")
+    ours = """
+        first(rows)
+        last(rows)
+        end()
+        for row in rows:
+            other(row)
+    """.replace("(rows)", "(row)")
+    merged = merge(base, ours, theirs)
+    assert [flag.kind for flag in merged.flags] == ["placed"]
+    assert "`for row in rows:`" in merged.flags[0].reason
+    assert merge(base, base.replace("end()", "omni()"), theirs).flags == ()

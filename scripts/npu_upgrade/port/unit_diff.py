@@ -12,7 +12,7 @@ from npu_upgrade.code.sequences import Change, changes
 from npu_upgrade.code.statements import Statement, render
 from npu_upgrade.threeway.align import align, align_similar
 from npu_upgrade.threeway.pieces import as_module
-from npu_upgrade.threeway.shifts import parents
+from npu_upgrade.threeway.shifts import headers, parents
 
 _Place = tuple[str, int | None]
 """A statement by its version (``old`` or ``new``) and number."""
@@ -75,7 +75,7 @@ class UnitDiff:
         return [("old", a)] * (taken != {True}) + [("new", b)] * (taken != {False})
 
     def _holds_header(self, piece: Change, a: int, b: int) -> bool:
-        above = _chain(self._above[0], a), _chain(self._above[1], b)
+        above = headers(self._above[0], a), headers(self._above[1], b)
         return any(piece.a0 <= n < piece.a1 for n in above[0]) or any(
             piece.b0 <= n < piece.b1 for n in above[1]
         )
@@ -110,16 +110,6 @@ class UnitDiff:
             found.setdefault(("old", old), ("new", new))
             found.setdefault(("new", new), ("old", old))
         return found
-
-
-def _chain(above: Sequence[int | None], number: int) -> list[int]:
-    """The headers that a statement stands below, the nearest first."""
-    found: list[int] = []
-    header = above[number]
-    while header is not None:
-        found.append(header)
-        header = above[header]
-    return found
 
 
 def diff_units(old: Sequence[Statement], new: Sequence[Statement]) -> UnitDiff:

@@ -17,6 +17,7 @@ from npu_upgrade.threeway.blocks import enclosing_block
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, resolved, syntax_error
+from npu_upgrade.threeway.shifts import headers, parents
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
 
 _MAX_ROUNDS = 40
@@ -99,19 +100,18 @@ class _Runner:
     def misplaced(self, pieces: Sequence[Piece]) -> Iterator[Flag]:
         """A flag where upstream's new statements stand outside of the block that upstream has them in."""
         theirs = self.sides[2]
-        above = [_headers(theirs, number) for number in range(len(theirs))]
         blocks: dict[str, set[str]] = {}
-        for number, statement in enumerate(theirs):
-            blocks.setdefault(statement.key, set()).update(above[number][:1])
+        for statement, header in zip(theirs, parents(theirs), strict=True):
+            blocks.setdefault(statement.key, set()).update([] if header is None else [theirs[header].key])
         own = {statement.key for side in self.sides[:2] for statement in side}
         merged = resolved(pieces, "theirs")
-        here = {statement.key for statement in merged}
+        here, above = {statement.key for statement in merged}, parents(merged)
         inside = False
         for number, statement in enumerate(merged):
             new = statement.key not in own and statement.key in blocks
             block = blocks[statement.key] if new and not inside else set()
             inside = new
-            if block and block <= here and not block & set(_headers(merged, number)):
+            if block and block <= here and not block & {merged[one].key for one in headers(above, number)}:
                 where = " or ".join(sorted(block))
                 reason = f"upstream has this in the block of `{where}`, which is elsewhere here"
                 yield Flag("placed", reason, "", statement.code, statement.code)
@@ -142,17 +142,6 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
-
-
-def _headers(statements: Sequence[Statement], number: int) -> list[str]:
-    """The headers that a statement stands below, the nearest first."""
-    found: list[str] = []
-    indent = statements[number].indent
-    for statement in reversed(statements[:number]):
-        if statement.indent < indent:
-            found.append(statement.key)
-            indent = statement.indent
-    return found
 
 
 __all__ = ["Context", "Place", "merge_method"]

@@ -41,6 +41,16 @@ def parents(side: Sequence[Statement]) -> list[int | None]:
     return found
 
 
+def headers(above: Sequence[int | None], number: int) -> list[int]:
+    """The headers that a statement stands below, the nearest first; ``above`` is of :func:`parents`."""
+    found: list[int] = []
+    header = above[number]
+    while header is not None:
+        found.append(header)
+        header = above[header]
+    return found
+
+
 def _sibling(side: Sequence[Statement], known: Mapping[int, int], start: int, step: int) -> int | None:
     """The nearest statement in the same block, in one direction, whose shift is known."""
     indent = side[start].indent
