@@ -158,6 +158,8 @@ def test_releases_stand_for_commits_where_there_is_no_clone(world: World, server
     assert told(data).keys() == {"1.2"}
     assert code == (1 if told(data)["1.2"] == "broken" else 0)
     assert called("upgrade.py", "watch", *sources)[1]["new"] == []
+    code, data, _ = called("upgrade.py", "watch", *sources, "--since", "nonsense")
+    assert (code, "nonsense" in data["error"]) == (2, True)
 
 
 def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World) -> None:
@@ -328,3 +330,8 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(
         run["env"]
     ) - {"GH_TOKEN"}
+
+
+def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:
+    code, data, _ = world.watch("--since", "2026-02-30")
+    assert (code, "2026-02-30" in data["error"]) == (2, True)

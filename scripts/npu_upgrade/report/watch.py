@@ -23,7 +23,7 @@ def render_watch(names: tuple[str, str], seen: Seen, new: set[str], follow: Comm
         rows=[(entry, [_cell(entry, unit) for unit in units]) for entry in entries],
         units=units,
         new=new,
-        next=follow and str(follow),
+        next=follow and follow.short,
         made=utc_now(),
         left_out=len(seen.entries) - len(entries),
     )

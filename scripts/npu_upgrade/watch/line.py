@@ -12,6 +12,7 @@ from packaging.version import Version
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.history import parse_history_spec
+from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_file
@@ -19,6 +20,7 @@ from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source, tree_at
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T.*)?")
+_POINT = "a release like 0.24.0rc1, a commit of a clone, or a date like 2026-07-01"
 
 
 @dataclass(frozen=True)
@@ -100,23 +102,35 @@ def _commits(spec: Spec, package: str, since: str, paths: set[str]) -> Line:
 
 
 def _start(repo: Repo, until: str, since: str) -> str:
-    if not _DATE.fullmatch(since):
+    if not (day := _day(since)):
         return repo.resolve(since)
-    day = datetime.fromisoformat(since)
-    found = repo.before(day if day.tzinfo else day.replace(tzinfo=UTC), until)
+    found = repo.before(day, until)
     if found is None:
         raise BadInput(f"no commit up to {since}", expected="a date in the history", try_="a later --since")
     return found
+
+
+def _day(since: str) -> datetime | None:
+    """The moment that a point names; None for a release or a commit."""
+    if not _DATE.fullmatch(since):
+        return None
+    try:
+        day = datetime.fromisoformat(since)
+    except ValueError as error:
+        raise BadInput(f"--since {since!r}: {error}", expected=_POINT, try_="--since 2026-07-01") from error
+    return day if day.tzinfo else day.replace(tzinfo=UTC)
 
 
 def _releases(spec: Spec, since: str, paths: list[str]) -> Line:
     """The releases with a higher number; each is compared with the one before it."""
     found = sorted((r for r in releases_of(spec.project) if not r.yanked), key=lambda r: Version(r.version))
     end = Version(spec.version) if spec.version else None
-    if _DATE.fullmatch(since):
-        older = [r for r in found if r.date and r.date.isoformat() <= since]
+    if day := _day(since):
+        older = [r for r in found if r.date and r.date <= day]
+    elif point := version_of(since):
+        older = [r for r in found if Version(r.version) <= point]
     else:
-        older = [r for r in found if Version(r.version) <= Version(since)]
+        raise BadInput(f"--since {since!r} is no release", expected=_POINT, try_="--since 0.24.0rc1")
     if not older:
         raise BadInput(
             f"{spec.project} has no release up to {since}",
@@ -136,7 +150,7 @@ def _releases(spec: Spec, since: str, paths: list[str]) -> Line:
     one = Spec("pypi", project=spec.project, version=older[-1].version)
     start = Step(older[-1].version, str(one), older[-1].date, "", dict(last))
     steps = []
-    for release in found[len(older) if not _DATE.fullmatch(since) else found.index(older[-1]) + 1 :]:
+    for release in found[found.index(older[-1]) + 1 :]:
         if end and Version(release.version) > end:
             break
         now = {path: blob(release.version, path) for path in paths}
