@@ -190,7 +190,7 @@ def _entry(id_: str, answer: Answer) -> dict[str, Any]:
 def answer_of(done: Walk, release: NextRelease, ask: dict[str, Any]) -> Answer:
     path = ask.get("place", {}).get("path", "")
     file = (done.repo / path).read_text("utf-8") if path else ""
-    return release.answer(ask, file, ask["id"] in done.known)
+    return release.answer(ask, file, (ask.get("finding") or ask["id"]) in done.known)
 
 
 def count_answer(done: Walk, ask: dict[str, Any], how: str) -> None:

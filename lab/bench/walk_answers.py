@@ -50,7 +50,7 @@ class NextRelease:
             return self._conflict(ask, file)
         if ask["stage"] == "port":
             return self._hunk(ask)
-        if ask["stage"] == "finding":
+        if ask["stage"] == "finding" or (ask.get("finding") and ask.get("place", {}).get("unit")):
             return self._finding(ask, file, known)
         return self._item(ask)
 

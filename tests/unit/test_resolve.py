@@ -15,7 +15,7 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.job import stops
-from npu_upgrade.job.ask import WAIVE, Ask
+from npu_upgrade.job.ask import WAIVE, WITH, Ask, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 
@@ -305,6 +305,15 @@ def test_what_is_no_method_is_refused(world: World, given: str) -> None:
     upgrade("resolve", ask()["id"], "--take", "theirs")
     with pytest.raises(BadInput):
         with_methods(text_of(world), "OmniNPUModelRunner", given)
+
+
+def test_an_item_about_a_class_can_be_answered_with_text(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class Runner(Base):\n    def step(self):\n        return 1\n")
+    entry = {"id": "gone-1", "path": "a.py", "blocking": True, "finding": "attributes-1"}
+    titles = ("a.py: Runner reads self.x", "a.py: Runner.step reads self.x", "a.py: upstream lost x")
+    asks = [_item(entry | {"title": title}, tmp_path) for title in titles]
+    assert [one.unit for one in asks] == ["Runner.", "Runner.step", ""]
+    assert [WITH in one.how for one in asks] == [True, True, False]
 
 
 # -- when a person is needed --

@@ -112,10 +112,12 @@ def _is_open(item: dict[str, Any], conflicts: list[OpenConflict]) -> bool:
 
 def _item(item: dict[str, Any], root: Path) -> Ask:
     title, path = str(item.get("title") or item["id"]), str(item.get("path") or "")
-    # the title begins with the method it is about, after the path
-    named = re.match(r"([A-Za-z_]\w*\.[\w@]+)(?=: | )", title.removeprefix(f"{path}: "))
-    unit = named[1] if named else ""
+    # the title begins with the method or the class it is about, after the path
+    named = re.match(r"([A-Za-z_]\w*)(\.[\w@]+)?(?=: | )", title.removeprefix(f"{path}: "))
     path = path if path.endswith(".py") else ""
+    unit = named[0] if named and named[2] else f"{named[1]}." if named else ""
+    if unit.endswith(".") and not any(name.startswith(unit) for name in _units(root, path)):
+        unit = ""
     finding = str(item.get("finding") or "")
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
     how = (*how, WITH) if path and unit else how
