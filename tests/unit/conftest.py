@@ -11,8 +11,16 @@ import pytest
 from deliver_support import OTHER, Gh, Upgrade, make_gh, make_upgrade, run_deliver, snapshot
 from hypothesis import HealthCheck, settings
 
+from npu_upgrade.ground import command
+
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+@pytest.fixture(autouse=True)
+def no_program_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which program a test calls is forgotten after it."""
+    monkeypatch.setattr(command, "_called", [])
 
 
 @pytest.fixture
