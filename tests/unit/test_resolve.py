@@ -339,6 +339,18 @@ def test_the_same_findings_after_a_change_need_a_person(world: World) -> None:
     assert (code, "--note" in data["error"]) == (2, True)
 
 
+@pytest.mark.parametrize(("stage", "stops_it"), [("finding", False), ("port", False), ("conflict", True)])
+def test_a_plan_after_an_answer_to_another_gate_is_no_try(world: World, stage: str, stops_it: bool) -> None:
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    job = open_job(world.omni)
+    for number in range(stops.UNCHANGED):
+        path.write_text(path.read_text() + f"X{number} = nobody\n")
+        job.journal.add(Answer, id=f"audit-{number}", how="with", stage=stage)
+        upgrade("plan")
+    assert ("stop" in upgrade("next")[1]) == stops_it
+
+
 def test_a_person_lets_it_go_on(world: World) -> None:
     failing_plan(world, stops.UNCHANGED, same=True)
     code, data, _ = upgrade("next", "--continue", "--note", "I know")
