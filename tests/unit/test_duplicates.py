@@ -19,12 +19,12 @@ ONE = lines("a = f(x)\nb = 2")
 
 
 def dropped(text: str) -> tuple[list[str], int]:
-    pieces, flags = drop_duplicates(lines(text), ONE, ONE)
+    pieces, flags = drop_duplicates(lines(text), ONE, ONE, ONE)
     return [piece.key for piece in pieces], len(flags)
 
 
 def test_the_second_copy_in_one_block_goes_with_a_flag():
-    pieces, flags = drop_duplicates(lines("a = f(x)\nb = 2\na = f(x)"), ONE, ONE)
+    pieces, flags = drop_duplicates(lines("a = f(x)\nb = 2\na = f(x)"), ONE, ONE, ONE)
     assert [piece.key for piece in pieces] == ["a = f(x)", "b = 2"]
     assert [(flag.kind, flag.ours) for flag in flags] == [("moved", "a = f(x)")]
 
@@ -39,20 +39,35 @@ def test_not_in_another_block():
 
 def test_not_where_one_version_has_it_twice():
     twice = lines("a = f(x)\nb = 2\na = f(x)")
-    assert drop_duplicates(twice, ONE, twice) == (twice, [])
+    assert drop_duplicates(twice, ONE, ONE, twice) == (twice, [])
 
 
 def test_not_across_a_conflict():
     conflict = Conflict((), tuple(lines("x = 1")), tuple(lines("x = 2")), "")
     pieces = [ONE[0], conflict, ONE[0]]
-    assert drop_duplicates(pieces, ONE, ONE) == (pieces, [])
+    assert drop_duplicates(pieces, ONE, ONE, ONE) == (pieces, [])
 
 
 def test_its_comment_stays():
     marked = "# -------- omni: keep"
     for tail in ("\nc = 3", ""):
-        pieces, _ = drop_duplicates(lines(f"a = f(x)\nb = 2\n{marked}\na = f(x){tail}"), ONE, ONE)
+        pieces, _ = drop_duplicates(lines(f"a = f(x)\nb = 2\n{marked}\na = f(x){tail}"), ONE, ONE, ONE)
         assert [c.text for piece in pieces for c in piece.comments] == [marked]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "kept"),
+    [
+        pytest.param("if seat:\n    seat.left -= 1", False, id="alone under its condition"),
+        pytest.param("if seat:\n    seat.left -= 1\n    more(seat)", True, id="with something else"),
+        pytest.param("if seat:\n    seat.left -= 1\nelse:\n    more()", True, id="an else behind it"),
+    ],
+)
+def test_what_both_sides_brought_under_conditions_of_their_own(upstream: str, kept: bool) -> None:
+    ours, theirs = lines("go()\nif seat and tall:\n    seat.left -= 1"), lines(f"go()\n{upstream}")
+    pieces, flags = drop_duplicates([*ours, *theirs[1:]], lines("go()"), ours, theirs)
+    assert pieces == ([*ours, *theirs[1:]] if kept else ours)
+    assert [flag.kind for flag in flags] == ["twice"]
 
 
 GUARDED = "if seat is not None:\n    f(seat)"

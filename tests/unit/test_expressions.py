@@ -36,6 +36,17 @@ def merged(base: str, ours: str, theirs: str, **options) -> str | None:
         pytest.param("if a and b:", "if x and b:", "if a and c:", "if x and c:", id="operands"),
         pytest.param("elif a or b:", "elif x or b:", "elif a or c:", "elif x or c:", id="elif stays elif"),
         pytest.param("if a:", "elif a:", "if b:", "elif b:", id="if became elif"),
+        pytest.param(
+            "a and f(b)", "a and c and f(b)", "a and f(b or d)", "a and c and f(b or d)",
+            id="beside a new version",
+        ),
+        pytest.param(
+            "f(a) and b", "(f(a, c) or d) and b", "f(a, c) and b", "(f(a, c) or d) and b",
+            id="and inside something",
+        ),
+        pytest.param("def f(k: A):", "def f(k):", "def f(k: A | B):", "def f(k):", id="no hint here"),
+        pytest.param("x: A = f()", "x: A = g()", "x = f()", "x = g()", id="the hint went"),
+        pytest.param("'one'", "'two'", "'three'", '"""two"""', id="a docstring"),
         pytest.param("x: Optional[A]", "x: A | None", "x: Optional[A] = 3", "x: A | None = 3", id="spelling"),
         pytest.param(
             "def f(a: Optional[A]):", "def f(a: A | C | None):", "def f(a: Optional[A | B]):",

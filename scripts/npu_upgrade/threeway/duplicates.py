@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from npu_upgrade.code.statements import END, Statement
+from npu_upgrade.code.statements import CONTINUES, END, Statement
 from npu_upgrade.code.uses import reads, rebinds
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import Flag, Piece
@@ -20,9 +20,13 @@ from npu_upgrade.threeway.shifts import parents
 
 
 def drop_duplicates(
-    pieces: Sequence[Piece], ours: Sequence[Statement], theirs: Sequence[Statement]
+    pieces: Sequence[Piece],
+    base: Sequence[Statement],
+    ours: Sequence[Statement],
+    theirs: Sequence[Statement],
 ) -> tuple[list[Piece], list[Flag]]:
-    """``pieces`` without needless second copies, and a flag for each that went."""
+    """``pieces`` without needless second copies, and a flag for each that went or may have to go."""
+    known, own = ({s.key for s in side} for side in (base, ours))
     most = Counter(s.key for s in ours) | Counter(s.key for s in theirs)
     have = Counter(piece.key for piece in pieces if isinstance(piece, Statement))
     surplus = {key for key, count in have.items() if count > most[key] and weight(key) >= 2}
@@ -31,6 +35,7 @@ def drop_duplicates(
     for key in sorted(surplus):
         number = _needless_copy(out, key)
         if number is None:
+            flags += _brought_twice(out, key, own) if key not in known else []
             continue
         statement = out[number]
         assert isinstance(statement, Statement)
@@ -74,6 +79,34 @@ def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:
         if same_block and not changed and "<conflict>" not in {s.key for s in between}:
             return second
     return None
+
+
+def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
+    """Take out upstream's copy of a statement that ours has under a condition of its own; a flag for it.
+
+    Where the copy does not stand alone in its block, it stays, and the flag says so.
+    """
+    plain = [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
+    above = parents(plain)
+    copies = [
+        (n, header)
+        for n, header in enumerate(above)
+        if plain[n].key == key and not plain[n].is_header and header is not None and plain[header].is_header
+    ]
+    upstream = [(n, header) for n, header in copies if plain[header].key not in own]
+    if len(copies) < 2 or len(upstream) != 1:
+        return []
+    number, header = upstream[0]
+    copy, before = plain[number], plain[header]
+    after = plain[number + 1] if number + 1 < len(plain) else Statement(END, 0, ())
+    alone = before.key.startswith("if ") and number == header + 1 and after.indent <= before.indent
+    if not alone or CONTINUES.match(after.key):
+        reason = "both sides brought this statement, each under its own condition; check that it runs once"
+        return [Flag("twice", reason, "", copy.code, copy.code)]
+    _remove(pieces, number, copy)
+    _remove(pieces, header, before)
+    reason = "both sides brought this statement; it stands under omni's condition, not under upstream's"
+    return [Flag("twice", reason, "", copy.code, f"{before.code}\n{copy.code}")]
 
 
 def _remove(pieces: list[Piece], number: int, statement: Statement) -> None:

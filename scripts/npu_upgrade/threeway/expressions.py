@@ -51,6 +51,8 @@ def merge_statement(
     if ours == base:
         return MergedStatement(theirs)
     trees = _trees(base, ours, theirs)
+    if trees and all(isinstance(tree, ast.Expr) and _is_text(tree.value) for tree in trees):
+        return MergedStatement(ours)  # nothing runs a docstring
     if trees is None:
         words = _merge_words(base, ours, theirs)
         return MergedStatement(words) if words is not None else None
@@ -81,6 +83,10 @@ def _trees(*texts: str) -> list[Node] | None:
     """The trees of some versions of a statement; None when one of them is not a statement."""
     trees = [parse_statement(text) for text in texts]
     return None if any(tree is None for tree in trees) else trees
+
+
+def _is_text(node: Node) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _agreed(base: Node, version: Node, ours: Node) -> Node:

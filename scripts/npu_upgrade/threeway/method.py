@@ -36,7 +36,7 @@ def merge_method(
     for _ in range(_MAX_ROUNDS):
         restrictions = run.repair(merged)
         if restrictions is None:
-            pieces, moved = drop_duplicates(merged.pieces, ours, theirs)
+            pieces, moved = drop_duplicates(merged.pieces, base, ours, theirs)
             pieces, asserts = drop_asserts(pieces, ours, theirs)
             flags = (*merged.flags, *moved, *asserts, *run.unbound(pieces), *run.misplaced(pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.sequences import Change
@@ -13,6 +13,7 @@ from npu_upgrade.threeway.trees import (
     Node,
     counterpart,
     dump,
+    is_version,
     item_changes,
     other_operator,
     same,
@@ -42,6 +43,8 @@ class TreeMerge:
             return ours
         if same(ours, base):
             return theirs
+        if isinstance(base, ast.stmt):
+            base, ours, theirs = _hinted_alike(base, ours, theirs)
         changed = _around(base, ours, theirs)
         if changed is not None:
             return changed
@@ -72,6 +75,8 @@ class TreeMerge:
             return ours
         if same(ours, base):
             return theirs
+        if name in ("annotation", "returns"):
+            return ours  # one side has no type hint here: none is lost that anything reads
         raise Clash
 
     def _respelled(self, base: Node, ours: Node, theirs: Node) -> bool:
@@ -114,7 +119,10 @@ class TreeMerge:
         edits = [(change, 0) for change in item_changes(base, ours)]
         edits += [(change, 1) for change in item_changes(base, theirs)]
         edits.sort(key=lambda edit: (edit[0].a0, edit[0].a1, -edit[1]))
-        rewritten = [{n for c, s in edits if s == side for n in range(c.a0, c.a1)} for side in (0, 1)]
+        rewritten = [
+            {n for c, s in edits if s == side and not is_version(base, version, c) for n in range(c.a0, c.a1)}
+            for side, version in enumerate((ours, theirs))
+        ]
         merged: list = []
         place = 0
         while edits:
@@ -160,7 +168,18 @@ def _around(base: Node, ours: Node, theirs: Node) -> Node | None:
             before = counterpart(whole, part, base)
             if before is not None and same(substituted(whole, part, before), base):
                 return part
+            if before is None and type(part) is type(base):
+                return whole  # changed alike, and one of them put something around it
     return None
+
+
+def _hinted_alike(*sides: Node) -> Sequence[Node]:
+    """Assignments without the type hint that not all of them have."""
+    hinted = [side for side in sides if isinstance(side, ast.AnnAssign)]
+    plain = [side for side in sides if isinstance(side, ast.Assign)]
+    if not plain or len(plain) + len(hinted) < len(sides) or any(side.value is None for side in hinted):
+        return sides
+    return [side if side in plain else ast.Assign([side.target], side.value) for side in sides]
 
 
 def _callee_replaced(base: Node, ours: Node, theirs: Node) -> bool:

@@ -117,5 +117,11 @@ def _versions(old: Sequence[Node], new: Sequence[Node], run: Change) -> list[tup
     return align_similar(*sides)
 
 
+def is_version(old: Sequence[Node], new: Sequence[Node], change: Change) -> bool:
+    """Whether a change is of one item into another version of it, so that its place is known."""
+    items = old[change.a0 : change.a1], new[change.b0 : change.b1]
+    return len(items[0]) == len(items[1]) == 1 and bool(align_similar(*map(_as_statements, items)))
+
+
 def _as_statements(nodes: Sequence[Node]) -> list[Statement]:
     return [Statement(unparse(n) if isinstance(n, ast.AST) else repr(n), 0, ()) for n in nodes]
