@@ -25,7 +25,7 @@ def drop_duplicates(
     ours: Sequence[Statement],
     theirs: Sequence[Statement],
 ) -> tuple[list[Piece], list[Flag]]:
-    """``pieces`` without needless second copies, and a flag for each that went or may have to go."""
+    """``pieces`` without needless second copies, and a flag for each whose place or condition is in doubt."""
     known, own = ({s.key for s in side} for side in (base, ours))
     most = Counter(s.key for s in ours) | Counter(s.key for s in theirs)
     have = Counter(piece.key for piece in pieces if isinstance(piece, Statement))
@@ -39,32 +39,24 @@ def drop_duplicates(
             continue
         statement = out[number]
         assert isinstance(statement, Statement)
-        reason = "both sides moved this statement inside one block; its first place is kept"
-        flags.append(Flag("moved", reason, "", statement.code, statement.code))
         _remove(out, number, statement)
     return out, flags
 
 
 def drop_asserts(
     pieces: Sequence[Piece], ours: Sequence[Statement], theirs: Sequence[Statement]
-) -> tuple[list[Piece], list[Flag]]:
-    """``pieces`` without the asserts of theirs right before ours tests the same, and a flag for each.
-
-    What ours provides for would raise.
-    """
+) -> list[Piece]:
+    """``pieces`` without the asserts of theirs right before ours tests the same: what it provides for."""
     own, upstream = ({s.key for s in side} for side in (ours, theirs))
     out: list[Piece] = list(pieces)
-    flags: list[Flag] = []
     for piece, after in itertools.pairwise(pieces):
         if not (isinstance(piece, Statement) and isinstance(after, Statement)):
             continue
         tested = piece.key.removeprefix("assert ")
         fresh = tested != piece.key and piece.key not in own
         if fresh and after.key == f"if {tested}:" and after.key not in upstream:
-            reason = "upstream asserts what omni tests; the test is kept, and the assert left out"
-            flags.append(Flag("assert", reason, "", after.code, piece.code))
             _remove(out, next(n for n, one in enumerate(out) if one is piece), piece)
-    return out, flags
+    return out
 
 
 def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:

@@ -36,9 +36,9 @@ def merge_method(
     for _ in range(_MAX_ROUNDS):
         restrictions = run.repair(merged)
         if restrictions is None:
-            pieces, moved = drop_duplicates(merged.pieces, base, ours, theirs)
-            pieces, asserts = drop_asserts(pieces, ours, theirs)
-            flags = (*merged.flags, *moved, *asserts, *run.unbound(pieces), *run.misplaced(pieces))
+            pieces, twice = drop_duplicates(merged.pieces, base, ours, theirs)
+            pieces = drop_asserts(pieces, ours, theirs)
+            flags = (*merged.flags, *twice, *run.unbound(pieces), *run.misplaced(pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
