@@ -70,6 +70,13 @@ def test_what_both_sides_brought_under_conditions_of_their_own(upstream: str, ke
     assert [flag.kind for flag in flags] == ["twice"]
 
 
+def test_a_block_that_both_sides_have_elsewhere_is_named_where_it_stands_twice() -> None:
+    block = "a = f(x)\nx = g(a)"
+    pieces, flags = drop_duplicates(lines(f"{block}\nb = 2\n{block}"), ONE, lines(block), lines(block))
+    assert len(pieces) == 5
+    assert [(flag.kind, flag.theirs) for flag in flags] == [("twice", block)]
+
+
 GUARDED = "if seat is not None:\n    f(seat)"
 
 

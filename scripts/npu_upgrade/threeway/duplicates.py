@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from npu_upgrade.code.statements import CONTINUES, END, Statement
+from npu_upgrade.code.statements import CONTINUES, END, Statement, render
 from npu_upgrade.code.uses import reads, rebinds
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import Flag, Piece
@@ -40,7 +40,7 @@ def drop_duplicates(
         statement = out[number]
         assert isinstance(statement, Statement)
         _remove(out, number, statement)
-    return out, flags
+    return out, [*flags, *_doubled_runs(out, surplus)]
 
 
 def drop_asserts(
@@ -99,6 +99,21 @@ def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
     _remove(pieces, header, before)
     reason = "both sides brought this statement; it stands under omni's condition, not under upstream's"
     return [Flag("twice", reason, "", copy.code, f"{before.code}\n{copy.code}")]
+
+
+def _doubled_runs(pieces: Sequence[Piece], surplus: Set[str]) -> Iterator[Flag]:
+    """A flag for each later copy of several statements in a row that neither side has twice."""
+    keys = [piece.key if isinstance(piece, Statement) else "" for piece in pieces]
+    seen: set[str] = set()
+    end = 0
+    for start, key in enumerate(keys):
+        if start >= end and key in surplus and key in seen:
+            end = next((n for n in range(start, len(keys)) if keys[n] not in surplus & seen), len(keys))
+            if end - start > 1:
+                text = render([piece for piece in pieces[start:end] if isinstance(piece, Statement)])
+                reason = "both sides have these statements, at different places, and here they stand twice"
+                yield Flag("twice", reason, "", text, text)
+        seen.add(key)
 
 
 def _remove(pieces: list[Piece], number: int, statement: Statement) -> None:
