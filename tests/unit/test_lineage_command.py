@@ -12,6 +12,7 @@ from lineage_kit import (
     body,
     commit_at,
     downloads,
+    git_at,
     omni_files,
     publish,
     steps,
@@ -25,6 +26,8 @@ from npu_upgrade.cli.main import main
 from npu_upgrade.commands import lineage
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.sources.tree import open_source
 
 PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
@@ -144,6 +147,22 @@ def test_any_downstream_on_its_upstream(world: Path) -> None:
     assert "motor/engine.py" in result.text
     with pytest.raises(BadInput, match="without --upstream"):
         lineage.run(argparse.Namespace(omni=None, ascend="", downstream=specs["downstream"], upstream=[]))
+
+
+def test_a_copy_below_a_version_guard_that_holds_has_a_base(tmp_path: Path) -> None:
+    commit_at(
+        tmp_path / "vllm", "2026-01-01", {"vllm/__init__.py": "", "vllm/mill.py": body("run", steps(14))}
+    )
+    git_at(tmp_path / "vllm", "2026-01-01", "tag", "v0.27.1")
+    guarded = "if vllm_version_is('0.27.1'):\n" + body("run", steps(14)) + "\nelse:\n" + body("run", ["one"])
+    files = {"vllm_ascend/__init__.py": "", "vllm_ascend/mill.py": f"{guarded}\n"}
+    commit_at(tmp_path / "ascend", "2026-01-10", files)
+    spec = f"git:{tmp_path}/vllm@v0.27.1"
+    side = Downstream(open_source(f"git:{tmp_path}/ascend@HEAD"), {"vllm": open_source(spec)})
+    copies = [unit for unit in Origins(side, {"vllm": spec}).units if unit.copied and unit.name]
+    assert [(unit.name, unit.upstream, bool(unit.base)) for unit in copies] == [
+        ("run", "vllm/mill.py:run", True)
+    ]
 
 
 def test_a_plain_folder_has_no_history(world: Path) -> None:

@@ -65,17 +65,6 @@ def run(world: Path, **given: object) -> Result:
     return merge.run(argparse.Namespace(**options | {"out": world / "out"} | given))
 
 
-def test_copies_under_a_condition_stay_as_they_are(world: Path) -> None:
-    either = (
-        f"if NEW:\n\n    def grind(self, batch):\n{steps('grind', '        ')}\nelse:\n    grind = None\n"
-    )
-    write_tree(world / "ship", SHIP | {"ship/either.py": either})
-    commit(world / "ship", {"ship/either.py": either}, date="2026-01-11T12:00:00Z")
-    run(world)
-    assert (world / "out" / "ship" / "far.py").exists()
-    assert not (world / "out" / "ship" / "either.py").exists()
-
-
 def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     result = run(world)
     near, far = ((world / "out" / "ship" / name).read_text() for name in ("near.py", "far.py"))

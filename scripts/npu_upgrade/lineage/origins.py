@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.code.outline import outline
+from npu_upgrade.code.module import module_of
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -85,27 +85,23 @@ class Origins:
             say(f"finding the bases of {sum(map(len, groups))} copies in {len(groups)} files")
         for copies in groups:
             lineage = self.lineage(copies)
-            entries = {entry.name: entry for entry in lineage.methods} if lineage else {}
-            for unit in copies:
-                if unit.name in entries:
-                    found[unit.path, unit.name] = _based(unit, entries[unit.name], lineage)
+            for unit, entry in zip(copies, lineage.methods if lineage else (), strict=lineage is not None):
+                found[unit.path, unit.name] = _based(unit, entry, lineage)
         for one in filter(None, self._histories.values()):
             one.save()
         return list(found.values())
 
     def lineage(self, copies: Sequence[UnitLineage]) -> Lineage | None:
-        """The lineage of copies that one file has of another; None without a history.
-
-        Each has an entry, but those that stand under a condition: which of two is meant is not known.
-        """
+        """The lineage of copies that one file has of another, an entry for each; None without a history."""
         history = self._history(copies[0].upstream.partition(":")[0])
-        texts = outline(self.side.tree.read(copies[0].path))
-        entries = []
-        for unit in (unit for unit in copies if unit.name in texts):
-            keys, name = keys_of(texts[unit.name]), unit.upstream.partition(":")[2]
-            entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
-        if history is None or not entries:
+        file = self.side.program.file(copies[0].path)
+        if history is None or file is None:
             return None
+        units = module_of(file.source, file.tree).units  # those below a version guard that holds, too
+        entries = []
+        for unit in copies:
+            keys, name = keys_of(units[unit.name].source), unit.upstream.partition(":")[2]
+            entries.append((MethodLineage("", unit.path, unit.name, name, True, True, len(keys)), keys))
         try:
             return infer_units(self.side.tree, entries, history)
         except BadInput as error:  # every version is newer than the tree

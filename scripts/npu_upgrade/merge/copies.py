@@ -66,6 +66,9 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for entry, bases in found:
+            if entry.name not in module.units:
+                say(f"note: {path}: {entry.name} stands below a condition and stays as it is")
+                continue
             outcome = _merged(entry, module.units[entry.name], upstream, bases, context)
             result.methods.append(outcome)
             if outcome.merged and outcome.outcome != "unchanged":
