@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.origins import Origins
+from npu_upgrade.lineage.units import Relation
 from npu_upgrade.sources.tree import open_source
 
 PYTEST_MAIN = ("upgrade.py", "test", ["lineage"])
@@ -150,18 +152,18 @@ def test_any_downstream_on_its_upstream(world: Path) -> None:
 
 
 def test_a_copy_below_a_version_guard_that_holds_has_a_base(tmp_path: Path) -> None:
-    commit_at(
-        tmp_path / "vllm", "2026-01-01", {"vllm/__init__.py": "", "vllm/mill.py": body("run", steps(14))}
-    )
+    run = textwrap.dedent(body("run", steps(14)))
+    commit_at(tmp_path / "vllm", "2026-01-01", {"vllm/__init__.py": "", "vllm/mill.py": f"{run}\n"})
     git_at(tmp_path / "vllm", "2026-01-01", "tag", "v0.27.1")
-    guarded = "if vllm_version_is('0.27.1'):\n" + body("run", steps(14)) + "\nelse:\n" + body("run", ["one"])
-    files = {"vllm_ascend/__init__.py": "", "vllm_ascend/mill.py": f"{guarded}\n"}
-    commit_at(tmp_path / "ascend", "2026-01-10", files)
+    guarded = f"if vllm_version_is('0.27.1'):\n{textwrap.indent(run, '    ')}\nelse:\n    run = None\n"
+    commit_at(
+        tmp_path / "ascend", "2026-01-10", {"vllm_ascend/__init__.py": "", "vllm_ascend/mill.py": guarded}
+    )
     spec = f"git:{tmp_path}/vllm@v0.27.1"
     side = Downstream(open_source(f"git:{tmp_path}/ascend@HEAD"), {"vllm": open_source(spec)})
-    copies = [unit for unit in Origins(side, {"vllm": spec}).units if unit.copied and unit.name]
-    assert [(unit.name, unit.upstream, bool(unit.base)) for unit in copies] == [
-        ("run", "vllm/mill.py:run", True)
+    copies = [unit for unit in Origins(side, {"vllm": spec}).units if unit.name]
+    assert [(unit.upstream, unit.relation, bool(unit.base)) for unit in copies] == [
+        ("vllm/mill.py:run", Relation.COPY, True)
     ]
 
 
