@@ -322,7 +322,7 @@ _LIVE = (
     *_cases(
         "reed", LIVE, REFUSED,
         ("dummy weights asked for as real",
-         served("--", "--load-format", "dummy"), _FAILED, "dummy"),
+         lambda place: place.serve("real", "--", "--load-format", "dummy"), "sets --load-format itself"),
         ("an overlay that was kept", served(fault="none"), "over the installation"),
         ("the plugin switched off",
          served("--env", "VLLM_PLUGINS=none"), "was not loaded"),

@@ -54,12 +54,14 @@ def test_a_plugin_that_was_changed_since_is_refused(tmp_path: Path, repo: Path, 
     )  # where nothing of it is delivered
 
 
-@pytest.mark.parametrize(("loaded", "fits"), [("tide/__init__.py", True), ("vllm/config.py", False)])
+@pytest.mark.parametrize(
+    ("loaded", "fits"), [(["tide/__init__.py"], True), (["vllm/config.py"], False), ([], False)]
+)
 def test_a_plugin_that_no_process_loaded_is_refused(
-    tmp_path: Path, repo: Path, loaded: str, fits: bool
+    tmp_path: Path, repo: Path, loaded: list[str], fits: bool
 ) -> None:
     standing = runs(tmp_path, repo)
-    seen = Observed("plain", (Process(1, "worker", files={loaded: Ran("a" * 64)}),))
+    seen = Observed("plain", (Process(1, "worker", files={path: Ran("a" * 64) for path in loaded}),))
     (standing[0].folder / "observed.json").write_bytes(msgspec.json.encode(seen))
     with contextlib.nullcontext() if fits else pytest.raises(BadInput, match="was not loaded by gate serve"):
         check_plugins(repo, ["plugins/tide/__init__.py"], standing)

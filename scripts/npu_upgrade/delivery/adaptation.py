@@ -285,9 +285,9 @@ def check_plugins(repo: Path, paths: Iterable[str], newest: Sequence[Run]) -> No
 
 
 def _loaded(run: Run, name: str) -> bool:
-    """Whether the engine of a run loaded a file of the package; true where it does not tell."""
-    files = [path for seen in observed_in(run.folder) for one in seen.processes for path in one.files]
-    return not files or any(path.startswith(f"{name}/") for path in files)
+    """Whether a process of a run's server loaded a file of the package; true where none tells of itself."""
+    processes = [one for seen in observed_in(run.folder) for one in seen.processes]
+    return not processes or any(path.startswith(f"{name}/") for one in processes for path in one.files)
 
 
 def _package(path: str, packages: set[str]) -> str | None:
