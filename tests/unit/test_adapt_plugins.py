@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import artifacts_kit
@@ -32,10 +33,18 @@ def repo(tmp_path: Path) -> Path:
     return tmp_path / "repo"
 
 
-def runs(folder: Path, repo: Path, label: str = "CPU real", **changes: str) -> list[Run]:
-    """One run that judged the plugin as it is now."""
+def runs(
+    folder: Path,
+    repo: Path,
+    label: str = "CPU real",
+    loaded: Sequence[str] = ("tide/__init__.py",),
+    **changes: str,
+) -> list[Run]:
+    """One run that judged the plugin as it is now, whose worker loaded some files."""
     code = judged({"tide": repo / "plugins/tide"})[0]
-    artifacts_kit.add(folder, "serve", label, code=code, **changes)
+    run = artifacts_kit.add(folder, "serve", label, code=code, **changes)
+    seen = Observed("plain", (Process(1, "worker", files={path: Ran("a" * 64) for path in loaded}),))
+    (run / "observed.json").write_bytes(msgspec.json.encode(seen))
     return trusted_runs_of(workspace_store(folder), artifacts_kit.NAME).counted
 
 
@@ -60,9 +69,7 @@ def test_a_plugin_that_was_changed_since_is_refused(tmp_path: Path, repo: Path, 
 def test_a_plugin_that_no_process_loaded_is_refused(
     tmp_path: Path, repo: Path, loaded: list[str], fits: bool
 ) -> None:
-    standing = runs(tmp_path, repo)
-    seen = Observed("plain", (Process(1, "worker", files={path: Ran("a" * 64) for path in loaded}),))
-    (standing[0].folder / "observed.json").write_bytes(msgspec.json.encode(seen))
+    standing = runs(tmp_path, repo, loaded=loaded)
     with contextlib.nullcontext() if fits else pytest.raises(BadInput, match="was not loaded by gate serve"):
         check_plugins(repo, ["plugins/tide/__init__.py"], standing)
 
