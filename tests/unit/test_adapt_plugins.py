@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import artifacts_kit
-import msgspec
 import pytest
 
 from npu_upgrade.checkpoint.registry import plugin_models
@@ -42,9 +41,8 @@ def runs(
 ) -> list[Run]:
     """One run that judged the plugin as it is now, whose worker loaded some files."""
     code = judged({"tide": repo / "plugins/tide"})[0]
-    run = artifacts_kit.add(folder, "serve", label, code=code, **changes)
     seen = Observed("plain", (Process(1, "worker", files={path: Ran("a" * 64) for path in loaded}),))
-    (run / "observed.json").write_bytes(msgspec.json.encode(seen))
+    artifacts_kit.add(folder, "serve", label, code=code, shown=seen, **changes)
     return trusted_runs_of(workspace_store(folder), artifacts_kit.NAME).counted
 
 
