@@ -29,7 +29,7 @@ from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.pins import pair_of
 from npu_upgrade.sources.releases import from_index
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source

@@ -13,8 +13,7 @@ from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.ran_with import at_last_change, released_as
 from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
+from npu_upgrade.sources.pins import pair_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.releases import indexed, previous_release
 from npu_upgrade.sources.tree import SourceTree, open_source
 

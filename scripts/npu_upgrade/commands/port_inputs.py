@@ -24,8 +24,7 @@ from npu_upgrade.port.sides import (
     read_vllm_runner,
     statements,
 )
-from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.pins import pins_of_ascend
+from npu_upgrade.sources.pins import pair_of, pins_of_ascend
 from npu_upgrade.sources.releases import Published, published
 from npu_upgrade.sources.tree import SourceTree, open_source
 

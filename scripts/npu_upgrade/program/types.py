@@ -13,9 +13,8 @@ from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, walk
-from npu_upgrade.program.bindings import Binding
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
-from npu_upgrade.program.scope import Scope, decorators, scope_of
+from npu_upgrade.program.scope import Binding, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import (
     TENSOR,

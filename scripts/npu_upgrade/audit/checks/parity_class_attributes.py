@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.parity.findings import PORT
+from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.program.program import ClassSymbol, File
 

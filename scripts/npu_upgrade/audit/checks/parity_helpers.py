@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
-from npu_upgrade.audit.parity.findings import PORT
-from npu_upgrade.audit.parity.gaps import told_lacking
+from npu_upgrade.audit.parity.gaps import PORT, told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.findings import fact_text, facts_text, lacking
-from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.gaps import Gap, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
 from npu_upgrade.audit.parity.sides import does
 from npu_upgrade.audit.world import World

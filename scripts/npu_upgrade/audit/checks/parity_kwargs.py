@@ -16,7 +16,7 @@ from npu_upgrade.audit.parity.call_keywords import (
     renamed,
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.findings import PORT
+from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import World, on_npu_side
 from npu_upgrade.code.signatures import Function

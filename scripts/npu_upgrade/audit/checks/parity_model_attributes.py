@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.findings import facts_text, lacking
-from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.gaps import Gap, facts_text, gaps, lacking
 from npu_upgrade.audit.world import World
 
 ABOUT = "attributes and hooks of the model that only the GPU side asks for"

@@ -18,8 +18,7 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
-from npu_upgrade.program.effective import Effective
-from npu_upgrade.program.facts import FUNCTION, Fact, facts_of
+from npu_upgrade.program.facts import FUNCTION, Effective, Fact, facts_of
 from npu_upgrade.program.program import File, Method, Program
 from npu_upgrade.threeway.align import weight
 

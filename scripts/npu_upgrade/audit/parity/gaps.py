@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
 from npu_upgrade.audit.parity.sides import Sides, does
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
-from npu_upgrade.program.effective import Key
-from npu_upgrade.program.facts import MEMBER, METHOD, MODEL, Fact, facts_of
+from npu_upgrade.program.facts import CLASS, FUNCTION, MEMBER, METHOD, MODEL, Fact, Key, facts_of
 from npu_upgrade.program.program import ClassSymbol, Method, Program
 
 _OMNI = "vllm-omni"
@@ -285,3 +285,41 @@ def missing_bases(pair: Pair, world: World) -> list[ClassSymbol]:
         for cls in pair.gpu.mro
         if cls.project == "vllm-omni" and id(cls) not in mirrored and cls not in pair.npu.mro
     ]
+
+
+_SHOWN = 4
+PORT = "port it (upgrade.py port), or waive it with the reason"
+
+
+def fact_text(fact: Fact) -> str:
+    """A fact in words: ``self.f()``, ``self.model.f``, the function ``f()``."""
+    if fact.kind == MODEL:
+        return f"model.{fact.name}" + ("()" if fact.call else "")
+    if fact.kind in (FUNCTION, CLASS):
+        return f"{fact.name}()"
+    return f"self.{fact.name}()"
+
+
+def facts_text(facts: tuple[Fact, ...]) -> str:
+    texts = list(dict.fromkeys(map(fact_text, facts)))
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
+    """The finding for a fact of a GPU method that the NPU counterpart lacks."""
+    npu, fact = gap.npu or gap.where, gap.lacking[0]
+    owner = npu.owner if npu and npu.owner.project == gap.pair.npu.project else gap.pair.npu
+    here = side(npu) if npu and npu.owner is owner else side(owner)
+    return Finding(
+        kind=kind,
+        owner=owner.name,
+        subject=f"{fact.name} in {gap.gpu.name}",
+        what=what,
+        here=here,
+        there=side(gap.gpu, fact.node.lineno, f"{gap.gpu.qualname}: {fact_text(fact)}"),
+        incident="P",
+        why=why,
+        todo=PORT,
+        like=like,
+    )

@@ -19,11 +19,11 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import is_device_bound
-from npu_upgrade.program.bindings import locals_of
 from npu_upgrade.program.conditions import conditions_of, text_of
-from npu_upgrade.program.effective import Effective
+from npu_upgrade.program.facts import Effective
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import Method, Program
+from npu_upgrade.program.scope import locals_of
 
 # What a callee takes where it is given nothing, most often.
 _EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}

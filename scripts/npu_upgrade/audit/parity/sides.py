@@ -15,8 +15,18 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
-from npu_upgrade.program.effective import Effective, Key
-from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, NO_FACTS, Fact, Facts, facts_of
+from npu_upgrade.program.facts import (
+    CLASS,
+    FUNCTION,
+    METHOD,
+    MODEL,
+    NO_FACTS,
+    Effective,
+    Fact,
+    Facts,
+    Key,
+    facts_of,
+)
 from npu_upgrade.program.program import Method
 
 _OMNI = "vllm-omni"
