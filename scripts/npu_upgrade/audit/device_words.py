@@ -9,15 +9,9 @@ from npu_upgrade.audit.world import ASCEND
 from npu_upgrade.program.places import definitions
 from npu_upgrade.program.program import File, Program
 
-_CUDA = re.compile(r"cuda(?!_?graph_?mode)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
 # Features that vllm-ascend has its own version of, under other names.
 _REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
 _KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
-
-
-def is_device_bound(text: str) -> bool:
-    """Whether a name or an expression speaks of CUDA or its libraries."""
-    return bool(_CUDA.search(text))
 
 
 def is_replaced(text: str) -> bool:

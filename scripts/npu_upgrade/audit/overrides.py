@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, last_name
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope, scope_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import Scope, scope_of
@@ -142,7 +142,7 @@ def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
         yield from [*node.orelse, *node.finalbody]
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    elif isinstance(node, Function):
         yield from reached(node.body, types.vllm)
     elif not isinstance(node, ast.ClassDef):
         yield from ast.iter_child_nodes(node)
@@ -219,8 +219,7 @@ def _uncallable(hint: ast.expr) -> bool:
 
 
 def _head(part: ast.expr) -> str:
-    plain = part.value if isinstance(part, ast.Subscript) else part
-    return last_name(plain)
+    return "None" if isinstance(part, ast.Constant) and part.value is None else last_name(part)
 
 
 Use = Literal["called", "tested"]

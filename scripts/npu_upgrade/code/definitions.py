@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
 
@@ -22,9 +23,7 @@ def read_module(tree: SourceTree, path: str) -> Module | None:
 
 def functions(node: ast.ClassDef) -> dict[str, Function]:
     """The methods of a class by name; the later of two definitions wins."""
-    return {
-        item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
+    return {item.name: item for item in node.body if isinstance(item, Function)}
 
 
 def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
@@ -74,7 +73,7 @@ def type_aliases(source: str) -> set[str]:
         for node in parse_module(source).tree.body
         if isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
-        and ast.unparse(node.annotation).rpartition(".")[2] == "TypeAlias"
+        and last_name(node.annotation) == "TypeAlias"
     }
 
 

@@ -24,6 +24,7 @@ from npu_upgrade.code.import_statement import (
 )
 from npu_upgrade.code.module import insert_lines, line_end, split_lines
 from npu_upgrade.code.names import Import, imports_in, is_typing_guard
+from npu_upgrade.code.signatures import Function
 
 _NOQA = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
 
@@ -62,7 +63,7 @@ def import_lines(text: str) -> tuple[ImportLine, ...]:
     found: list[ImportLine | None] = []
     head = True
     for node, alone in _with_neighbours(ast.parse(answer.text).body):
-        head = head and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        head = head and not isinstance(node, (Function, ast.ClassDef))
         if is_typing_guard(node):
             guard = rows_of(answer, node)
             inner = [part for part, free in _with_neighbours(node.body) if free]

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.uses import defined_in
 
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Definition = Function | ast.ClassDef
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ACCESSOR = re.compile(r"[ \t]*@[\w.]+\.(setter|getter|deleter)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
 _DEFINES = re.compile(r"^[ \t]*(?:async|def|class)\b", re.MULTILINE)
@@ -74,10 +74,10 @@ def module_of(source: str, tree: ast.Module) -> Module:
     lines = split_lines(source)
     found: list[Unit] = []
     for node in tree.body:
-        if isinstance(node, _FUNCTIONS):
+        if isinstance(node, Function):
             found.append(_unit(node.name, node, lines))
         elif isinstance(node, ast.ClassDef):
-            methods = [item for item in node.body if isinstance(item, _FUNCTIONS)]
+            methods = [item for item in node.body if isinstance(item, Function)]
             if not methods:
                 found.append(_unit(node.name, node, lines))
             found += [_unit(f"{node.name}.{method.name}", method, lines) for method in methods]

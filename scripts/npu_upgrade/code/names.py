@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.uses import ALWAYS_DEFINED
+from npu_upgrade.code.walk import last_name, string
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def imports_in(node: ast.Import | ast.ImportFrom, typing_only: bool = False) -> 
 
 def is_typing_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     """Whether a statement is ``if TYPE_CHECKING:``."""
-    return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+    return isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING"
 
 
 def exported(source: str) -> set[str]:
@@ -118,8 +120,7 @@ def exported(source: str) -> set[str]:
     for node in parse_module(source).tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            values = (item for item in ast.walk(node) if isinstance(item, ast.Constant))
-            found |= {item.value for item in values if isinstance(item.value, str)}
+            found |= {text for item in ast.walk(node) if (text := string(item))}
     return found
 
 
@@ -176,7 +177,7 @@ class _Rewrite(ast.NodeTransformer):
     def __init__(self, keep: bool, future: bool) -> None:
         self.keep, self.future, self.in_function = keep, future, False
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: Function) -> ast.AST:
         arguments = node.args
         starred = [item for item in (arguments.vararg, arguments.kwarg) if item]
         for item in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *starred]:
@@ -207,7 +208,7 @@ class _Rewrite(ast.NodeTransformer):
         return ast.Pass() if node.module == "__future__" else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if self.keep and node.args and ast.unparse(node.func).rpartition(".")[2] == "cast":
+        if self.keep and node.args and last_name(node) == "cast":
             node.args[0] = _unquoted(node.args[0])
         return self.generic_visit(node)
 
@@ -231,7 +232,7 @@ def _unquoted(node: ast.expr) -> ast.expr:
         except SyntaxError:
             return node
     if isinstance(node, ast.Subscript):
-        generic = ast.unparse(node.value).rpartition(".")[2]
+        generic = last_name(node)
         if generic == "Annotated" and isinstance(node.slice, ast.Tuple) and node.slice.elts:
             node.slice.elts[0] = _unquoted(node.slice.elts[0])
         elif generic != "Literal":

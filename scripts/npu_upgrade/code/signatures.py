@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.ground.tables import cut
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
@@ -103,7 +105,7 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
 def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound: bool) -> list[str]:
     """The calls that fitted the old signature and do not fit the new one, each with the reason."""
     found = [
-        f"{_short(call)}: {reason}"
+        f"{cut(unparse(call), 100)}: {reason}"
         for call in calls
         if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
     ]
@@ -147,15 +149,6 @@ def _common_places(own: ast.arguments, args: ast.arguments) -> int:
     """1 when the override only calls its first parameter otherwise (``self``, ``worker``)."""
     first = [places[0].arg for places in (_positional(own), _positional(args)) if places]
     return int(len(first) == 2 and first[0] != first[1] and first[0] in _required(own))
-
-
-def last_name(node: ast.expr) -> str:
-    return unparse(node).partition("(")[0].rpartition(".")[2]
-
-
-def _short(call: ast.Call) -> str:
-    text = unparse(call)
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 # What a call asks before it gives a keyword that only some callees take.

@@ -46,3 +46,15 @@ def dotted(node: ast.AST) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def last_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, of a call of it and of it with an index; empty for anything else."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def string(node: ast.AST | None) -> str:
+    """The text of a string literal; empty for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -9,6 +9,7 @@ import ast
 import re
 
 from npu_upgrade.code.names import Import
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
 
 _PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
@@ -64,7 +65,7 @@ def class_lacks(cls: ClassSymbol, name: str) -> bool:
     open_to_more = any(
         one.node.keywords
         or any(
-            base is UNKNOWN and not _is_plain(node)
+            base is UNKNOWN and last_name(node) not in _PLAIN_BASES
             for base, node in zip(one.bases, one.node.bases, strict=True)
         )
         for one in cls.mro
@@ -80,10 +81,6 @@ def _class(program: Program, owner: str) -> ClassSymbol | None:
     module, _, last = owner.rpartition(".")
     file = program.module(module) if module else None
     return file.classes.get(last) if file else None
-
-
-def _is_plain(base: ast.expr) -> bool:
-    return ast.unparse(base).partition("[")[0].rpartition(".")[2] in _PLAIN_BASES
 
 
 def is_made_later(program: Program, module: str) -> bool:

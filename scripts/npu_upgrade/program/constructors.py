@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import dotted
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import dotted, last_name
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
@@ -102,7 +102,7 @@ def _own_fields(cls: ClassSymbol, kw_only: bool | None) -> list[Field]:
     for node in cls.fields.values():
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
-        kind = ast.unparse(node.annotation).partition("[")[0].rpartition(".")[2]
+        kind = last_name(node.annotation)
         if kind == "KW_ONLY":
             kw_only = True
         elif kind != "ClassVar":
@@ -172,8 +172,7 @@ def _unknown_bases(cls: ClassSymbol) -> Iterator[ast.expr]:
 
 
 def _brings_init(cls: ClassSymbol, base: ast.expr) -> bool:
-    plain = base.value if isinstance(base, ast.Subscript) else base
-    return last_name(plain) not in CLOSED_BASES and not _is_msgspec(cls, base)
+    return last_name(base) not in CLOSED_BASES and not _is_msgspec(cls, base)
 
 
 def _flag(node: ast.expr | ast.ClassDef, name: str) -> bool | None:

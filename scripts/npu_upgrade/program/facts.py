@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GETTERS = {"getattr", "hasattr"}
 _OWN = "vllm-omni"
 
@@ -66,11 +65,6 @@ NO_FACTS = Facts({}, frozenset(), (), (), ())
 def facts_of(file: File, node: Function) -> Facts:
     """The facts in the body of a function, nested functions included."""
     return _Reader(file, node).read()
-
-
-def constant(node: ast.AST | None) -> str:
-    """The text of a string literal; empty for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 class _Reader:
@@ -122,13 +116,13 @@ class _Reader:
     def _call(self, node: ast.Call) -> None:
         name = dotted(node.func)
         if name in _GETTERS and len(node.args) > 1:
-            attribute = constant(node.args[1])
+            attribute = string(node.args[1])
             if attribute and self._is_model(node.args[0]):
                 self._add(MODEL, attribute, node, self._is_called(node))
         elif name.startswith("self."):
             for arg in node.args:
-                if constant(arg).isidentifier():
-                    self.named.setdefault(constant(arg), Fact(MODEL, constant(arg), arg, False))
+                if string(arg).isidentifier():
+                    self.named.setdefault(string(arg), Fact(MODEL, string(arg), arg, False))
         elif name:
             self._symbol(name, node)
 
@@ -180,7 +174,7 @@ class _Reader:
         if isinstance(node, ast.Attribute):
             return dotted(node) in ("self.model", "self.model_runner.model")
         named = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
-        return named and dotted(node.args[0]) == "self" and constant(node.args[1]) == "model"
+        return named and dotted(node.args[0]) == "self" and string(node.args[1]) == "model"
 
 
 def _is_super(node: ast.expr) -> bool:
@@ -190,7 +184,7 @@ def _is_super(node: ast.expr) -> bool:
 def functions_in(node: Function) -> Iterator[Function]:
     """The functions defined inside a function."""
     for inner in walk(node):
-        if isinstance(inner, _FUNCTIONS) and inner is not node:
+        if isinstance(inner, Function) and inner is not node:
             yield inner
 
 

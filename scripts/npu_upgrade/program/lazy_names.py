@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import string, walk
 
 
 def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[str] | None:
@@ -39,4 +39,4 @@ def _table(statement: ast.stmt) -> set[str] | None:
 
 
 def _strings(nodes: list[ast.expr] | list[ast.AST]) -> list[str]:
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [text for node in nodes if (text := string(node))]

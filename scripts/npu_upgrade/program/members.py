@@ -7,7 +7,7 @@ import functools
 
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
@@ -26,9 +26,9 @@ def provided_by_bases(cls: ClassSymbol) -> set[str] | None:
     found: set[str] = set()
     for owner in cls.mro:
         for base, node in zip(owner.bases, owner.node.bases, strict=True):
-            if base is UNKNOWN and _last(node) not in _CLOSED:
+            if base is UNKNOWN and last_name(node) not in _CLOSED:
                 return None
-            found |= _BROUGHT.get(_last(node), set())
+            found |= _BROUGHT.get(last_name(node), set())
     return found
 
 
@@ -73,7 +73,9 @@ def _is_dynamic(cls: ClassSymbol) -> bool:
         special = set()
     if special or any(self_use(method.node).open for method in cls.methods.values()):
         return True
-    return any(key.arg == "metaclass" and _last(key.value) not in _HARMLESS_META for key in cls.node.keywords)
+    return any(
+        key.arg == "metaclass" and last_name(key.value) not in _HARMLESS_META for key in cls.node.keywords
+    )
 
 
 def _bound_in_body(cls: ClassSymbol) -> set[str]:
@@ -83,11 +85,6 @@ def _bound_in_body(cls: ClassSymbol) -> set[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found |= {alias.asname or alias.name for alias in node.names}
     return found
-
-
-def _last(node: ast.expr) -> str:
-    plain = node.value if isinstance(node, ast.Subscript) else node
-    return plain.attr if isinstance(plain, ast.Attribute) else getattr(plain, "id", "")
 
 
 _TYPES = "Event ExternalStream Stream StreamContext NPUGraph CUDAGraph MemPool device device_of graph"

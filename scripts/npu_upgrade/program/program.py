@@ -15,16 +15,15 @@ from npu_upgrade.code.definitions import absolute, functions, module_of, top_lev
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.lazy_names import lazy_names
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
 from npu_upgrade.sources.tree import SourceTree
 
 _HOPS = 8
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Statements that bind no value themselves; those inside if and try are looked at one by one.
-_NO_VALUES = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.If, ast.Try)
+_NO_VALUES = (Function, ast.ClassDef, ast.Import, ast.ImportFrom, ast.If, ast.Try)
 
 
 class Unknown:
@@ -95,7 +94,7 @@ class File:
 
     @cached_property
     def functions(self) -> dict[str, FunctionSymbol]:
-        nodes = (node for node in top_level(self.tree.body) if isinstance(node, _FUNCTIONS))
+        nodes = (node for node in top_level(self.tree.body) if isinstance(node, Function))
         return {node.name: FunctionSymbol(self, node) for node in nodes}
 
     @cached_property
@@ -266,7 +265,7 @@ class ClassSymbol:
     def is_open(self) -> bool:
         """Whether it has a base that may bring names this program does not know."""
         return any(
-            base is UNKNOWN and ast.unparse(node).partition("[")[0].rpartition(".")[2] not in _CLOSED
+            base is UNKNOWN and last_name(node) not in _CLOSED
             for cls in self.mro
             for base, node in zip(cls.bases, cls.node.bases, strict=True)
         )

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from npu_upgrade.code.signatures import Function, is_bound, last_name
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BoundBy = Literal["value", "annotation", "element", "key", "global", "unknown"]
 
 
@@ -45,7 +44,7 @@ def locals_of(function: Function | ast.Module) -> Locals:
     """The local names of a function, parameters included; of a module, those of all its functions."""
     found = Locals()
     for node in walk(function):
-        if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+        if isinstance(node, (Function, ast.Lambda)):
             _parameters(node, found, annotated=node is function)
             if node is not function and not isinstance(node, ast.Lambda):
                 found.bind(node.name, Binding("unknown"))
@@ -68,12 +67,9 @@ def _parameters(node: Function | ast.Lambda, found: Locals, annotated: bool) -> 
 
 
 def _tests(node: ast.Call, found: Locals) -> None:
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    name = last_name(node.func)
     if name in ("hasattr", "getattr", "setattr", "delattr") and len(node.args) > 1:
-        value = node.args[1]
-        found.asked |= (
-            {value.value} if isinstance(value, ast.Constant) and isinstance(value.value, str) else set()
-        )
+        found.asked |= {name for name in [string(node.args[1])] if name}
     elif name in ("isinstance", "issubclass", "type") and node.args:
         found.narrowed.add(dotted(node.args[0]))
 

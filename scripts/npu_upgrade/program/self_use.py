@@ -11,10 +11,10 @@ from typing import TypeGuard
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CATCHES = {"AttributeError", "Exception", "BaseException"}
 
 
@@ -111,11 +111,11 @@ class _Walker(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         func = node.func
-        name = func.id if isinstance(func, ast.Name) else getattr(func, "attr", "")
+        name = last_name(func)
         if name in ("hasattr", "getattr", "setattr", "__setattr__", "delattr") and len(node.args) > 1:
             self._by_name(name, node)
         elif isinstance(func, ast.Attribute) and node.args and self._is_self(node.args[0]):
-            self.found.explicit.append((_last(func.value), func.attr))
+            self.found.explicit.append((last_name(func.value), func.attr))
         elif name == "vars" and node.args and self._is_self(node.args[0]):
             self.found.open = True
         self.generic_visit(node)
@@ -165,7 +165,7 @@ class _Walker(ast.NodeVisitor):
         for inner in [*node.handlers, *node.orelse, *node.finalbody]:
             self.visit(inner)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+    def visit_FunctionDef(self, node: Function | ast.Lambda) -> None:
         if self.first not in {arg.arg for arg in [*node.args.posonlyargs, *node.args.args]}:
             self.generic_visit(node)
 
@@ -239,8 +239,4 @@ def _is_super(node: ast.expr) -> bool:
 
 
 def _caught(node: ast.expr) -> set[str]:
-    return {_last(item) for item in (node.elts if isinstance(node, ast.Tuple) else [node])}
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return {last_name(item) for item in (node.elts if isinstance(node, ast.Tuple) else [node])}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.scope import Binding, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
@@ -288,8 +288,7 @@ def _named_by_plugins(program: Program, module: File) -> Iterator[ClassSymbol]:
     for file in (own, module) if module.project != "vllm" else (own,):
         for function in file.functions.values() if file else ():
             for node in walk(function.node):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
-                    owner, _, name = node.value.rpartition(".")
-                    symbol = program.lookup(owner, name) if name.isidentifier() else None
-                    if isinstance(symbol, ClassSymbol):
-                        yield symbol
+                owner, _, name = string(node).rpartition(".")
+                symbol = program.lookup(owner, name) if owner and name.isidentifier() else None
+                if isinstance(symbol, ClassSymbol):
+                    yield symbol

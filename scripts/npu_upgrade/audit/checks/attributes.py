@@ -15,6 +15,7 @@ from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import dotted
+from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
@@ -117,8 +118,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
 
 def _without_base(pair: Pair, base: ClassSymbol, reads: list[Read]) -> Finding:
     names = sorted({read.name for read in reads})
-    shown = ", ".join(f"self.{name}" for name in names[:3])
-    shown += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = shortened((f"self.{name}" for name in names), 3)
     first = reads[0]
     return Finding(
         kind="undefined",
@@ -161,7 +161,7 @@ def _lacking(read: TypedRead) -> Finding:
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.name,
         subject=f"{read.held or read.owner.name}.{read.name}",
-        what=f"{frame.name} uses {_text(read)} where {read.owner.name} {has}",
+        what=f"{frame.name} uses {cut(ast.unparse(read.node), 80)} where {read.owner.name} {has}",
         here=place,
         there=Side(source.project, source.path, line, f"class {read.owner.name}") if source else None,
         incident="A",
@@ -178,16 +178,11 @@ def _misused(read: TypedRead) -> Finding:
     return replace(
         lacking,
         kind="called-value" if called else "tested-method",
-        what=f"{read.frame.name} {verb} {_text(read)}, which {is_now} of {read.owner.name}",
+        what=f"{read.frame.name} {verb} {cut(ast.unparse(read.node), 80)}, which {is_now} of {read.owner.name}",
         why="calling the value raises TypeError" if called else "a method is always true, and equals nothing",
         todo=f"use {read.name} without calling it" if called else f"call {read.name}",
         like="",
     )
-
-
-def _text(read: TypedRead) -> str:
-    text = ast.unparse(read.node)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 _SETTERS = {"__init__", "__post_init__", "__new__"}

@@ -17,8 +17,8 @@ from npu_upgrade.audit.overrides import (
 from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, last_name, misfit, not_taken, signature, signature_change
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function, misfit, not_taken, signature, signature_change
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
@@ -171,11 +171,10 @@ def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[Clas
 def _strings(node: Function, resolver: Resolver) -> Iterator[ClassSymbol]:
     for item in resolver.body(node).returns:
         for text in walk(item):
-            if isinstance(text, ast.Constant) and isinstance(text.value, str) and "." in text.value:
-                module, _, name = text.value.rpartition(".")
-                symbol = resolver.program.lookup(module, name)
-                if isinstance(symbol, ClassSymbol):
-                    yield symbol
+            module, _, name = string(text).rpartition(".")
+            symbol = resolver.program.lookup(module, name) if module else None
+            if isinstance(symbol, ClassSymbol):
+                yield symbol
 
 
 def _constructed_by_name(

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.signatures import plain_text
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
@@ -102,7 +103,7 @@ def _changed(old: Setting, new: Setting, places: list[_Read], replaced: str) -> 
     how = (
         "is decided otherwise"
         if new.derived
-        else f"defaults to {_short(new.default)}, was {_short(old.default)}"
+        else f"defaults to {cut(new.default, _LONG)}, was {cut(old.default, _LONG)}"
     )
     return _finding(
         kind,
@@ -164,10 +165,10 @@ def _replaced(world: World, setting: Setting) -> str:
 def _difference(old: Setting, new: Setting) -> str:
     """Both defaults, or the first lines that differ in what decides."""
     if not new.derived:
-        return f"{_short(new.default)} (was {_short(old.default)})"
+        return f"{cut(new.default, _LONG)} (was {cut(old.default, _LONG)})"
     lines = list(difflib.ndiff(old.default.split("\n"), new.default.split("\n")))
     sides = (next((line[2:].strip() for line in lines if line.startswith(sign)), "") for sign in "+-")
-    now, was = map(_short, sides)
+    now, was = (cut(side, _LONG) for side in sides)
     return "; ".join(part for part in (f"now: {now}" if now else "", f"was: {was}" if was else "") if part)
 
 
@@ -179,10 +180,6 @@ def _where(places: list[_Read]) -> str:
 
 def _full(setting: Setting) -> str:
     return f"{setting.owner}.{setting.name}" if setting.owner else setting.name
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
 
 
 ENVIRONMENTS = ("vllm/envs.py", "vllm_ascend/envs.py")
@@ -245,7 +242,7 @@ def _of_class(cls: ClassSymbol) -> Iterator[Setting]:
             if isinstance(value := _asked(node), ast.Constant):
                 yield _setting(cls, name, ast.unparse(value), node)
     for name, method in cls.methods.items():
-        if _SWITCH.match(name) and _PROPERTIES & set(map(_decorator, method.node.decorator_list)):
+        if _SWITCH.match(name) and _PROPERTIES & set(map(last_name, method.node.decorator_list)):
             text = "\n".join(_deciding(cls, name, set(), _DEPTH))
             yield _setting(cls, name, text, method.node, derived=True)
 
@@ -257,7 +254,7 @@ def _setting(cls: ClassSymbol, name: str, default: str, node: ast.stmt, derived:
 
 def _default(value: ast.expr, file: File) -> str:
     """The default a field has: ``Field(default=x)`` and a constant of the module count as their value."""
-    if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("field", "Field"):
+    if isinstance(value, ast.Call) and last_name(value) in ("field", "Field"):
         given = {keyword.arg: keyword.value for keyword in value.keywords}
         inner = given.get("default") or given.get("default_factory") or next(iter(value.args), None)
         return _default(inner, file) if inner is not None else ""
@@ -314,7 +311,3 @@ def _fallback(entry: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getenv", "environ.get")):
             return node.args[1] if len(node.args) > 1 else ast.Constant(None)
     return entry
-
-
-def _decorator(node: ast.expr) -> str:
-    return ast.unparse(node).partition("(")[0].rpartition(".")[2]

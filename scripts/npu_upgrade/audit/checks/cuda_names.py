@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World, on_npu_side
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.facts import Effective
 from npu_upgrade.program.places import imports_binding
 from npu_upgrade.program.program import ClassSymbol, File, Program
@@ -24,7 +25,6 @@ ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-asc
 
 _ASCEND = "vllm-ascend"
 _CUDA = re.compile(r"cuda|nccl|flash_?attn|pynvml|nvtx", re.IGNORECASE)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WHY = {
     "call": "torch without CUDA raises here, or does nothing, and vllm-ascend does not redirect the name",
     "device": "there is no such device on an NPU host: the call raises",
@@ -100,7 +100,7 @@ def _of_file(file: File) -> Iterator[_Place]:
     for node in file.tree.body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for item in inner:
-            if isinstance(item, _FUNCTIONS):
+            if isinstance(item, Function):
                 name = f"{node.name}.{item.name}" if isinstance(node, ast.ClassDef) else item.name
                 yield _Place(file, name, [item])
             else:
@@ -261,7 +261,7 @@ def _is_for_cuda(test: ast.expr) -> bool | None:
             return True
         return False if isinstance(test.ops[0], (ast.NotEq, ast.NotIn, ast.IsNot)) else None
     func = test.func if isinstance(test, ast.Call) else test
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     return True if name.startswith("is_cuda") or dotted(func).startswith("torch.cuda.is_") else None
 
 
@@ -332,7 +332,7 @@ def _device_use(node: ast.Call) -> Use | None:
 def _cuda_text(node: ast.expr) -> str:
     """The CUDA device or backend that a string names, empty when it names none."""
     first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
-    text = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+    text = string(first)
     return text if text == "cuda" or text.startswith("cuda:") or text in _BACKENDS else ""
 
 
@@ -343,7 +343,7 @@ def _names_cuda(node: ast.expr) -> bool:
 
 def _own(node: ast.stmt) -> Iterator[ast.AST]:
     """The expressions of a statement that run with it: no annotations, decorators' arguments included."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    if isinstance(node, Function):
         yield from [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)]
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []

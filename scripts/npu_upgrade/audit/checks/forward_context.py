@@ -11,7 +11,7 @@ from npu_upgrade.audit.device_words import replaced_in
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
@@ -201,7 +201,6 @@ def _finding(
 
 
 _SETS = re.compile(r"set_(\w+_)?forward_context")
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
@@ -245,11 +244,6 @@ def _on_self(node: ast.Call) -> str:
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
         return func.attr
     return ""
-
-
-def last_name(func: ast.expr) -> str:
-    """``c`` of ``a.b.c``, empty for anything else than names."""
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
 
 
 _PLATFORM = "current_omni_platform"

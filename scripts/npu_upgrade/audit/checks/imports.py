@@ -12,7 +12,7 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, catches_import, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
@@ -266,7 +266,7 @@ def asked_for(file: File) -> set[str]:
     """Attributes that a file looks for before it uses them."""
     calls = [node for node in file.nodes if isinstance(node, ast.Call) and len(node.args) > 1]
     asking = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in _ASKING]
-    return {str(node.args[1].value) for node in asking if isinstance(node.args[1], ast.Constant)}
+    return {string(node.args[1]) for node in asking}
 
 
 def bound_locally(file: File) -> set[str]:
@@ -277,8 +277,7 @@ def bound_locally(file: File) -> set[str]:
 
 
 def is_dotted_path(node: ast.AST) -> TypeGuard[ast.Constant]:
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and _PATH.fullmatch(text) is not None
+    return _PATH.fullmatch(string(node)) is not None
 
 
 def no_paths(node: ast.AST) -> list[ast.expr]:
@@ -289,6 +288,6 @@ def no_paths(node: ast.AST) -> list[ast.expr]:
         return node.values
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _NOT_PATHS:
+    if isinstance(node, ast.Call) and last_name(node.func) in _NOT_PATHS:
         return [*node.args, *(keyword.value for keyword in node.keywords)]
     return []

@@ -17,6 +17,7 @@ from npu_upgrade.audit.world import World, on_npu_side
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
@@ -44,7 +45,7 @@ def check(world: World) -> Iterator[Finding]:
             continue
         if not any(known[:2] == place and item.name in known[2] for known in told):
             told.add((*place, item.name))
-            beside = f" beside {_short(item.among)}" if item.among else ""
+            beside = f" beside {cut(item.among, 90)}" if item.among else ""
             yield lost_in(item, f"tests {item.name}{beside}", item.name)
 
 
@@ -181,7 +182,7 @@ class _Sides:
                 yield self._other_sense(gpu, fits[0])
 
     def _other_sense(self, gpu: Decision, npu: Decision) -> Finding:
-        tests = [_short(ast.unparse(decision.node)) for decision in (gpu, npu)]
+        tests = [cut(ast.unparse(decision.node), 90) for decision in (gpu, npu)]
         what = f"{self.both.gpu.qualname} tests {tests[0]}, {self.both.npu.qualname} tests {tests[1]}"
         return self._finding("another condition", sorted(gpu.operands), gpu.node, npu.node, what)
 
@@ -191,14 +192,14 @@ class _Sides:
         both, names = self.both, " and ".join(missing)
         told = what or f"{both.gpu.qualname} tests {names}, {both.npu.qualname} does not"
         if npu is not None and not what:
-            told += f": it tests only {_short(ast.unparse(npu))}"
+            told += f": it tests only {cut(ast.unparse(npu), 90)}"
         return Finding(
             kind=kind,
             owner=both.npu.owner.name,
             subject=f"{names} in {both.gpu.name}",
             what=told,
             here=side(both.npu, _line_in(both.npu, npu)),
-            there=side(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {_short(ast.unparse(gpu))}"),
+            there=side(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {cut(ast.unparse(gpu), 90)}"),
             incident="P",
             why="both sides decide differently on the same request or model",
             todo=PORT,
@@ -224,10 +225,6 @@ def _switched(node: ast.stmt) -> str:
 def _line_in(method: Method, node: ast.expr | None) -> int:
     inside = node is not None and method.node.lineno <= node.lineno <= (method.node.end_lineno or 0)
     return node.lineno if node is not None and inside else 0
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 90 else f"{text[:87]}..."
 
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {

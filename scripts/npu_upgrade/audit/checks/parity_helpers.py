@@ -12,6 +12,7 @@ from npu_upgrade.audit.parity.gaps import PORT, told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
@@ -139,20 +140,15 @@ def _told(statement: Statement, helper: _Helper) -> bool:
 
 
 def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
-    shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
-    more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
+    shown = shortened((f"`{cut(statement.key, _SHOWN)}`" for statement in lost), 2, "; ")
     return Finding(
         kind="diverged",
         owner=helper.owner,
         subject=helper.name,
-        what=f"{helper.name} of the NPU side lacks {shown}{more}",
+        what=f"{helper.name} of the NPU side lacks {shown}",
         here=Side(helper.npu_file.project, helper.npu_file.path, helper.npu.lineno, helper.name),
         there=Side(helper.gpu_file.project, helper.gpu_file.path, helper.gpu.lineno, helper.name),
         incident="P",
         why="a helper of one name answers differently on the two sides",
         todo=PORT,
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

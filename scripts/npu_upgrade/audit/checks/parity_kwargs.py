@@ -20,7 +20,7 @@ from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import World, on_npu_side
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import string, walk
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.program import ClassSymbol
 
@@ -145,15 +145,15 @@ def _set_otherwise(nodes: list[Function], keyword: str) -> bool:
     """Whether an attribute or a key of that name is set anywhere in these functions."""
     return any(
         (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == keyword)
-        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is(node.slice, keyword))
-        or (isinstance(node, ast.Dict) and any(_is(key, keyword) for key in node.keys))
+        or (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and string(node.slice) == keyword
+        )
+        or (isinstance(node, ast.Dict) and keyword in map(string, node.keys))
         for function in nodes
         for node in walk(function)
     )
-
-
-def _is(node: ast.expr | None, text: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == text
 
 
 def _of_constructors(both: Both) -> Iterator[Finding]:

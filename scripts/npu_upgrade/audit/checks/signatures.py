@@ -13,8 +13,8 @@ from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding, ru
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, is_bound, last_name, misfit, not_taken, signature
-from npu_upgrade.code.walk import dotted
+from npu_upgrade.code.signatures import Function, is_bound, misfit, not_taken, signature
+from npu_upgrade.code.walk import dotted, last_name, string
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import Callee, Scope, scope_of
@@ -298,15 +298,14 @@ def _sent(call: ast.Call) -> ast.Call | None:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     name = call.args[0] if call.args else given.get("method")
     args, kwargs = given.get("args", ast.Tuple([])), given.get("kwargs", ast.Dict([], []))
-    named = isinstance(name, ast.Constant) and isinstance(name.value, str)
-    if not (named and isinstance(args, ast.Tuple)) or len(call.args) > 2:
+    if not (string(name) and isinstance(args, ast.Tuple)) or len(call.args) > 2:
         return None
     if isinstance(kwargs, ast.Dict):
         names = [str(key.value) if isinstance(key, ast.Constant) else None for key in kwargs.keys]
         keywords = [ast.keyword(key, value) for key, value in zip(names, kwargs.values, strict=True)]
     else:
         keywords = kwargs.keywords if isinstance(kwargs, ast.Call) else [ast.keyword(None, kwargs)]
-    return ast.copy_location(ast.Call(ast.Name(str(name.value)), args.elts, keywords), call)
+    return ast.copy_location(ast.Call(ast.Name(string(name)), args.elts, keywords), call)
 
 
 def _misfit_here(call: ast.Call, sent: ast.Call, scope: Scope, target: _Target) -> Iterator[BadCall]:

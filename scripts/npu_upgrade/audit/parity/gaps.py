@@ -18,6 +18,7 @@ from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
 from npu_upgrade.audit.parity.sides import Sides, does
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.facts import CLASS, FUNCTION, MEMBER, METHOD, MODEL, Fact, Key, facts_of
 from npu_upgrade.program.program import ClassSymbol, Method, Program
 
@@ -301,9 +302,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def facts_text(facts: tuple[Fact, ...]) -> str:
-    texts = list(dict.fromkeys(map(fact_text, facts)))
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    return shortened(map(fact_text, facts), _SHOWN)
 
 
 def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
