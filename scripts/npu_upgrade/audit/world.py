@@ -50,7 +50,7 @@ class Pair:
     inherits: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class World:
     """One triple with what the checks look at; ``old`` is the matched old triple, None without one.
 

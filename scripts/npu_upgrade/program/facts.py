@@ -268,5 +268,11 @@ class Effective:
         return found
 
 
+@functools.lru_cache(maxsize=256)  # a class is its own key
+def effective(cls: ClassSymbol) -> Effective:
+    """The methods that are effective on a class, read once."""
+    return Effective(cls)
+
+
 def _reached(method: Method) -> Reached:
     return Reached(method.name, method.owner.file, method.node, method.owner)

@@ -175,10 +175,11 @@ def _misused(read: TypedRead) -> Finding:
     called = read.misuse == "called"
     lacking = _lacking(read)
     verb, is_now = ("calls", "is a value") if called else ("tests", "is a method")
+    text = cut(ast.unparse(read.node), 80)
     return replace(
         lacking,
         kind="called-value" if called else "tested-method",
-        what=f"{read.frame.name} {verb} {cut(ast.unparse(read.node), 80)}, which {is_now} of {read.owner.name}",
+        what=f"{read.frame.name} {verb} {text}, which {is_now} of {read.owner.name}",
         why="calling the value raises TypeError" if called else "a method is always true, and equals nothing",
         todo=f"use {read.name} without calling it" if called else f"call {read.name}",
         like="",

@@ -17,7 +17,7 @@ from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import ASCEND, World, on_npu_side
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name, string, walk
-from npu_upgrade.program.facts import Effective
+from npu_upgrade.program.facts import effective
 from npu_upgrade.program.places import imports_binding
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
@@ -112,9 +112,9 @@ def _inherited(world: World) -> Iterator[_Place]:
     """What NPU classes run of vllm-omni's other files, each function once."""
     seen: set[int] = set()
     for cls in world.concrete:
-        effective = Effective(cls)
-        for method in effective.own.values():
-            for identity, reached in effective.reach(method).items():
+        side = effective(cls)
+        for method in side.own.values():
+            for identity, reached in side.reach(method).items():
                 file = reached.file
                 if identity in seen or file.project != "vllm-omni" or on_npu_side(file):
                     continue

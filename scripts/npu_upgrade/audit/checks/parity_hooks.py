@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.gaps import Gap, fact_text, facts_text, gaps, lacking
+from npu_upgrade.audit.parity.gaps import Gap, does, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
-from npu_upgrade.audit.parity.sides import does
 from npu_upgrade.audit.world import World
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
