@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.program.mentions import Mention, Mentions
-from npu_upgrade.program.program import ClassSymbol, File, Method
+from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on
 
 
@@ -25,16 +24,9 @@ def may_run(method: Method, cls: ClassSymbol, mentions: Mentions, world: World) 
 def runs_on_npu(mention: Mention, cls: ClassSymbol, world: World) -> bool:
     """Whether a line may run where objects of ``cls`` are in use."""
     file = world.program.file(mention.path)
-    place = _method_at(file, mention.line) if file else None
+    place = file.method_at(mention.line) if file else None
     if place is None:
         return True
     if any(place.owner in pair.gpu.mro and place.owner not in pair.npu.mro for pair in world.pairs):
         return False
     return place.owner not in cls.mro or any(place.node is method.node for method in methods_on(cls))
-
-
-@functools.lru_cache(maxsize=4096)
-def _method_at(file: File, line: int) -> Method | None:
-    """The method of a class that has a line."""
-    methods = (method for cls in file.classes.values() for method in cls.methods.values())
-    return next((m for m in methods if m.node.lineno <= line <= (m.node.end_lineno or 0)), None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, every_parameter
 from npu_upgrade.code.uses import ALWAYS_DEFINED
 from npu_upgrade.code.walk import last_name, string
 
@@ -178,13 +178,11 @@ class _Rewrite(ast.NodeTransformer):
         self.keep, self.future, self.in_function = keep, future, False
 
     def visit_FunctionDef(self, node: Function) -> ast.AST:
-        arguments = node.args
-        starred = [item for item in (arguments.vararg, arguments.kwarg) if item]
-        for item in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *starred]:
+        for item in every_parameter(node.args):
             item.annotation = item.annotation and self._annotation(item.annotation, self.future)
         node.returns = node.returns and self._annotation(node.returns, self.future)
         node.decorator_list = [self.visit(item) for item in node.decorator_list]
-        node.args = self.visit(arguments)
+        node.args = self.visit(node.args)
         outer, self.in_function = self.in_function, True
         node.body = [self.visit(item) for item in node.body]
         self.in_function = outer

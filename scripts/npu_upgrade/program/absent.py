@@ -10,7 +10,7 @@ import re
 
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.walk import last_name
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
+from npu_upgrade.program.program import ClassSymbol, ModuleSymbol, Program
 
 _PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
 
@@ -63,11 +63,7 @@ def never_had(program: Program, owner: str, name: str) -> bool:
 def class_lacks(cls: ClassSymbol, name: str) -> bool:
     """Whether a class certainly has no such attribute; its metaclass and unknown bases may bring one."""
     open_to_more = any(
-        one.node.keywords
-        or any(
-            base is UNKNOWN and last_name(node) not in _PLAIN_BASES
-            for base, node in zip(one.bases, one.node.bases, strict=True)
-        )
+        one.node.keywords or any(last_name(node) not in _PLAIN_BASES for node in one.outside)
         for one in cls.mro
     )
     inner = {node.name for one in cls.mro for node in one.node.body if isinstance(node, ast.ClassDef)}

@@ -11,7 +11,7 @@ from typing import Any
 from packaging.version import Version
 
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, every_parameter
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.version_guards import evaluate, operands
 
@@ -217,9 +217,7 @@ class _Reader:
         return True
 
     def parameters(self, args: ast.arguments) -> None:
-        rest = [arg for arg in (args.vararg, args.kwarg) if arg]
-        found = [*args.posonlyargs, *args.args, *args.kwonlyargs, *rest]
-        self.bound_otherwise |= {arg.arg for arg in found}
+        self.bound_otherwise |= {arg.arg for arg in every_parameter(args)}
 
 
 def _expected(caught: ast.expr | None) -> frozenset[type[Exception]]:

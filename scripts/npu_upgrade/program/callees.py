@@ -23,15 +23,11 @@ from npu_upgrade.program.program import (
     Program,
     Symbol,
 )
-from npu_upgrade.program.scope import Callee, How, Scope
+from npu_upgrade.program.scope import TRANSPARENT, Callee, How, Scope
 from npu_upgrade.program.type_terms import classes
 from npu_upgrade.program.types import Types
 
-# Decorators that leave the signature and the value as they are.
-_TRANSPARENT = {
-    *("staticmethod", "classmethod", "abstractmethod", "override", "final", "cache", "lru_cache"),
-    *("no_grad", "inference_mode", "disable", "deprecated", "instrument"),
-}
+_TRANSPARENT = TRANSPARENT | {"no_grad", "inference_mode", "disable", "deprecated", "instrument"}
 _CONTEXT_MANAGERS = {"contextmanager", "asynccontextmanager"}
 
 
@@ -172,11 +168,7 @@ def _is_super(call: ast.Call, scope: Scope) -> bool:
 def _unknown_between(cls: ClassSymbol, lower: ClassSymbol, upper: ClassSymbol) -> bool:
     """Whether a base outside the trees may come between two classes of an MRO."""
     place, end = cls.mro.index(lower) if lower in cls.mro else 0, cls.mro.index(upper)
-    return any(
-        base is UNKNOWN and last_name(node) not in CLOSED_BASES
-        for owner in cls.mro[place:end]
-        for base, node in zip(owner.bases, owner.node.bases, strict=True)
-    )
+    return any(last_name(node) not in CLOSED_BASES for one in cls.mro[place:end] for node in one.outside)
 
 
 class Symbols:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol
+from npu_upgrade.program.program import ClassSymbol, FunctionSymbol
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
 CLOSED_BASES = {"object", "ABC", "Generic", "Protocol", "NamedTuple"}
@@ -37,7 +37,7 @@ def constructor(cls: ClassSymbol) -> Function | None:
             return owner.methods["__init__"].node
         if _is_record(owner):
             return _generated(owner)
-        if any(_brings_init(owner, base) for base in _unknown_bases(owner)):
+        if any(_brings_init(owner, base) for base in owner.outside):
             return None
     return _function([])
 
@@ -56,7 +56,7 @@ def _is_record(cls: ClassSymbol) -> bool:
 
 def is_struct(cls: ClassSymbol) -> bool:
     """Whether the class is a struct of msgspec, by itself or by a base."""
-    return any(_is_msgspec(owner, base) for owner in cls.mro for base in _unknown_bases(owner))
+    return any(_is_msgspec(owner, base) for owner in cls.mro for base in owner.outside)
 
 
 def _is_msgspec(cls: ClassSymbol, base: ast.expr) -> bool:
@@ -90,7 +90,7 @@ def record_fields(cls: ClassSymbol) -> list[Field]:
 
 
 def _generated(cls: ClassSymbol) -> Function | None:
-    if any(_brings_init(owner, base) for owner in cls.mro for base in _unknown_bases(owner)):
+    if any(_brings_init(owner, base) for owner in cls.mro for base in owner.outside):
         return None
     if any(_flag(node, "init") is False for node in cls.node.decorator_list):
         return None
@@ -163,12 +163,6 @@ def _makes_init(cls: ClassSymbol, node: ast.expr) -> bool:
 
 def _metaclass(cls: ClassSymbol) -> bool:
     return any(k.arg == "metaclass" and last_name(k.value) != "ABCMeta" for k in cls.node.keywords)
-
-
-def _unknown_bases(cls: ClassSymbol) -> Iterator[ast.expr]:
-    for base, node in zip(cls.bases, cls.node.bases, strict=True):
-        if base is UNKNOWN:
-            yield node
 
 
 def _brings_init(cls: ClassSymbol, base: ast.expr) -> bool:

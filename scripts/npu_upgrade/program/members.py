@@ -8,7 +8,7 @@ import functools
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol
+from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
 _CLOSED = {"object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum"}
@@ -25,10 +25,9 @@ def provided_by_bases(cls: ClassSymbol) -> set[str] | None:
     """What bases outside the trees bring; None when that is not known."""
     found: set[str] = set()
     for owner in cls.mro:
-        for base, node in zip(owner.bases, owner.node.bases, strict=True):
-            if base is UNKNOWN and last_name(node) not in _CLOSED:
-                return None
-            found |= _BROUGHT.get(last_name(node), set())
+        if any(last_name(node) not in _CLOSED for node in owner.outside):
+            return None
+        found.update(*(_BROUGHT.get(last_name(node), ()) for node in owner.node.bases))
     return found
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from npu_upgrade.code.definitions import absolute, functions, module_of, top_level
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_in, names_of
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.lazy_names import lazy_names
@@ -138,6 +138,11 @@ class File:
         names = lazy_names(getter.node, self.values)
         return names is None or name in names
 
+    def method_at(self, line: int) -> Method | None:
+        """The method of one of its classes that has a line."""
+        methods = (method for cls in self.classes.values() for method in cls.methods.values())
+        return next((m for m in methods if m.node.lineno <= line <= (m.node.end_lineno or 0)), None)
+
     def resolve(self, expr: ast.expr | str, above: int | None = None) -> Symbol | None:
         """What a name or dotted name of this file stands for; None when it certainly is not there.
 
@@ -243,6 +248,12 @@ class ClassSymbol:
             for base in self._named
         ]
 
+    @property
+    def outside(self) -> list[ast.expr]:
+        """Its bases that are :data:`UNKNOWN`, as they are written."""
+        pairs = zip(self.bases, self.node.bases, strict=True)
+        return [node for base, node in pairs if base is UNKNOWN]
+
     @cached_property
     def _named(self) -> list[Symbol | None]:
         """What its bases' names stood for when it was made: ``class Runner(Runner)`` means the one above."""
@@ -264,11 +275,7 @@ class ClassSymbol:
     @cached_property
     def is_open(self) -> bool:
         """Whether it has a base that may bring names this program does not know."""
-        return any(
-            base is UNKNOWN and last_name(node) not in _CLOSED
-            for cls in self.mro
-            for base, node in zip(cls.bases, cls.node.bases, strict=True)
-        )
+        return any(last_name(node) not in _CLOSED for cls in self.mro for node in cls.outside)
 
     def lookup(self, name: str) -> Method | None:
         """The method that a call on an object of this class reaches."""
@@ -434,7 +441,7 @@ _PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vl
 
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:
     """The attributes that a method assigns on its first parameter, nested functions included."""
-    first = next((arg.arg for arg in [*method.args.posonlyargs, *method.args.args]), None)
+    first = next((arg.arg for arg in places_of(method.args)), None)
     if first is None:
         return
     for node in _statements(method):

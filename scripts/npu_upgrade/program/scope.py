@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.signatures import Function, every_parameter, is_bound, named_of, places_of
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
@@ -57,13 +57,10 @@ def locals_of(function: Function | ast.Module) -> Locals:
 
 
 def _parameters(node: Function | ast.Lambda, found: Locals, annotated: bool) -> None:
-    args = node.args
-    for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
-        known = annotated and arg.annotation is not None
+    named = named_of(node.args) if annotated else []
+    for arg in every_parameter(node.args):
+        known = arg in named and arg.annotation is not None
         found.bind(arg.arg, Binding("annotation", arg.annotation) if known else Binding("unknown"))
-    for rest in (args.vararg, args.kwarg):
-        if rest:
-            found.bind(rest.arg, Binding("unknown"))
 
 
 def _tests(node: ast.Call, found: Locals) -> None:
@@ -165,7 +162,7 @@ class Scope:
         """The name of the object a method works on."""
         if self.owner is None or isinstance(self.node, ast.Module) or not is_bound(self.node):
             return None
-        return next((arg.arg for arg in [*self.node.args.posonlyargs, *self.node.args.args]), None)
+        return next((arg.arg for arg in places_of(self.node.args)), None)
 
     @property
     def first(self) -> str | None:
@@ -181,6 +178,12 @@ class Scope:
 def scope_of(cls: ClassSymbol, method: Method) -> Scope:
     """Where a method's names and its ``self`` are looked up when it runs on an object of ``cls``."""
     return Scope(method.owner.file, method.node, method.owner, cls)
+
+
+TRANSPARENT = {
+    *("staticmethod", "classmethod", "abstractmethod", "override", "final", "cache", "lru_cache"),
+}
+"""Decorators that leave a function's signature and its value as they are."""
 
 
 def decorators(node: Function) -> set[str]:

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from packaging.version import Version
 
-from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.signatures import Function, is_bound, places_of
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
@@ -53,7 +53,7 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
 
     Branches for another vLLM than the given one are left out.
     """
-    places = [*method.args.posonlyargs, *method.args.args]
+    places = places_of(method.args)
     found = SelfUse()
     if places and is_bound(method):
         walker = _Walker(places[0].arg, found, vllm)
@@ -166,7 +166,7 @@ class _Walker(ast.NodeVisitor):
             self.visit(inner)
 
     def visit_FunctionDef(self, node: Function | ast.Lambda) -> None:
-        if self.first not in {arg.arg for arg in [*node.args.posonlyargs, *node.args.args]}:
+        if self.first not in {arg.arg for arg in places_of(node.args)}:
             self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef

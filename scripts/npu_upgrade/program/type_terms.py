@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
@@ -139,7 +139,7 @@ def _names_self(hint: ast.expr | None) -> bool:
 
 def _returns_own(method: Method) -> bool:
     """Whether all it returns are objects that it makes of the class it is called on."""
-    places = [*method.node.args.posonlyargs, *method.node.args.args]
+    places = places_of(method.node.args)
     first = places[0].arg if places else ""
     statements = list(own_statements(method.node))
     names = _set_by(statements, first)

@@ -10,7 +10,8 @@ from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.overrides import audited_scopes, inherited_scopes, is_stub, overriding, running_methods
 from npu_upgrade.audit.type_hints import tuple_arities
 from npu_upgrade.audit.world import World
-from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.callees import Resolver, is_context_manager, is_self, resolver_of
 from npu_upgrade.program.constructors import is_named_tuple, record_fields
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Callee, Scope, scope_of
@@ -28,8 +29,7 @@ def check(world: World) -> Iterator[Finding]:
         for method, parents in overriding(cls):
             if id(method.node) not in told:
                 yield from _overridden(method, parents, reader)
-    for problem in state_problems(world, reader):
-        yield _state(problem)
+    yield from _states(world, reader)
 
 
 def _unpacked(wrong: Unpacking) -> Finding:
@@ -37,7 +37,7 @@ def _unpacked(wrong: Unpacking) -> Finding:
     text = ast.unparse(wrong.value)
     gives = f"{source.name if source else text} gives {_numbers(wrong.arities)}"
     here = side(scope.file, wrong.line, f"takes {wrong.count} from {text}")
-    there = Side(source.file.project, source.file.path, source.node.lineno, gives) if source else None
+    there = side(source.file, source.node, gives) if source else None
     if wrong.inherited and there:
         here, there = there, here
     return Finding(
@@ -76,14 +76,14 @@ def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> I
     )
 
 
-def _state(problem: StateProblem) -> Finding:
+def _state(kind: str, owner: str, subject: str, what: str, here: Side, there: Side) -> Finding:
     return Finding(
-        kind=problem.kind,
-        owner=problem.owner,
-        subject=problem.subject,
-        what=problem.what,
-        here=problem.here,
-        there=problem.there,
+        kind=kind,
+        owner=owner,
+        subject=subject,
+        what=what,
+        here=here,
+        there=there,
         incident="S",
         why="A state is made by one method and taken apart by another; both have to mean the same fields.",
         todo="Bring the state's fields, where it is made and where it is taken apart into line.",
@@ -96,25 +96,13 @@ def _numbers(arities: Arities) -> str:
 
 
 @dataclass(frozen=True)
-class StateProblem:
-    """One disagreement about a state; the fields are a finding's."""
-
-    kind: str
-    owner: str
-    subject: str
-    what: str
-    here: Side
-    there: Side
-
-
-@dataclass(frozen=True)
 class _Maker:
     state: ClassSymbol
     scope: Scope
     line: int
 
 
-def state_problems(world: World, reader: ArityReader) -> Iterator[StateProblem]:
+def _states(world: World, reader: ArityReader) -> Iterator[Finding]:
     """States taken apart into another number or order of fields than they were made with."""
     resolver = reader.resolver
     audited = {id(file) for file in world.files}
@@ -152,37 +140,33 @@ def _taken(scope: Scope, resolver: Resolver) -> Iterator[tuple[ast.Tuple | ast.L
     for target, value in body.unpacked:
         if isinstance(value, ast.Name):
             value = body.value(value.id) or value
-        if isinstance(value, ast.Attribute) and _is_self(value.value, scope):
+        if isinstance(value, ast.Attribute) and is_self(value.value, scope):
             yield target, value.attr
 
 
-def _compared(
-    target: ast.Tuple | ast.List, attribute: str, scope: Scope, maker: _Maker
-) -> Iterator[StateProblem]:
+def _compared(target: ast.Tuple | ast.List, attribute: str, scope: Scope, maker: _Maker) -> Iterator[Finding]:
     fields = [item.name for item in record_fields(maker.state)]
-    names = [_plain(item) for item in target.elts]
-    here = Side(scope.file.project, scope.file.path, target.lineno, f"{len(names)} from self.{attribute}")
-    there = Side(
-        *(maker.scope.file.project, maker.scope.file.path, maker.line),
-        f"{maker.scope.name} makes a {maker.state.name} of {len(fields)}",
-    )
+    names = [last_name(item) for item in target.elts]
+    here = side(scope.file, target, f"{len(names)} from self.{attribute}")
+    makes = f"{maker.scope.name} makes a {maker.state.name} of {len(fields)}"
+    there = side(maker.scope.file, maker.line, makes)
     owner, subject = scope.name, f"{attribute}: {maker.scope.name}"
     if len(fields) != len(names):
         what = (
             f"{scope.name} takes {len(names)} elements from self.{attribute}, "
             f"which {maker.scope.name} makes with {len(fields)}: {_difference(names, fields)}"
         )
-        yield StateProblem("state", owner, subject, what, here, there)
+        yield _state("state", owner, subject, what, here, there)
         return
     swapped = [name for name, own in zip(names, fields, strict=True) if name != own and name in fields]
     if swapped:
         what = (
             f"{scope.name} takes {', '.join(swapped)} from another place of self.{attribute} than its field"
         )
-        yield StateProblem("state-order", owner, subject, what, here, there)
+        yield _state("state-order", owner, subject, what, here, there)
 
 
-def _fields_behind(world: World) -> Iterator[StateProblem]:
+def _fields_behind(world: World) -> Iterator[Finding]:
     """States of the audited files that lack a field of the upstream state of the same name."""
     for file in world.worker_files:
         parents = [owner.file for cls in file.classes.values() for owner in cls.mro[1:]]
@@ -191,7 +175,7 @@ def _fields_behind(world: World) -> Iterator[StateProblem]:
             upstream = next((other for other in others if other and is_named_tuple(other)), None)
             if upstream and (lacking := _lacking(state, upstream)):
                 what = f"{state.name} has no {lacking}, which it has in {upstream.file.path}"
-                yield StateProblem("state-fields", state.name, lacking, what, _size(state), _size(upstream))
+                yield _state("state-fields", state.name, lacking, what, _size(state), _size(upstream))
 
 
 def _lacking(state: ClassSymbol, upstream: ClassSymbol) -> str:
@@ -200,12 +184,7 @@ def _lacking(state: ClassSymbol, upstream: ClassSymbol) -> str:
 
 
 def _size(state: ClassSymbol) -> Side:
-    text = f"{len(record_fields(state))} fields"
-    return Side(state.project, state.file.path, state.node.lineno, text)
-
-
-def _is_self(expr: ast.expr, scope: Scope) -> bool:
-    return isinstance(expr, ast.Name) and expr.id == scope.self_name
+    return side(state, text=f"{len(record_fields(state))} fields")
 
 
 def _difference(names: list[str], fields: list[str]) -> str:
@@ -213,10 +192,6 @@ def _difference(names: list[str], fields: list[str]) -> str:
     lacking = [name for name in fields if name not in names]
     parts = [("not made", extra), ("not taken", lacking)]
     return "; ".join(f"{word}: {', '.join(items)}" for word, items in parts if items)
-
-
-def _plain(item: ast.expr) -> str:
-    return item.id if isinstance(item, ast.Name) else item.attr if isinstance(item, ast.Attribute) else ""
 
 
 Arities = frozenset[int]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from npu_upgrade.audit.alive import may_run
-from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World
@@ -105,9 +105,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
         owner=owner.name,
         subject=f"{read.method.owner.name}.{read.name}",
         what=_what(read, owner),
-        here=place
-        if audited
-        else Side(owner.project, owner.file.path, owner.node.lineno, f"class {owner.name}"),
+        here=place if audited else side(owner),
         there=there,
         incident="A",
         why=f"{read.method.qualname} raises AttributeError when it gets there",
@@ -152,18 +150,14 @@ def _todo(read: Read) -> str:
 
 def _lacking(read: TypedRead) -> Finding:
     frame = read.frame
-    text = f"{frame.name} reads {read.name}"
-    place = Side(frame.file.project, frame.file.path, read.node.lineno, text)
-    source = read.owner.file if isinstance(read.owner, ClassSymbol) else None
-    line = read.owner.node.lineno if isinstance(read.owner, ClassSymbol) else 0
     has = "is not indexed" if read.name == "[...]" else f"has no {read.name}"
     return Finding(
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.name,
         subject=f"{read.held or read.owner.name}.{read.name}",
         what=f"{frame.name} uses {cut(ast.unparse(read.node), 80)} where {read.owner.name} {has}",
-        here=place,
-        there=Side(source.project, source.path, line, f"class {read.owner.name}") if source else None,
+        here=side(frame.file, read.node, f"{frame.name} reads {read.name}"),
+        there=side(read.owner) if isinstance(read.owner, ClassSymbol) else None,
         incident="A",
         why="the expression raises when it is reached",
         todo=f"see what {read.owner.name} has now in its place",

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.overrides import (
     audited_classes,
     audited_scopes,
@@ -17,7 +17,15 @@ from npu_upgrade.audit.overrides import (
 from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, misfit, not_taken, signature, signature_change
+from npu_upgrade.code.signatures import (
+    Function,
+    misfit,
+    named_of,
+    not_taken,
+    places_of,
+    signature,
+    signature_change,
+)
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
@@ -49,8 +57,7 @@ def check(world: World) -> Iterator[Finding]:
             if everywhere or id(item.callee.file) in audited:
                 yield _finding(item)
     yield from _shifted(world, calls.values())
-    for bad in bad_constructors(world, resolver):
-        yield _handed_over(bad)
+    yield from _handed_over(world, resolver)
 
 
 def _shifted(world: World, calls: Iterable[list[_Judged]]) -> Iterator[Finding]:
@@ -111,50 +118,39 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
     )
 
 
-def _handed_over(bad: BadConstructor) -> Finding:
-    cls, file = bad.cls, bad.file
-    text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else unparse(bad.text)
+_BY_NAME = "resolve_obj_by_qualname"
+_REGISTER = "register_oot"
+
+
+def _handed_over(world: World, resolver: Resolver) -> Iterator[Finding]:
+    """The classes that are given to upstream and cannot be made as it makes them."""
+    named = _named_by_platforms(world, resolver)
+    told: set[int] = set()
+    for cls, call, file in _constructed_by_name(world, resolver, named):
+        own = constructor(cls)
+        if own and (reason := misfit(call, own, bound=True)):
+            told.add(id(cls))
+            yield _bad(cls, own, reason, side(file, call, unparse(call)))
+    for cls in [*_returned(world, resolver), *_registered(world, resolver)]:
+        if id(cls) not in told:
+            told.add(id(cls))
+            yield from _against_parent(cls)
+
+
+def _bad(cls: ClassSymbol, own: Function, reason: str, there: Side) -> Finding:
+    """A class whose constructor does not fit; ``there`` is upstream's call, or the constructor it knows."""
     return Finding(
         kind="handed-over",
         owner=cls.name,
-        subject=f"__init__: {bad.reason}",
-        what=f"{file.path} makes objects of {cls.name}, whose constructor {bad.reason}",
-        here=side(cls.file, bad.own.lineno, signature(bad.own)),
-        there=side(file, bad.line, text),
+        subject=f"__init__: {reason}",
+        what=f"{there.path} makes objects of {cls.name}, whose constructor {reason}",
+        here=side(cls.file, own, signature(own)),
+        there=there,
         incident="S",
         why="Upstream makes the object as it would its own class's, and the call raises TypeError.",
         todo=f"Let the constructor of {cls.name} take what upstream gives.",
         like="vllm-omni #6204",
     )
-
-
-_BY_NAME = "resolve_obj_by_qualname"
-_REGISTER = "register_oot"
-
-
-@dataclass(frozen=True)
-class BadConstructor:
-    """A class whose constructor does not fit; ``text`` is upstream's call, or the constructor it knows."""
-
-    cls: ClassSymbol
-    own: Function
-    reason: str
-    file: File
-    line: int
-    text: ast.AST
-
-
-def bad_constructors(world: World, resolver: Resolver) -> Iterator[BadConstructor]:
-    """The handed-over classes that cannot be made as upstream makes them."""
-    named = _named_by_platforms(world, resolver)
-    told: set[int] = set()
-    for bad in _constructed_by_name(world, resolver, named):
-        told.add(id(bad.cls))
-        yield bad
-    for cls in [*_returned(world, resolver), *_registered(world, resolver)]:
-        if id(cls) not in told:
-            told.add(id(cls))
-            yield from _against_parent(cls)
 
 
 def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[ClassSymbol]]:
@@ -179,7 +175,7 @@ def _strings(node: Function, resolver: Resolver) -> Iterator[ClassSymbol]:
 
 def _constructed_by_name(
     world: World, resolver: Resolver, named: dict[str, list[ClassSymbol]]
-) -> Iterator[BadConstructor]:
+) -> Iterator[tuple[ClassSymbol, ast.Call, File]]:
     """Upstream's calls of what a platform's method names."""
     tree = world.triple.vllm
     for path in tree.list("vllm"):
@@ -189,8 +185,7 @@ def _constructed_by_name(
         for scope in functions_of(file) if file else []:
             for call in resolver.body(scope.node).calls:
                 source = _source(call.func, scope, resolver)
-                for cls in named.get(source, []) if source else []:
-                    yield from _against_call(cls, call, scope.file)
+                yield from ((cls, call, scope.file) for cls in (named.get(source, []) if source else []))
 
 
 def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
@@ -202,13 +197,6 @@ def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
     if isinstance(inner, ast.Name):
         inner = resolver.body(scope.node).value(inner.id)
     return inner.func.attr if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) else None
-
-
-def _against_call(cls: ClassSymbol, call: ast.Call, file: File) -> Iterator[BadConstructor]:
-    own = constructor(cls)
-    reason = misfit(call, own, bound=True) if own else ""
-    if own and reason:
-        yield BadConstructor(cls, own, reason, file, call.lineno, call)
 
 
 def _returned(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
@@ -238,7 +226,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
                         yield symbol
 
 
-def _against_parent(cls: ClassSymbol) -> Iterator[BadConstructor]:
+def _against_parent(cls: ClassSymbol) -> Iterator[Finding]:
     """A constructor that does not take what upstream's nearest one takes."""
     parent = next((owner for owner in cls.mro[1:] if owner.project == "vllm"), None)
     own, upper = constructor(cls), constructor(parent) if parent else None
@@ -251,8 +239,8 @@ def _against_parent(cls: ClassSymbol) -> Iterator[BadConstructor]:
     if is_stub(upper):  # what a subclass asks for beyond it is between the two who know the subclass
         names = [name for name in names if " " not in name]
     if names:
-        reason = f"does not take {', '.join(names)}"
-        yield BadConstructor(cls, own, reason, parent.file, upper.lineno, upper)
+        there = side(parent.file, upper, signature(upper))
+        yield _bad(cls, own, f"does not take {', '.join(names)}", there)
 
 
 _KINDS = {"staticmethod", "classmethod"}
@@ -280,8 +268,8 @@ class Shifts:
         before = self.before(callee) if call.args else None
         if before is None or _kinds(before) != _kinds(callee.node):
             return None
-        now, then = (_places(node)[int(callee.bound) :] for node in (callee.node, before))
-        named = {arg.arg for arg in [*_places(callee.node), *callee.node.args.kwonlyargs]}
+        now, then = (places_of(node.args)[int(callee.bound) :] for node in (callee.node, before))
+        named = {arg.arg for arg in named_of(callee.node.args)}
         for place, (argument, has, had) in enumerate(zip(call.args, now, then, strict=False)):
             if isinstance(argument, ast.Starred):
                 return None
@@ -356,10 +344,6 @@ def _head(callee: Callee) -> str:
     """The source of a function up to its body."""
     first, last = callee.node.lineno - 1, callee.node.body[0].lineno - 1
     return "\n".join(callee.file.source.split("\n")[first : max(last, first + 1)])
-
-
-def _places(node: Function) -> list[ast.arg]:
-    return [*node.args.posonlyargs, *node.args.args]
 
 
 def _kinds(node: Function) -> set[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.signatures import plain_text
 from npu_upgrade.code.walk import last_name, walk
@@ -132,7 +132,7 @@ def _removed(
         old,
         f"{_full(old)} is gone{hint}; {_where(places)}",
         places[0],
-        Side(cls.project, cls.file.path, cls.node.lineno, f"{cls.name} has no {old.name}"),
+        side(cls, text=f"{cls.name} has no {old.name}"),
         "reading it raises AttributeError, setting it does nothing",
         f"use {renamed}" if renamed else "find what took its place, or drop it",
     )
@@ -146,7 +146,7 @@ def _finding(
         owner=setting.owner,
         subject=setting.name,
         what=what,
-        here=Side(read.file.project, read.file.path, read.node.lineno, ast.unparse(read.node)),
+        here=side(read.file, read.node, ast.unparse(read.node)),
         there=there,
         incident="V",
         why=why,
@@ -249,7 +249,7 @@ def _of_class(cls: ClassSymbol) -> Iterator[Setting]:
 
 def _setting(cls: ClassSymbol, name: str, default: str, node: ast.stmt, derived: bool = False) -> Setting:
     text = f"{name} is decided here" if derived else f"{name} = {default}"
-    return Setting(cls.name, name, default, Side(cls.project, cls.file.path, node.lineno, text), derived)
+    return Setting(cls.name, name, default, side(cls.file, node, text), derived)
 
 
 def _default(value: ast.expr, file: File) -> str:
@@ -301,8 +301,8 @@ def _variables(file: File) -> Iterator[Setting]:
             if isinstance(key, ast.Constant) and isinstance(entry, (ast.Lambda, ast.Call)):
                 name, stated = str(key.value), declared.get(str(key.value))
                 default = stated.value if stated and stated.value else _fallback(entry)
-                side = Side(file.project, file.path, key.lineno, f"{name} defaults to {ast.unparse(default)}")
-                yield Setting("", name, ast.unparse(default), side)
+                text = ast.unparse(default)
+                yield Setting("", name, text, side(file, key, f"{name} defaults to {text}"))
 
 
 def _fallback(entry: ast.expr) -> ast.expr:

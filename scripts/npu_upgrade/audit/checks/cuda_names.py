@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.device_words import counterpart
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World, on_npu_side
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.facts import effective
 from npu_upgrade.program.places import imports_binding
-from npu_upgrade.program.program import ClassSymbol, File, Program
+from npu_upgrade.program.program import File, Program
 
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
 
@@ -131,7 +131,7 @@ def _finding(place: _Place, use: Use, kind: str) -> Finding:
         owner=place.owner,
         subject=f"torch.cuda.{use.name}" if use.kind == "call" else use.name,
         what=f"{text} in {place.owner or place.file.path}; {where}",
-        here=Side(place.file.project, place.file.path, use.node.lineno, text),
+        here=side(place.file, use.node, text),
         there=None,
         incident="A",
         why=_WHY[kind],
@@ -170,10 +170,10 @@ def _name_finding(program: Program, file: File, bound: str, name: str) -> Findin
     )
     return Finding(
         kind="name",
-        owner=_owner(file, used[0]) if used else "",
+        owner=method.qualname if (method := file.method_at(line)) and used else "",
         subject=name,
         what=f"{last} is made for CUDA" + (f"; vllm-ascend has {other}" if other else ""),
-        here=Side(file.project, file.path, line, bound),
+        here=side(file, line, bound),
         there=_side(program, other),
         incident="A",
         why=_WHY["name"],
@@ -186,15 +186,7 @@ def _side(program: Program, name: str) -> Side | None:
     module, _, last = name.rpartition(".")
     file = program.module(module) if module else None
     cls = file.classes.get(last) if file else None
-    return Side(cls.project, cls.file.path, cls.node.lineno, last) if isinstance(cls, ClassSymbol) else None
-
-
-def _owner(file: File, node: ast.AST) -> str:
-    for cls in file.classes.values():
-        for method in cls.methods.values():
-            if any(inner is node for inner in walk(method.node)):
-                return method.qualname
-    return ""
+    return side(cls, text=last) if cls else None
 
 
 # They work, and say that there is no CUDA, wherever torch was built without it.

@@ -74,8 +74,8 @@ def _upstream_names(file: File, runners: list[File]) -> Iterator[Finding]:
                     _scope(file, used[0]),
                     item.name,
                     f"{item.name} is vLLM's; vllm-ascend's runner works with {name}",
-                    Side(file.project, file.path, used[0].lineno, f"{item.module}.{item.name}"),
-                    Side(runner.project, runner.path, 0, name),
+                    side(file, used[0], f"{item.module}.{item.name}"),
+                    side(runner, text=name),
                     _OWN,
                     f"use {name}",
                 )
@@ -171,19 +171,23 @@ def _form(call: ast.Call) -> str:
 
 
 def _through_platform(world: World) -> Iterator[Finding]:
-    """Calls that the platform object forwards, against the NPU platform and what it hands out."""
-    for call in platform_misfits(world):
-        name, target = call.method.qualname, call.target
-        yield _finding(
-            "platform-call",
-            call.method.owner.name,
-            f"{call.method.name}: {target.qualname}",
-            f"{name} calls {target.qualname}, which {call.reason}",
-            side(call.method, call.node, ast.unparse(call.node.func)),
-            side(target, target.node, signature(target.node)),
-            _ARGUMENTS,
-            "make the call fit on every platform, or take the argument in the NPU platform",
-        )
+    """Calls in vllm-omni's methods of NPU classes that do not fit the platform, or a class it hands out."""
+    platform = _npu_platform(world)
+    owners = (base for cls in world.concrete for base in cls.mro if base.project == "vllm-omni")
+    methods = {id(method.node): method for base in owners for method in base.methods.values()}
+    for method in methods.values():
+        for node, target in _platform_calls(method, platform) if platform else ():
+            if reason := misfit(node, target.node, bound=is_bound(target.node)):
+                yield _finding(
+                    "platform-call",
+                    method.owner.name,
+                    f"{method.name}: {target.qualname}",
+                    f"{method.qualname} calls {target.qualname}, which {reason}",
+                    side(method, node, ast.unparse(node.func)),
+                    side(target, text=signature(target.node)),
+                    _ARGUMENTS,
+                    "make the call fit on every platform, or take the argument in the NPU platform",
+                )
 
 
 def _scope(file: File, node: ast.Name) -> str:
@@ -247,34 +251,6 @@ def _on_self(node: ast.Call) -> str:
 
 
 _PLATFORM = "current_omni_platform"
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """A call in ``method`` that ends in ``target`` on an NPU and does not fit it, with the reason."""
-
-    method: Method
-    node: ast.Call
-    target: Method
-    reason: str
-
-
-def platform_misfits(world: World) -> Iterator[Misfit]:
-    """The calls in vllm-omni's methods of NPU classes: of the platform, and of classes it hands out."""
-    platform = _npu_platform(world)
-    if platform is None:
-        return
-    methods = {
-        id(method.node): method
-        for cls in world.concrete
-        for base in cls.mro
-        if base.project == "vllm-omni"
-        for method in base.methods.values()
-    }
-    for method in methods.values():
-        for node, target in _platform_calls(method, platform):
-            if reason := misfit(node, target.node, bound=is_bound(target.node)):
-                yield Misfit(method, node, target, reason)
 
 
 def _npu_platform(world: World) -> ClassSymbol | None:

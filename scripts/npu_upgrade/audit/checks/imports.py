@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeGuard
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import Import, imports_in
@@ -223,7 +223,7 @@ class FileImports:
             owner=live.scope,
             subject=f"{module}.{name}" if name else module,
             what=f"{project} has {lacking}; {todo}",
-            here=Side(self.file.project, self.file.path, line, text),
+            here=side(self.file, line, text),
             there=Side(project, there.path, 0, f"does not have {name}") if there else None,
             incident="A",
             why=why,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import dotted, string
@@ -48,8 +48,8 @@ def _finding(pair: Pair, cls: ClassSymbol, name: str, asking: File, line: int) -
         owner=npu.name,
         subject=name,
         what=f"{npu.name} declares no {name}, which {cls.name} has and {asking.path}:{line} asks for",
-        here=Side(npu.project, npu.file.path, npu.node.lineno, f"class {npu.name}"),
-        there=Side(cls.project, cls.file.path, cls.fields[name].lineno, name),
+        here=side(npu),
+        there=side(cls, cls.fields[name], name),
         incident="P",
         why="whoever asks the class takes it for one that cannot do this",
         todo=PORT,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
 from npu_upgrade.audit.parity.gaps import PORT, told_lacking
 from npu_upgrade.audit.world import World
@@ -146,8 +146,8 @@ def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
         owner=helper.owner,
         subject=helper.name,
         what=f"{helper.name} of the NPU side lacks {shown}",
-        here=Side(helper.npu_file.project, helper.npu_file.path, helper.npu.lineno, helper.name),
-        there=Side(helper.gpu_file.project, helper.gpu_file.path, helper.gpu.lineno, helper.name),
+        here=side(helper.npu_file, helper.npu, helper.name),
+        there=side(helper.gpu_file, helper.gpu, helper.name),
         incident="P",
         why="a helper of one name answers differently on the two sides",
         todo=PORT,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.gaps import Gap, does, fact_text, facts_text, gaps, lacking
+from npu_upgrade.audit.parity.gaps import does, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
 from npu_upgrade.audit.world import World
 from npu_upgrade.lineage.dialect import is_device_bound
@@ -24,7 +24,9 @@ _LIKE = "vllm-ascend #7875"
 def check(world: World) -> Iterator[Finding]:
     told = {fact.name for gap in gaps(world, "method", "own-way", "hook") for fact in gap.lacking}
     for gap in gaps(world, "hook"):
-        yield _finding(gap)
+        method = gap.npu or gap.gpu
+        what = f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not"
+        yield lacking(gap, "not called", what, _WHY, _LIKE)
     for item in lost(world, STEP):
         if item.name.removeprefix("self.") not in told:
             yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
@@ -73,14 +75,3 @@ def _is_taken(both: Both, fact: Fact) -> bool:
 
 def _of_ascend(both: Both) -> list[Method]:
     return [method for method in both.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
-
-
-def _finding(gap: Gap) -> Finding:
-    method = gap.npu or gap.gpu
-    return lacking(
-        gap,
-        kind="not called",
-        what=f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not",
-        why=_WHY,
-        like=_LIKE,
-    )

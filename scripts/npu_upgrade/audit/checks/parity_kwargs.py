@@ -19,7 +19,7 @@ from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import World, on_npu_side
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, named_of
 from npu_upgrade.code.walk import string, walk
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.program import ClassSymbol
@@ -91,7 +91,7 @@ def _is_no_parameter(both: Both, name: str, keyword: str) -> bool:
     if method is None or not on_npu_side(method.owner.file):
         return False
     args = method.node.args
-    taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
+    taken = {arg.arg for arg in named_of(args)}
     return args.kwarg is None and keyword not in taken
 
 

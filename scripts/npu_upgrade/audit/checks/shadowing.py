@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, misfit, plain_text, signature
+from npu_upgrade.code.signatures import Function, misfit, places_of, plain_text, signature
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import ClassSymbol, Method
@@ -181,4 +181,4 @@ def _lines(node: Function) -> frozenset[str]:
 
 
 def _places(node: Function) -> list[str]:
-    return [arg.arg for arg in [*node.args.posonlyargs, *node.args.args]][1:]
+    return [arg.arg for arg in places_of(node.args)][1:]

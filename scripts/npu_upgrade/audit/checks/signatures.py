@@ -13,7 +13,7 @@ from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding, ru
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, is_bound, misfit, not_taken, signature
+from npu_upgrade.code.signatures import Function, is_bound, misfit, named_of, not_taken, places_of, signature
 from npu_upgrade.code.walk import dotted, last_name, string
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import File, Method
@@ -80,7 +80,7 @@ def _misfits(own: Function, parent: Function) -> list[str]:
     if own.args.kwarg:
         names = [name for name in names if " " in name]
     if own.args.vararg:
-        places = {arg.arg for arg in [*parent.args.posonlyargs, *parent.args.args]}
+        places = {arg.arg for arg in places_of(parent.args)}
         names = [name for name in names if name not in places]
     if own.name.startswith(("_", "forward")) or parent.args.vararg or parent.args.kwarg:
         names = [name for name in names if " " not in name]
@@ -155,8 +155,7 @@ def _says_so(method: Method) -> bool:
 
 
 def _annotations(node: Function) -> dict[str, ast.expr]:
-    args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return {arg.arg: arg.annotation for arg in args if arg.annotation}
+    return {arg.arg: arg.annotation for arg in named_of(node.args) if arg.annotation}
 
 
 @dataclass(frozen=True)
