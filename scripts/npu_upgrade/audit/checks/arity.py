@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import audited_scopes, inherited_scopes, is_stub, overriding, running_methods
+from npu_upgrade.audit.overrides import audited_scopes, inherited_scopes, is_stub, overriding
 from npu_upgrade.audit.type_hints import tuple_arities
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.walk import last_name
@@ -15,6 +15,7 @@ from npu_upgrade.program.callees import Resolver, is_context_manager, is_self, r
 from npu_upgrade.program.constructors import is_named_tuple, record_fields
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "tuples and states with another number of elements than where they are unpacked"
 
@@ -107,7 +108,7 @@ def _states(world: World, reader: ArityReader) -> Iterator[Finding]:
     resolver = reader.resolver
     audited = {id(file) for file in world.files}
     for cls in world.classes:
-        scopes = [scope_of(cls, method) for method in running_methods(cls, resolver)]
+        scopes = [scope_of(cls, method) for method in methods_on(cls, resolver.program.vllm)]
         makers = _makers(scopes, resolver)
         if not makers:
             continue

@@ -12,7 +12,6 @@ from npu_upgrade.audit.overrides import (
     audited_scopes,
     functions_of,
     is_stub,
-    running_methods,
 )
 from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
@@ -31,6 +30,7 @@ from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "calls that do not fit the signature of what they reach"
 
@@ -158,7 +158,7 @@ def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[Clas
     found: dict[str, list[ClassSymbol]] = {}
     for cls in audited_classes(world):
         if any(owner.name == "Platform" for owner in cls.mro[1:]):
-            for method in running_methods(cls, resolver):
+            for method in methods_on(cls, resolver.program.vllm):
                 if method.owner.project != "vllm":
                     found.setdefault(method.name, []).extend(_strings(method.node, resolver))
     return {name: classes for name, classes in found.items() if classes}

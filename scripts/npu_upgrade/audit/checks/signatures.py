@@ -9,7 +9,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding, running_methods
+from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -18,6 +18,7 @@ from npu_upgrade.code.walk import dotted, last_name, string
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"
 
@@ -182,7 +183,7 @@ def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
     audited = {id(file) for file in world.files}
     seen: set[tuple[int, int]] = set()
     for cls in audited_classes(world):
-        for method in running_methods(cls, resolver):
+        for method in methods_on(cls, resolver.program.vllm):
             if id(method.owner.file) in audited:
                 continue
             scope = scope_of(cls, method)
