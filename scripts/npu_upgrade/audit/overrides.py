@@ -14,11 +14,6 @@ from npu_upgrade.program.scope import Scope, scope_of
 from npu_upgrade.program.self_use import methods_on
 
 
-def audited_classes(world: World) -> list[ClassSymbol]:
-    """The classes of all audited files."""
-    return [cls for file in world.files for cls in file.classes.values()]
-
-
 def overriding(cls: ClassSymbol) -> Iterator[tuple[Method, list[Method]]]:
     """The methods of a class's own body with the methods they stand for, nearest first.
 
@@ -58,7 +53,7 @@ def inherited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
 
 def _methods(world: World, resolver: Resolver, own: bool) -> Iterator[Scope]:
     audited = {id(file) for file in world.files}
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         for method in methods_on(cls, resolver.program.vllm):
             if (id(method.owner.file) in audited) is own:
                 yield scope_of(cls, method)

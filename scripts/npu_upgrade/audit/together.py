@@ -30,7 +30,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.pins import pair_of
-from npu_upgrade.sources.releases import from_index
+from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -74,7 +74,7 @@ def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
     """
     own = vllm_of(ascend)
     found = {own: "the target's own"} if own else {}
-    named = omni and omni.version and pair_of([], omni.version, omni.date, from_index("vllm")).vllm
+    named = omni and omni.version and pair_of([], omni.version, omni.date, published("vllm")).vllm
     return found | ({f"pypi:vllm=={named}": "by the downstream's number"} if named else {}) | found
 
 

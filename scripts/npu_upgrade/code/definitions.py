@@ -12,6 +12,8 @@ from npu_upgrade.code.walk import last_name
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
 
+_CAUGHT = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
+
 
 def read_module(tree: SourceTree, path: str) -> Module | None:
     """The parsed file; None when it is not there or not Python."""
@@ -31,13 +33,18 @@ def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
     guarded = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.Try) and any(_catches_import_error(h) for h in block.handlers)
+        if isinstance(block, ast.Try) and any(catches_import(handler.type) for handler in block.handlers)
         for part in block.body
         for node in ast.walk(part)
     }
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from ((item, id(node) in guarded) for item in imports_in(node))
+
+
+def catches_import(caught: ast.expr | None) -> bool:
+    """Whether ``except caught:`` provides for an import or an attribute that fails."""
+    return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
 
 
 def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -90,9 +97,3 @@ def absolute(item: Import, path: str) -> Import:
 def module_of(path: str) -> str:
     """The dotted name of the module in ``path``."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _catches_import_error(handler: ast.ExceptHandler) -> bool:
-    caught = ast.unparse(handler.type) if handler.type else ""
-    names = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
-    return not caught or any(name in caught for name in names)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from npu_upgrade.code.definitions import catches_import
 from npu_upgrade.code.names import is_typing_guard
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
@@ -20,7 +21,6 @@ from npu_upgrade.program.version_guards import evaluate
 
 _SCOPES = (Function, ast.ClassDef)
 _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-_CAUGHT = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
 _TESTS = {"hasattr", "find_spec"}
 
 
@@ -92,11 +92,6 @@ class _Walk:
             if failed or handler not in caught:
                 yield from self.visit(handler.body, place)
         yield from self.visit([*node.orelse, *node.finalbody], place)
-
-
-def catches_import(caught: ast.expr | None) -> bool:
-    """Whether ``except caught:`` provides for an import or an attribute that fails."""
-    return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
 
 
 def _suppresses(node: ast.With | ast.AsyncWith) -> bool:

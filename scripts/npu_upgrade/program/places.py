@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from npu_upgrade.code.definitions import absolute, importable, module_of
+from npu_upgrade.code.definitions import absolute, every_import, importable, module_of
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_of
 from npu_upgrade.code.walk import string
@@ -103,14 +103,10 @@ def _import_of(text: str, name: str) -> Import | None:
 
 def _imports(text: str, path: str, item: Import) -> bool:
     try:
-        nodes = [node for node in ast.walk(parse_module(text).tree) if isinstance(node, ast.ImportFrom)]
+        found = [one for one, _ in every_import(parse_module(text).tree) if one.name == item.name]
     except SyntaxError:
         return False
-    return any(
-        absolute(Import("." * node.level + (node.module or ""), None), path).module == item.module
-        for node in nodes
-        if any(alias.name == item.name for alias in node.names)
-    )
+    return any(absolute(one, path).module == item.module for one in found)
 
 
 def _makes(file: File | None, name: str) -> bool:

@@ -156,14 +156,22 @@ RETRY_SECONDS = 60.0  # how long a stale page is used before the network is trie
 
 
 @dataclass(frozen=True)
-class Release:
-    """One version on the index. ``date`` is its first upload (UTC); ``yanked`` when every file is."""
+class Published:
+    """One published version; ``yanked`` and ``sha`` are None where the source cannot tell."""
 
     version: str
     date: datetime | None
-    files: tuple[ReleaseFile, ...]
-    yanked: bool
     prerelease: bool
+    yanked: bool | None = None
+    tag: str | None = None
+    sha: str | None = None
+
+
+@dataclass(frozen=True)
+class Release(Published):
+    """One version on the index. ``date`` is its first upload (UTC); ``yanked`` when every file is."""
+
+    files: tuple[ReleaseFile, ...] = ()
 
 
 class _Page(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.releases import Published
+from npu_upgrade.sources.index import Published
 from npu_upgrade.sources.tree import SourceTree
 
 

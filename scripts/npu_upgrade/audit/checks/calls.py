@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.overrides import (
-    audited_classes,
     audited_scopes,
     functions_of,
     is_stub,
@@ -156,7 +155,7 @@ def _bad(cls: ClassSymbol, own: Function, reason: str, there: Side) -> Finding:
 def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[ClassSymbol]]:
     """The classes whose names a platform's methods return, by method."""
     found: dict[str, list[ClassSymbol]] = {}
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         if any(owner.name == "Platform" for owner in cls.mro[1:]):
             for method in methods_on(cls, resolver.program.vllm):
                 if method.owner.project != "vllm":
@@ -201,7 +200,7 @@ def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
 
 def _returned(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
     """The classes that overrides of upstream's methods return."""
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         for name, method in cls.methods.items():
             if any(owner.project == "vllm" and name in owner.methods for owner in cls.mro[1:]):
                 scope = scope_of(cls, method)

@@ -254,8 +254,7 @@ _PLATFORM = "current_omni_platform"
 
 
 def _npu_platform(world: World) -> ClassSymbol | None:
-    classes = [cls for file in world.files for cls in file.classes.values()]
-    return next((cls for cls in classes if cls.name.endswith("OmniPlatform")), None)
+    return next((cls for cls in world.side.classes if cls.name.endswith("OmniPlatform")), None)
 
 
 def _platform_calls(method: Method, platform: ClassSymbol) -> Iterator[tuple[ast.Call, Method]]:

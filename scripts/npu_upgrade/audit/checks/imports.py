@@ -10,11 +10,11 @@ from typing import TypeGuard
 
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.definitions import absolute
+from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.walk import last_name, string, walk
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
-from npu_upgrade.program.live import Live, catches_import, live_statements
+from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
@@ -171,7 +171,7 @@ class FileImports:
 
     def _owners(self, expr: ast.expr, name: str) -> list[str]:
         """The modules or classes of the trees that ``expr`` stands for; none when that is not sure."""
-        parts = dotted_parts(expr)
+        parts = dotted(expr).split(".")
         if not parts[0] or name.startswith("__"):
             return []
         items = [*self.file.imports.get(parts[0], []), *self.file.local_imports.get(parts[0], [])]
@@ -251,15 +251,6 @@ def _in_function(live: Live, file: File) -> bool:
 _PATH = re.compile(r"(vllm|vllm_ascend|vllm_omni)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
 _NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswith", "endswith"}
 _ASKING = {"hasattr", "getattr"}
-
-
-def dotted_parts(expr: ast.expr) -> list[str]:
-    """The parts of a dotted expression, the root first."""
-    parts: list[str] = []
-    while isinstance(expr, ast.Attribute):
-        parts.insert(0, expr.attr)
-        expr = expr.value
-    return [expr.id if isinstance(expr, ast.Name) else "", *parts]
 
 
 def asked_for(file: File) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import audited_classes, is_stub, overriding
+from npu_upgrade.audit.overrides import functions_of, is_stub, overriding
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -29,7 +29,7 @@ def check(world: World) -> Iterator[Finding]:
     for bad in itertools.chain(bad_calls(world, resolver), outside_calls(world, resolver)):
         passed |= {(id(bad.callee.node), name) for name in bad.names}
         yield _called(bad)
-    for cls in audited_classes(world) if world.of_omni else world.classes:
+    for cls in world.side.classes if world.of_omni else world.classes:
         for method, parents in overriding(cls):
             if _says_so(method):
                 continue
@@ -182,7 +182,7 @@ def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
     """Calls outside the audited files, by methods that run on NPU objects, that do not fit."""
     audited = {id(file) for file in world.files}
     seen: set[tuple[int, int]] = set()
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         for method in methods_on(cls, resolver.program.vllm):
             if id(method.owner.file) in audited:
                 continue
@@ -239,7 +239,11 @@ def outside_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
     if not runners and not workers:
         return
     for file in _files(world, runners.keys() | workers.keys()):
-        for scope in _functions(file):
+        for scope in functions_of(file):
+            if scope.owner and any(
+                base.name.endswith(("ModelRunner", "WorkerBase")) for base in scope.owner.mro
+            ):
+                continue  # runners and workers call their like by other means
             for call in resolver.body(scope.node).calls:
                 for target, sent in _targets(call, runners, workers):
                     yield from _misfit_here(call, sent, scope, target)
@@ -269,14 +273,6 @@ def _files(world: World, names: Set[str]) -> Iterator[File]:
 def _mentions(text: str, names: Set[str]) -> bool:
     found = {*_CALLED.findall(text), *_SENT.findall(text)} if any(hint in text for hint in _HINTS) else set()
     return not names.isdisjoint(found)
-
-
-def _functions(file: File) -> Iterator[Scope]:
-    """The functions of a file; runners and workers are left out, which call their like by other means."""
-    yield from (Scope(file, function.node) for function in file.functions.values())
-    for cls in file.classes.values():
-        if not any(owner.name.endswith(("ModelRunner", "WorkerBase")) for owner in cls.mro):
-            yield from (Scope(file, method.node, cls) for method in cls.methods.values())
 
 
 def _targets(call: ast.Call, runners: _Table, workers: _Table) -> Iterator[tuple[_Target, ast.Call]]:
