@@ -10,7 +10,7 @@ from typing import Literal
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, last_name, walk
+from npu_upgrade.code.walk import children, dotted, last_name, walk
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import TRANSPARENT, Scope, decorators, scope_of
@@ -145,7 +145,7 @@ def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
     elif isinstance(node, Function):
         yield from reached(node.body, types.vllm)
     elif not isinstance(node, ast.ClassDef):
-        yield from ast.iter_child_nodes(node)
+        yield from children(node)
 
 
 def _asks(test: ast.expr) -> bool:

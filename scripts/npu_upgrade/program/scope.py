@@ -39,6 +39,12 @@ class Locals:
         self.names.setdefault(name, []).append(binding)
 
 
+_BINDING = (
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Global),
+    *(ast.With, ast.AsyncWith, ast.ExceptHandler, ast.Import, ast.ImportFrom),
+)
+
+
 @functools.lru_cache(maxsize=65536)  # a node is its own key
 def locals_of(function: Function | ast.Module) -> Locals:
     """The local names of a function, parameters included; of a module, those of all its functions."""
@@ -50,7 +56,7 @@ def locals_of(function: Function | ast.Module) -> Locals:
                 found.bind(node.name, Binding("unknown"))
         elif isinstance(node, ast.Call):
             _tests(node, found)
-        else:
+        elif isinstance(node, _BINDING):
             for name, binding in _bindings(node):
                 found.bind(name, binding)
     return found

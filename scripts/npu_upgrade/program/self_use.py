@@ -11,7 +11,7 @@ from typing import TypeGuard
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound, places_of
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import children, last_name
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
 
@@ -98,6 +98,10 @@ class _Walker(ast.NodeVisitor):
     def __init__(self, first: str, found: SelfUse, vllm: Version | None) -> None:
         self.first, self.found, self.vllm, self.caught = first, found, vllm, 0
         self.tests: list[ast.expr] = []
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for child in children(node):
+            self.visit(child)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if self._is_self(node.value):
