@@ -9,10 +9,10 @@ from textwrap import dedent
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
-from npu_upgrade.program.self_use import methods_on
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import signature
 from npu_upgrade.program.constructors import constructor, record_fields
+from npu_upgrade.program.self_use import methods_on
 
 CAP = "vllm/captions.py"
 CAPTIONS = """

@@ -12,7 +12,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import children, dotted, last_name, walk
 from npu_upgrade.program.members import members, own_members
-from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import TRANSPARENT, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
@@ -263,26 +263,19 @@ def _is_plain(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is not None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A function to look at; ``only`` limits it to these attributes of ``self``."""
-
-    frame: Scope
-    only: frozenset[str] | None = None
-
-
 def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
     """The reads that find nothing, each once, in the audited functions and in what they inherit."""
     seen: set[tuple[int, int, str]] = set()
-    for job in _jobs(world, types):
-        for read in typed_reads(job.frame, types, job.only):
-            key = (id(job.frame.node), id(read.node), read.name)
+    for frame, only in _frames(world, types):
+        for read in typed_reads(frame, types, only):
+            key = (id(frame.node), id(read.node), read.name)
             if key not in seen:
                 seen.add(key)
                 yield read
 
 
-def _jobs(world: World, types: Types) -> Iterator[_Job]:
+def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] | None]]:
+    """The functions to look at, each with the attributes of ``self`` that it is limited to."""
     ours = "vllm-omni" if world.of_omni else "vllm-ascend"
     covered: set[int] = set()
     for cls in world.concrete:
@@ -290,19 +283,13 @@ def _jobs(world: World, types: Types) -> Iterator[_Job]:
             covered.add(id(method.node))
             frame = scope_of(cls, method)
             if method.owner.project == ours:
-                yield _Job(frame)
+                yield frame, None
             elif only := _set_below(cls, method.owner.project, types):
-                yield _Job(frame, only)
+                yield frame, only
     for file in world.files if world.of_omni else world.worker_files:
-        for frame in _frames(file):
-            if id(frame.node) not in covered:
-                yield _Job(frame)
-
-
-def _frames(file: File) -> Iterator[Scope]:
-    yield from (Scope(file, function.node) for function in file.functions.values())
-    for cls in file.classes.values():
-        yield from (scope_of(cls, method) for method in cls.methods.values())
+        functions = (Scope(file, function.node) for function in file.functions.values())
+        methods = (scope_of(cls, method) for cls in file.classes.values() for method in cls.methods.values())
+        yield from ((frame, None) for frame in (*functions, *methods) if id(frame.node) not in covered)
 
 
 def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:

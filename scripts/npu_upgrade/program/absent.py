@@ -10,9 +10,9 @@ import re
 
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.walk import last_name
-from npu_upgrade.program.program import ClassSymbol, ModuleSymbol, Program
+from npu_upgrade.program.program import CLOSED, ClassSymbol, ModuleSymbol, Program
 
-_PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
+_PLAIN_BASES = CLOSED | {"Enum", "IntEnum", "NamedTuple", "str", "int"}
 
 _BROUGHT = {"_abc_impl", "_is_protocol", "mro"}  # by the metaclasses of the plain bases
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name
-from npu_upgrade.program.program import ClassSymbol, FunctionSymbol
+from npu_upgrade.program.program import CLOSED, ClassSymbol, FunctionSymbol
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
-CLOSED_BASES = {"object", "ABC", "Generic", "Protocol", "NamedTuple"}
+CLOSED_BASES = CLOSED | {"NamedTuple"}
 
 
 @dataclass(frozen=True)

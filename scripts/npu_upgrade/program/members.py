@@ -8,10 +8,10 @@ import functools
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
-from npu_upgrade.program.program import ClassSymbol
+from npu_upgrade.program.program import CLOSED, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
-_CLOSED = {"object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum"}
+_CLOSED = CLOSED | {"NamedTuple", "Enum", "IntEnum", "StrEnum"}
 _BROUGHT = {
     "NamedTuple": {"_fields", "_replace", "_asdict", "_make", "_field_defaults", "count", "index"},
     "Enum": {"name", "value"},

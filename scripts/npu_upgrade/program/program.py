@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.code.definitions import absolute, functions, module_of, top_level
+from npu_upgrade.code.definitions import absolute, functions, lazy_names, module_of, top_level
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.program.lazy_names import lazy_names
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
 from npu_upgrade.sources.tree import SourceTree
 
@@ -275,7 +274,7 @@ class ClassSymbol:
     @cached_property
     def is_open(self) -> bool:
         """Whether it has a base that may bring names this program does not know."""
-        return any(last_name(node) not in _CLOSED for cls in self.mro for node in cls.outside)
+        return any(last_name(node) not in CLOSED for cls in self.mro for node in cls.outside)
 
     def lookup(self, name: str) -> Method | None:
         """The method that a call on an object of this class reaches."""
@@ -288,7 +287,8 @@ class ClassSymbol:
 
 
 Symbol = ClassSymbol | FunctionSymbol | ValueSymbol | ModuleSymbol | Unknown
-_CLOSED = {"object", "ABC", "Generic", "Protocol"}
+CLOSED = {"object", "ABC", "Generic", "Protocol"}
+"""Bases that bring no names of their own."""
 
 
 class Program:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from packaging.version import Version
 
-from npu_upgrade.audit.alive import may_run
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
-from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.audit.world import Pair, World, may_run
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases

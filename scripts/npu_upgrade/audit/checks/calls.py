@@ -28,7 +28,7 @@ from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "calls that do not fit the signature of what they reach"
@@ -265,7 +265,7 @@ class Shifts:
     def of(self, call: ast.Call, callee: Callee, scope: Scope) -> Shift | None:
         """What shifted in a call that fits; None where nothing did, or the old pair does not tell."""
         before = self.before(callee) if call.args else None
-        if before is None or _kinds(before) != _kinds(callee.node):
+        if before is None or (decorators(before) ^ decorators(callee.node)) & _KINDS:
             return None
         now, then = (places_of(node.args)[int(callee.bound) :] for node in (callee.node, before))
         named = {arg.arg for arg in named_of(callee.node.args)}
@@ -343,10 +343,6 @@ def _head(callee: Callee) -> str:
     """The source of a function up to its body."""
     first, last = callee.node.lineno - 1, callee.node.body[0].lineno - 1
     return "\n".join(callee.file.source.split("\n")[first : max(last, first + 1)])
-
-
-def _kinds(node: Function) -> set[str]:
-    return {last_name(item) for item in node.decorator_list} & _KINDS
 
 
 def _contradict(had: ast.arg, has: ast.arg, callee: Callee) -> bool:

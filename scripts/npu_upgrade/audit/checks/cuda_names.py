@@ -8,17 +8,17 @@ vLLM with CUDA in its name is one where vllm-ascend has its own in its place, or
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import counterpart
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World, on_npu_side
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.facts import effective
-from npu_upgrade.program.places import imports_binding
+from npu_upgrade.program.places import definitions, imports_binding
 from npu_upgrade.program.program import File, Program
 
 ABOUT = "CUDA names in NPU code and in what it inherits or calls, where vllm-ascend does not redirect them"
@@ -355,3 +355,17 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield block
     for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
         yield part.body
+
+
+_NPU_WORDS = ("ACL", "Acl", "NPU", "Ascend")
+
+
+@functools.lru_cache(maxsize=1024)
+def counterpart(program: Program, name: str) -> str:
+    """vllm-ascend's class in place of a CUDA or GPU class, as ``module.Class``; empty when there is none."""
+    for word in _NPU_WORDS:
+        wanted = re.sub(r"CUDA|Cuda|GPU", word, name)
+        places = definitions(program, ASCEND, wanted) if wanted != name else []
+        if places:
+            return f"{places[0]}.{wanted}"
+    return ""

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import replaced_in
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.world import World
+from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
 from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
@@ -287,3 +286,27 @@ def _constructor(getter: Method) -> Method | None:
     classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
     found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
     return found[0].lookup("__init__") if len(found) == 1 else None
+
+
+_MARKS = re.compile(r"ascend_|_ascend|_npu|npu_|Ascend|NPU")
+
+
+def replaced_in(file: File) -> dict[str, str]:
+    """The names of vLLM that a file of vllm-ascend takes vllm-ascend's own for: plain -> ``module.name``.
+
+    ``set_ascend_forward_context`` stands for ``set_forward_context``. A name that the file
+    takes from vLLM as well is not replaced.
+    """
+    items = [item for many in file.imports.values() for item in many if item.name]
+    taken = {item.name for item in items if item.module.partition(".")[0] == "vllm"}
+    found = {}
+    for item in items:
+        plain = plain_name(item.name or "")
+        if item.module.startswith(f"{ASCEND}.") and plain != item.name and plain not in taken:
+            found[plain] = f"{item.module}.{item.name}"
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A name without what marks it as vllm-ascend's; a graph wrapper with vLLM's mark instead."""
+    return _MARKS.sub("", name.replace("ACLGraph", "CUDAGraph"))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
 from npu_upgrade.audit.parity.gaps import PORT, fact_text, gaps, lacking, told_lacking
@@ -18,7 +17,7 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.tables import cut
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import Method
@@ -82,7 +81,7 @@ class _Sides:
             beside = self._beside(condition)
             if beside is not None and (not self.of_omni or set(beside.parts) < set(condition.parts)):
                 seen |= set(missing)
-                yield self._in_part(condition, missing, beside)
+                yield self._finding("part of the condition", missing, condition.node, beside.node)
             elif condition.ends_in_error and self.of_omni and set(missing) == set(condition.parts):
                 seen |= set(missing)
                 yield self._finding("missing guard", missing, condition.node, None)
@@ -112,9 +111,6 @@ class _Sides:
         shared = {part for part in condition.parts if is_telling(part)}
         found = (other for node in self.nodes for other in conditions_of(node) if shared & set(other.parts))
         return next(found, None)
-
-    def _in_part(self, gpu: Condition, missing: list[str], npu: Condition) -> Finding:
-        return self._finding("part of the condition", missing, gpu.node, npu.node)
 
     def _guards(self, seen: set[str]) -> Iterator[Finding]:
         """Guards around a call that both sides make once, where the NPU side has no guard of its own."""
@@ -279,6 +275,7 @@ def sense_of(node: ast.expr, negated: bool = False) -> str:
     """The text of a condition, the same for what means the same: negations moved inwards, sides and
     operands in order, counts compared with 0 or 1 as one. ``x is None`` is not ``not x``.
     """
+    sign = "not " if negated else ""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return sense_of(node.operand, not negated)
     if isinstance(node, ast.BoolOp):
@@ -291,8 +288,8 @@ def sense_of(node: ast.expr, negated: bool = False) -> str:
         if node.func.id == "bool":
             return sense_of(node.args[0], negated)
         if node.func.id == "len":
-            return _sense("not " if negated else "", node.args[0])
-    return _sense("not " if negated else "", node)
+            return f"{sign}{unparse(node.args[0])}"
+    return f"{sign}{unparse(node)}"
 
 
 def _compared(left: ast.expr, op: type[ast.cmpop], right: ast.expr, negated: bool) -> str:
@@ -310,10 +307,6 @@ def _compared(left: ast.expr, op: type[ast.cmpop], right: ast.expr, negated: boo
                 return sense_of(value, op is ast.Eq)
         return f" {_SIGN[op]} ".join(sorted((unparse(left), unparse(right))))
     return f"{unparse(left)} {_SIGN[op]} {unparse(right)}"
-
-
-def _sense(sign: str, node: ast.expr) -> str:
-    return sign + unparse(node)
 
 
 def _is_count(node: ast.expr) -> bool:

@@ -101,7 +101,7 @@ def _lost(helper: _Helper) -> list[Statement]:
         and _key(statement) not in keys
         and statement not in folded
         and not _is_contained(statement, npu[change.b0 : change.b1])
-        and not _told(statement, helper)
+        and helper.told.isdisjoint(_WORD.findall(statement.key))
     ]
 
 
@@ -133,10 +133,6 @@ def _is_contained(statement: Statement, others: Sequence[Statement]) -> bool:
     """Whether the NPU side's version of a statement has all its words, and maybe more."""
     words = set(_WORD.findall(statement.key)) - _WORDS_OF_ONE_SIDE
     return any(words <= set(_WORD.findall(other.key)) for other in others)
-
-
-def _told(statement: Statement, helper: _Helper) -> bool:
-    return bool(set(_WORD.findall(statement.key)) & helper.told)
 
 
 def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:

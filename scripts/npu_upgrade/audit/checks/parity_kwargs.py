@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,
@@ -21,7 +20,7 @@ from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import World, on_npu_side
 from npu_upgrade.code.signatures import Function, named_of
 from npu_upgrade.code.walk import string, walk
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.program import ClassSymbol
 
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"

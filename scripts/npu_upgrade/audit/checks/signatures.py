@@ -14,10 +14,10 @@ from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, is_bound, misfit, named_of, not_taken, places_of, signature
-from npu_upgrade.code.walk import dotted, last_name, string
+from npu_upgrade.code.walk import dotted, string
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.program import File, Method
-from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"
@@ -139,7 +139,7 @@ def _side(method: Method) -> Side:
 
 def _nature(method: Method, resolver: Resolver) -> frozenset[str]:
     node = method.node
-    names = {"property" if "property" in last_name(item) else last_name(item) for item in node.decorator_list}
+    names = {"property" if "property" in name else name for name in decorators(node)}
     kinds = names & {"property", "staticmethod", "classmethod"}
     if is_context_manager(node):
         kinds.add("a context manager")

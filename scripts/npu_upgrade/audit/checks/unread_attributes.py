@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from npu_upgrade.audit.alive import runs_on_npu
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.audit.world import Pair, World, runs_on_npu
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from npu_upgrade.audit.device_words import speaks_of_kernels
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import is_written_out, share_within, upstream_of
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.tables import shortened
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.dialect import is_device_bound, speaks_of_kernels
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import (
