@@ -28,7 +28,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.index import versions_of
 from npu_upgrade.sources.pins import pair_of
 from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.spec import Spec, parse_spec
@@ -129,7 +129,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
 
 def _releases(project: str, version: str | None, vllm: str | None) -> list[list[str]]:
     """The releases of the series of ``vllm``, newest first; then those beside ``version``, newer first."""
-    numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
+    numbers = versions_of(project)
     own, series = Version(version or "0"), Version(vllm or "0").release[:2]
     named = [number for number in numbers if number.release[:2] == series][::-1]
     newer = [number for number in numbers if number > own][:_RELEASES]

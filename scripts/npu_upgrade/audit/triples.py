@@ -12,7 +12,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.ran_with import at_last_change, released_as
-from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.index import releases_of, versions_of
 from npu_upgrade.sources.pins import pair_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -179,6 +179,5 @@ def _same_minor(project: str, version: str | None) -> str | None:
 
 
 def _newest(project: str, wanted: Callable[[Version], bool]) -> str | None:
-    versions = [Version(release.version) for release in releases_of(project) if not release.yanked]
-    found = max(filter(wanted, versions), default=None)
+    found = max(filter(wanted, versions_of(project)), default=None)
     return f"pypi:{project}=={found}" if found else None

@@ -13,7 +13,7 @@ from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import children, dotted, last_name, walk
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol
-from npu_upgrade.program.scope import TRANSPARENT, Scope, decorators, scope_of
+from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
 from npu_upgrade.program.types import Types
@@ -167,7 +167,6 @@ def _is_first(node: ast.expr, frame: Scope) -> bool:
 
 
 Nature = Literal["method", "value", ""]
-_PROPERTIES = {"property", "cached_property", "abstractproperty"}
 # What has no ``__call__``, by the names that hints use.
 _UNCALLABLE = {
     *("bool", "int", "float", "str", "bytes", "None", "list", "dict", "tuple", "set", "frozenset"),
@@ -194,7 +193,7 @@ def nature(cls: ClassSymbol, name: str) -> Nature:
 
 def _of_function(node: Function) -> Nature:
     kinds = decorators(node)
-    if kinds & _PROPERTIES:
+    if kinds & PROPERTIES:
         return "value" if _gives_value(node) else ""
     return "" if kinds - TRANSPARENT else "method"
 

@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, File, Method, Program
 from npu_upgrade.program.self_use import methods_on
@@ -51,6 +52,16 @@ class Pair:
     npu: ClassSymbol
     gpu: ClassSymbol
     inherits: bool
+
+    @property
+    def npu_side(self) -> Effective:
+        """The methods that are effective on the NPU class."""
+        return effective(self.npu)
+
+    @property
+    def gpu_side(self) -> Effective:
+        """The methods that are effective on the class it mirrors."""
+        return effective(self.gpu)
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
 _HOPS = 8
 # Statements that bind no value themselves; those inside if and try are looked at one by one.
@@ -433,10 +433,7 @@ class Program:
                 parsed = without_dead(parsed, self.vllm)
         except (BadInput, SyntaxError, ValueError):
             return None
-        return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)
-
-
-_PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
+        return File(PACKAGES.get(path.partition("/")[0], path), path, source, parsed, self)
 
 
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:

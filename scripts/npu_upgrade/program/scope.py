@@ -191,6 +191,8 @@ TRANSPARENT = {
 }
 """Decorators that leave a function's signature and its value as they are."""
 
+PROPERTIES = {"property", "cached_property", "abstractproperty"}
+
 
 def decorators(node: Function) -> set[str]:
     """The last names of a function's decorators."""

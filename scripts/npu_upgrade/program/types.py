@@ -14,7 +14,7 @@ from packaging.version import Version
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
-from npu_upgrade.program.scope import TRANSPARENT, Binding, Scope, decorators, scope_of
+from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Binding, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import (
     TENSOR,
@@ -28,7 +28,6 @@ from npu_upgrade.program.type_terms import (
 )
 
 _PLAIN = TRANSPARENT | {"instrument"}
-_PROPERTIES = {"property", "cached_property", "abstractproperty"}
 _MAKES_TENSOR = {
     *("zeros", "ones", "empty", "full", "arange", "tensor", "as_tensor"),
     *("zeros_like", "ones_like", "empty_like", "full_like"),
@@ -217,7 +216,7 @@ class Types:
 
     def _attribute(self, cls: ClassSymbol, name: str) -> Type | None:
         if method := cls.lookup(name):
-            known = decorators(method.node) & _PROPERTIES
+            known = decorators(method.node) & PROPERTIES
             return annotated(method.owner.file, method.node.returns) if known else None
         writes = self.writes(cls, name)
         declared = self._declared(cls, name)
@@ -246,7 +245,7 @@ class Types:
 
 def _after_parents(method: Method, write: Write) -> bool:
     """Whether an assignment in ``__init__`` comes after the parents' ``__init__``, if that is called."""
-    call = self_use(method.node).supers.get("__init__")
+    call = self_use(method.node, method.owner.file.program.vllm).supers.get("__init__")
     return call is None or write.node.lineno > call.lineno
 
 

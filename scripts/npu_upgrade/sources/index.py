@@ -225,6 +225,11 @@ def releases_of(project: str) -> list[Release]:
     return [_release(version, by_version[version]) for version in sorted(by_version, key=Version)]
 
 
+def versions_of(project: str) -> list[Version]:
+    """The versions of a project that were not withdrawn, oldest first. Raises as :func:`project_files`."""
+    return [Version(found.version) for found in releases_of(project) if not found.yanked]
+
+
 def release(project: str, version: str) -> Release:
     """One release; :class:`BadInput` names the nearest versions when it does not exist."""
     releases = releases_of(project)

@@ -17,6 +17,7 @@ from npu_upgrade.program.absent import lacks, missing_import, missing_path, neve
 from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
+from npu_upgrade.sources.tree import PACKAGES
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
@@ -25,7 +26,6 @@ _WHEN = {
     "late": "the call fails when it is reached",
     "typing": "only type checkers see it; the annotation describes nothing",
 }
-_PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ class FileImports:
     def _finding(
         self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str
     ) -> Finding:
-        project = _PROJECTS[module.partition(".")[0]]
+        project = PACKAGES[module.partition(".")[0]]
         lacking = f"no {name} in {module}" if name else f"no module {module}"
         there = self.program.module(module)
         todo = advice(self.program, module, name)

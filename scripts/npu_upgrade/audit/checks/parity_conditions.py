@@ -64,11 +64,11 @@ class _Sides:
         of_omni = world.of_omni
         self.both, self.of_omni = both, of_omni
         self.told = told.get(id(both.gpu.node), set())
-        self.above = upstream_of(both.gpu_side, both.gpu.name) if of_omni else None
+        self.above = upstream_of(both.pair.gpu_side, both.gpu.name) if of_omni else None
         # What vllm had before and says otherwise now is no news of either side.
         old = before(self.above, world) if self.above else None
         self.upstream = "\n".join(text_of(m.node) for m in (self.above, old) if m)
-        reached = both.npu_side.reach(both.npu).values()
+        reached = both.pair.npu_side.reach(both.npu).values()
         self.nodes = [place.node for place in reached if on_npu_side(place.file)]
         self.text = "\n".join(text_of(node) for node in self.nodes)
 
@@ -96,7 +96,9 @@ class _Sides:
 
     def _counts(self, part: str, upstream: str | None = None) -> bool:
         words = set(_WORD.findall(part))
-        absent = {w for w in words if w in self.both.gpu_side.own and w not in self.both.npu_side.methods}
+        absent = {
+            w for w in words if w in self.both.pair.gpu_side.own and w not in self.both.pair.npu_side.methods
+        }
         return (
             is_telling(part)
             and part not in (self.upstream if upstream is None else upstream)
@@ -150,7 +152,7 @@ class _Sides:
                     yield self._finding("missing guard", [f"self.{name}"], condition.node, None, what)
 
     def _is_left(self, name: str) -> bool:
-        npu = self.both.npu_side
+        npu = self.both.pair.npu_side
         if any(name in cls.assigned for cls in npu.cls.mro if cls.project == "vllm-omni"):
             return False
         below = [cls for cls in npu.cls.mro if cls.project != "vllm-omni"]
@@ -164,7 +166,7 @@ class _Sides:
         mine, theirs = decisions_of(self.both.gpu.node), decisions_of(self.both.npu.node)
         known = {d.sense for node in self.nodes for d in decisions_of(node)}
         said = {d.sense for d in mine}
-        beside = upstream_of(self.both.npu_side, self.both.gpu.name, "vllm-ascend")
+        beside = upstream_of(self.both.pair.npu_side, self.both.gpu.name, "vllm-ascend")
         above = [{d.sense for d in decisions_of(m.node)} if m else set() for m in (self.above, beside)]
         for gpu in mine:
             if gpu.sense in known or not gpu.operands or is_device_bound(ast.unparse(gpu.node)):

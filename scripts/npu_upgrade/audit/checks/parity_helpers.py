@@ -54,7 +54,7 @@ def _helpers(world: World) -> Iterator[_Helper]:
     told = told_lacking(world)
     files: set[tuple[str, str]] = set()
     for both in both_sides(world):
-        absent = {name for name in both.gpu_side.own if name not in both.npu_side.methods}
+        absent = {name for name in both.pair.gpu_side.own if name not in both.pair.npu_side.methods}
         names = frozenset(told.get(id(both.gpu.node), set()) | absent)
         yield from _methods(both, names)
         gpu, npu = both.gpu.owner.file, both.npu.owner.file
@@ -82,7 +82,7 @@ def _methods(both: Both, told: frozenset[str]) -> Iterator[_Helper]:
 
 def _of_upstream(both: Both, text: str = "") -> bool:
     """Whether upstream has the method, and in it the text."""
-    sides = ((both.gpu_side, "vllm"), (both.npu_side, "vllm-ascend"))
+    sides = ((both.pair.gpu_side, "vllm"), (both.pair.npu_side, "vllm-ascend"))
     above = (upstream_of(side, both.gpu.name, project) for side, project in sides)
     return any(method and text in text_of(method.node) for method in above)
 

@@ -57,20 +57,20 @@ def _of_vllm(both: Both) -> Iterator[Finding]:
 def _is_known(both: Both, fact: Fact) -> bool:
     """Whether the NPU class deals with it at all: it has the method, or uses the member."""
     if fact.kind == METHOD:
-        return fact.name in both.npu_side.methods
+        return fact.name in both.pair.npu_side.methods
     member = (METHOD, fact.name.partition(".")[0])
     return fact.kind == MEMBER and any(does(method, member) for method in _of_ascend(both))
 
 
 def _is_taken(both: Both, fact: Fact) -> bool:
     """Whether the override takes the step, in what it calls or in a method made for it."""
-    reached = any(fact.key in step.facts for step in both.npu_side.reach(both.npu).values())
+    reached = any(fact.key in step.facts for step in both.pair.npu_side.reach(both.npu).values())
     return reached or any(
         does(method, fact.key)
-        and not ((above := both.gpu_side.methods.get(method.name)) and does(above, fact.key))
+        and not ((above := both.pair.gpu_side.methods.get(method.name)) and does(above, fact.key))
         for method in _of_ascend(both)
     )
 
 
 def _of_ascend(both: Both) -> list[Method]:
-    return [method for method in both.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
+    return [method for method in both.pair.npu_side.methods.values() if method.owner.project == "vllm-ascend"]

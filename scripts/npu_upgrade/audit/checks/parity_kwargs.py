@@ -74,7 +74,7 @@ def _of_upstream(both: Both, name: str) -> set[str]:
     made = both.gpu.owner.file.resolve(name) if not name.startswith("self.") else None
     names = {name} | ({cls.name for cls in made.mro} if isinstance(made, ClassSymbol) else set())
     passed = {project: set[str]() for project in ("vllm", "vllm-ascend")}
-    for project, effective in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
+    for project, effective in (("vllm", both.pair.gpu_side), ("vllm-ascend", both.pair.npu_side)):
         # A helper split off from upstream's method is compared with that one.
         for method in {both.gpu.name, both.npu.name}:
             above = upstream_of(effective, method, project)
@@ -86,7 +86,7 @@ def _of_upstream(both: Both, name: str) -> set[str]:
 
 def _is_no_parameter(both: Both, name: str, keyword: str) -> bool:
     """Whether the NPU side's own version of the callee does not take it: the callee is what differs."""
-    method = both.npu_side.methods.get(name.removeprefix("self."))
+    method = both.pair.npu_side.methods.get(name.removeprefix("self."))
     if method is None or not on_npu_side(method.owner.file):
         return False
     args = method.node.args
@@ -106,13 +106,13 @@ def _is_handed_on(both: Both, value: ast.expr) -> bool:
 
 def _npu_nodes(both: Both) -> list[Function]:
     """The NPU methods where the same call may stand: this one, and what it calls that is NPU code."""
-    reached = both.npu_side.reach(both.npu).values()
+    reached = both.pair.npu_side.reach(both.npu).values()
     return [both.npu.node] + [r.node for r in reached if r.node is not both.npu.node and on_npu_side(r.file)]
 
 
 def _parameters(both: Both, name: str) -> list[str]:
     """The parameters of a method of the NPU class, less ``self``."""
-    method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+    method = both.pair.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
     return [arg.arg for arg in method.node.args.args[1:]] if method else []
 
 
@@ -170,7 +170,9 @@ def _of_constructors(both: Both) -> Iterator[Finding]:
 def _of_methods(both: Both) -> Iterator[Finding]:
     """Calls of methods that vllm-ascend inherits from vllm as they are."""
     for name, calls in {} if both.goes_on else calls_in(both.gpu.node).items():
-        method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+        method = (
+            both.pair.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+        )
         there = merged([both.npu.node], name)
         if method and method.owner.project == "vllm" and there.calls and not there.spread:
             parameters = _parameters(both, name)

@@ -17,7 +17,7 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
-from npu_upgrade.program.facts import FUNCTION, Effective, Fact, effective, facts_of
+from npu_upgrade.program.facts import FUNCTION, Effective, Fact, facts_of
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.threeway.align import weight
 
@@ -35,17 +35,9 @@ class Both:
     npu: Method
 
     @property
-    def gpu_side(self) -> Effective:
-        return effective(self.pair.gpu)
-
-    @property
-    def npu_side(self) -> Effective:
-        return effective(self.pair.npu)
-
-    @property
     def goes_on(self) -> bool:
         """Whether the NPU method calls the GPU side's too, as constructors do."""
-        return id(self.gpu.node) in self.npu_side.reach(self.npu)
+        return id(self.gpu.node) in self.pair.npu_side.reach(self.npu)
 
     @property
     def is_copied(self) -> bool:
@@ -70,7 +62,7 @@ def upstream_of(side: Effective, name: str, project: str = "vllm") -> Method | N
 
 
 def _of_pair(pair: Pair, world: World) -> Iterator[Both]:
-    gpu, npu = effective(pair.gpu), effective(pair.npu)
+    gpu, npu = pair.gpu_side, pair.npu_side
     ours, theirs = ("vllm-omni", "vllm-omni") if world.of_omni else ("vllm", "vllm-ascend")
     for method in gpu.methods.values():
         if method.owner.project != ours:

@@ -32,7 +32,6 @@ from npu_upgrade.program.facts import (
     Fact,
     Facts,
     Key,
-    effective,
     facts_of,
 )
 from npu_upgrade.program.program import ClassSymbol, Method
@@ -96,19 +95,11 @@ class Parity:
     pair: Pair
     world: World
 
-    @property
-    def gpu(self) -> Effective:
-        return effective(self.pair.gpu)
-
-    @property
-    def npu(self) -> Effective:
-        return effective(self.pair.npu)
-
     def gaps(self, told: set[tuple[int, int]]) -> Iterator[Gap]:
         """All gaps of the pair; ``told`` are the pairs of methods already compared, and grows."""
         known: set[Key] = set()
         for method in self.counterparts:
-            other = self.npu.methods.get(method.name)
+            other = self.pair.npu_side.methods.get(method.name)
             place = (id(method.node), id(other.node) if other else 0)
             if place in told:
                 continue
@@ -126,8 +117,8 @@ class Parity:
     @cached_property
     def counterparts(self) -> list[Method]:
         """The GPU methods of omni that another one stands for on the NPU side, or none."""
-        own = sorted(self.gpu.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
-        others = ((m, self.npu.methods.get(m.name)) for m in own if m.owner not in self.missing)
+        own = sorted(self.pair.gpu_side.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
+        others = ((m, self.pair.npu_side.methods.get(m.name)) for m in own if m.owner not in self.missing)
         return [method for method, other in others if other is None or other.node is not method.node]
 
     def is_counterpart(self, npu: Method, gpu: Method) -> bool:
@@ -163,12 +154,12 @@ class Parity:
 
     def _callers(self, gpu: Method) -> list[Method | None]:
         """NPU counterparts of the methods that use ``gpu``; [None] for one that is called from outside."""
-        using = [caller for caller in self.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
+        using = [caller for caller in self.pair.gpu_side.callers.get(gpu.name, []) if caller.name != gpu.name]
         if not using:
             others = _text_of_others(self.world)
             named = f'"{gpu.name}"' in others or f".{gpu.name}(" in others
             return [None] if named else []
-        found = [(caller, self.npu.methods.get(caller.name)) for caller in using]
+        found = [(caller, self.pair.npu_side.methods.get(caller.name)) for caller in using]
         return [
             other
             for caller, other in found
@@ -177,7 +168,7 @@ class Parity:
 
     def _is_used(self, gpu: Method, callers: Sequence[Method | None]) -> bool:
         """Whether the NPU side itself calls what it does not have."""
-        return gpu.name not in self.npu.methods and any(
+        return gpu.name not in self.pair.npu_side.methods and any(
             does(method, (METHOD, gpu.name)) for method in callers if method
         )
 
@@ -194,9 +185,9 @@ class Parity:
         seen.add(gpu.name)
         for fact in self.telling(gpu):
             name = fact.name
-            if self.is_absent(fact) and name in self.gpu.own:
-                if name not in seen and self.gpu.own[name].owner not in self.missing:
-                    yield from self._lacking_inside(self.gpu.own[name], npu, seen)
+            if self.is_absent(fact) and name in self.pair.gpu_side.own:
+                if name not in seen and self.pair.gpu_side.own[name].owner not in self.missing:
+                    yield from self._lacking_inside(self.pair.gpu_side.own[name], npu, seen)
             elif not any(self.has(method, fact.key, None) for method in npu):
                 yield fact
 
@@ -223,14 +214,14 @@ class Parity:
     # What has to hold on the NPU side, and whether it does
 
     def is_absent(self, fact: Fact) -> bool:
-        return fact.kind == METHOD and fact.name not in self.npu.methods
+        return fact.kind == METHOD and fact.name not in self.pair.npu_side.methods
 
     def telling(self, gpu: Method) -> Iterator[Fact]:
         """The facts of a GPU method that have to hold on the NPU side too."""
         facts = facts_of(gpu.owner.file, gpu.node)
         elsewhere = _only_on_cuda(gpu.node)
-        above = _upstream(self.gpu, gpu.name, "vllm")
-        beside = _upstream(self.npu, gpu.name, "vllm-ascend")
+        above = _upstream(self.pair.gpu_side, gpu.name, "vllm")
+        beside = _upstream(self.pair.npu_side, gpu.name, "vllm-ascend")
         for key, fact in facts.of.items():
             # What vllm and vllm-ascend both do, the NPU copy has lost; what vllm alone does is its own.
             mine = fact.effect and key in beside.of if key in above.of else self._matters(fact, gpu)
@@ -243,13 +234,13 @@ class Parity:
         """Whether it is for CUDA, or does nothing but call functions that are."""
         if is_device_bound(fact.name):
             return True
-        method = self.gpu.own.get(fact.name) if fact.kind == METHOD else None
+        method = self.pair.gpu_side.own.get(fact.name) if fact.kind == METHOD else None
         symbols = facts_of(method.owner.file, method.node).symbols if method else ()
         return bool(symbols) and all(speaks_of_kernels(text_of(symbol.node)) for symbol in symbols)
 
     def _matters(self, fact: Fact, gpu: Method) -> bool:
         if fact.kind == METHOD:
-            return fact.name in self.gpu.own
+            return fact.name in self.pair.gpu_side.own
         if fact.kind in (FUNCTION, CLASS):
             file = gpu.owner.file
             named = {
@@ -269,10 +260,10 @@ class Parity:
     @cached_property
     def _flag_readers(self) -> set[str]:
         """Methods that read the attribute of the model whose name they are given."""
-        direct = {name for name, method in self.gpu.own.items() if _reads_by_name(method)}
+        direct = {name for name, method in self.pair.gpu_side.own.items() if _reads_by_name(method)}
         return direct | {
             name
-            for name, method in self.gpu.own.items()
+            for name, method in self.pair.gpu_side.own.items()
             if len(method.node.body) < 3 and any(does(method, (METHOD, other)) for other in direct)
         }
 
@@ -282,19 +273,22 @@ class Parity:
             return True
         return any(
             does(method, key)
-            and not (method.name in self.gpu.methods and does(self.gpu.methods[method.name], key))
-            for method in self.npu.own.values()
+            and not (
+                method.name in self.pair.gpu_side.methods
+                and does(self.pair.gpu_side.methods[method.name], key)
+            )
+            for method in self.pair.npu_side.own.values()
             if on_npu_side(method.owner.file)
         )
 
     def _reaches(self, npu: Method, key: Key, gpu: Method | None) -> bool:
-        for place in self.npu.reach(npu).values():
+        for place in self.pair.npu_side.reach(npu).values():
             if key in place.facts:
                 # What the GPU side does both here and in a method called from here is due in both.
-                beside = self.gpu.methods.get(place.name) if gpu and place.owner else None
+                beside = self.pair.gpu_side.methods.get(place.name) if gpu and place.owner else None
                 if gpu is None or beside is None or place.name == npu.name:
                     return True
-                if not (does(beside, key) and id(beside.node) in self.gpu.reach(gpu)):
+                if not (does(beside, key) and id(beside.node) in self.pair.gpu_side.reach(gpu)):
                     return True
         return False
 

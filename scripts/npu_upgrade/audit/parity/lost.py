@@ -91,8 +91,8 @@ def before(method: Method, world: World) -> Method | None:
 
 
 def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterator[Lost]:
-    side = effective(pair.npu)
-    models = [m for m in (effective(pair.gpu).methods.get(method.name),) if m]
+    side = pair.npu_side
+    models = [m for m in (pair.gpu_side.methods.get(method.name),) if m]
     above = upstream_of(side, method.name, "vllm-ascend") if world.of_omni else None
     vllm = upstream_of(side, method.name)
     models += [above] if above else []
