@@ -324,6 +324,11 @@ class Program:
         path = self._path(name)
         return self.file(path) if path else None
 
+    def text_of(self, module: str) -> str:
+        """The text of a module's file, empty where there is none."""
+        path = self._path(module)
+        return self.text(path) if path else ""
+
     def has_module(self, name: str) -> bool:
         """Whether there is such a module or package, one without ``__init__.py`` included."""
         return self._path(name) is not None or name.replace(".", "/") in self._folders_of(
