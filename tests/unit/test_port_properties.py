@@ -17,9 +17,9 @@ from lineage_kit import RUNNERS
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
+from npu_upgrade.port.npu_side import holds
 from npu_upgrade.port.place import place
 from npu_upgrade.port.sides import keys_of
-from npu_upgrade.port.standing import holds
 from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import as_module
