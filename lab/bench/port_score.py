@@ -17,9 +17,8 @@ from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.lineage.downstream import Downstream, Runner
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import TEXT, Hunk
-from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.npu_side import NpuSide, lacking, lingering, own_keys
 from npu_upgrade.port.sides import GpuSide, keys_of, read_gpu_side, statements
-from npu_upgrade.port.standing import lacking, lingering, own_keys
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.align import weight
 

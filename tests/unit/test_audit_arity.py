@@ -9,7 +9,7 @@ from audit_kit import AR, ASCEND, BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.audit.tuples import ArityReader
+from npu_upgrade.audit.checks.arity import ArityReader
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.program import Program
 from npu_upgrade.program.scope import Scope

@@ -9,11 +9,10 @@ from textwrap import dedent
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
 
-from npu_upgrade.audit.overrides import running_methods
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import signature
-from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.constructors import constructor, record_fields
+from npu_upgrade.program.self_use import methods_on
 
 CAP = "vllm/captions.py"
 CAPTIONS = """
@@ -128,7 +127,7 @@ def test_a_name_bound_anywhere_in_a_try_is_known(tmp_path: Path, part: str, caug
 
 
 def test_a_parent_that_is_called_within_a_try_runs_too(tmp_path: Path) -> None:
-    """``running_methods`` asks who passes on; an excused call does."""
+    """A call that is excused passes on all the same."""
     method = "    def run(self):\n        {}\n"
     tried = "try:\n            super().run(1)\n        except TypeError:\n            super().run()"
     files = {
@@ -138,7 +137,7 @@ def test_a_parent_that_is_called_within_a_try_runs_too(tmp_path: Path) -> None:
     }
     world = make_world(tmp_path, files)
     runner = next(cls for cls in world.classes if cls.name == "OmniNPUModelRunner")
-    found = [method.qualname for method in running_methods(runner, resolver_of(world.program))]
+    found = [method.qualname for method in methods_on(runner)]
     assert found == ["OmniNPUModelRunner.run", "NPUModelRunner.run"]
 
 

@@ -11,7 +11,7 @@ from audit_kit import AR, ASCEND, BASE, GPU_BASE, NPU, findings, make_world, see
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_upgrade.audit.cuda import cuda_uses
+from npu_upgrade.audit.checks.cuda_names import cuda_uses
 
 FILE = f"{NPU}/tools.py"
 WRAP = """

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from npu_upgrade.program.lazy_names import lazy_names
+from npu_upgrade.code.definitions import lazy_names
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.version_guards import evaluate
 

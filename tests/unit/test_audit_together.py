@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from lineage_kit import commit_at, git_at, write_tree
 from merge_kit import runner_files
+from packaging.version import Version
 
 from npu_upgrade.audit import together
 from npu_upgrade.audit.together import look_together, neighbour
@@ -92,8 +92,7 @@ def test_what_a_project_lacks_of_its_own_is_no_reason(tmp_path: Path) -> None:
 
 def test_releases_of_the_series_of_the_vllm_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("0.25.1", "0.26.0rc1", "0.26.0", "0.27.1", "0.28.0rc1", "0.28.0", "0.29.0", "0.30.0")
-    given = [SimpleNamespace(version=name, yanked=False) for name in names]
-    monkeypatch.setattr(together, "releases_of", lambda project: given)
+    monkeypatch.setattr(together, "versions_of", lambda project: list(map(Version, names)))
     named, newer, older = together._releases("vllm-ascend", "0.29.0", "0.26.0+cpu")
     assert named == ["pypi:vllm-ascend==0.26.0", "pypi:vllm-ascend==0.26.0rc1"]
     assert (newer, older[0]) == (["pypi:vllm-ascend==0.30.0"], "pypi:vllm-ascend==0.28.0")

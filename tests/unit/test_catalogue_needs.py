@@ -7,7 +7,7 @@ from pathlib import Path
 from lineage_kit import write_tree
 
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.lineage.catalogue.counterparts import counterparts
+from npu_upgrade.lineage.catalogue.build import counterparts
 from npu_upgrade.lineage.catalogue.needs import needs, omni_names
 from npu_upgrade.lineage.marker_places import counted, dialect
 from npu_upgrade.program.program import Program

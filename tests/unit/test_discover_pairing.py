@@ -11,9 +11,8 @@ import pytest
 from sources_kit import write_tree
 
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.pairing import pair_of, resolve
-from npu_upgrade.sources.pins import kind_of, pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import Published
+from npu_upgrade.sources.index import Published
+from npu_upgrade.sources.pins import kind_of, pair_of, pins_of_ascend, pins_of_omni, resolve
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 MAIN = "ee0da84ab9e04ac7610e28580af62c365e898389"

@@ -15,7 +15,8 @@ from sources_kit import Server, serving
 
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources import releases
-from npu_upgrade.sources.releases import PassedOver, Published, from_clone, from_gh, from_rest, version_of_tag
+from npu_upgrade.sources.index import Published
+from npu_upgrade.sources.releases import PassedOver, from_clone, from_gh, from_rest, version_of_tag
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.code.conflict_text import answers
-from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.import_lines import import_lines
+from npu_upgrade.code.import_edit import Edit, edit_imports, import_lines
 from npu_upgrade.code.import_statement import with_name, without_name
 from npu_upgrade.code.module import split_lines
 from npu_upgrade.code.names import Import

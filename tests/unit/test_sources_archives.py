@@ -17,7 +17,7 @@ from sources_kit import SOURCES, cache_files, sdist, sha, wheel
 
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources import archives, unpack
-from npu_upgrade.sources.simplepage import ReleaseFile
+from npu_upgrade.sources.index import ReleaseFile
 
 pytest_plugins = "sources_kit"
 pytestmark = pytest.mark.usefixtures("clean_machine")

@@ -9,7 +9,7 @@ import pytest
 from sources_kit import commit, git
 
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.sources.git import Commit, Repo
+from npu_upgrade.sources.git import Change, Repo
 
 pytest_plugins = "sources_kit"
 pytestmark = pytest.mark.usefixtures("clean_machine")
@@ -107,9 +107,9 @@ def test_history_is_newest_first_with_one_blob_per_change(clone):
     repo = Repo(clone)
     history = repo.file_history("a.py")
     assert [entry.subject for entry in history] == ["moved\x01 away", "second", "first"]
-    assert history[0] == Commit(gone, WHEN, "moved\x01 away", None)
-    texts = repo.blobs(entry.blob for entry in history if entry.blob)
-    assert [texts[entry.blob] for entry in history[1:]] == ["two\n", "one\n"]
+    assert history[0] == Change(gone, WHEN, "moved\x01 away", {"a.py": None})
+    texts = repo.blobs(entry.blobs["a.py"] for entry in history if entry.blobs["a.py"])
+    assert [texts[entry.blobs["a.py"]] for entry in history[1:]] == ["two\n", "one\n"]
     assert repo.file_history("none.py") == []
     assert [entry.subject for entry in repo.file_history("a.py", ["v0.1.0rc1"])] == ["first"]
 
@@ -127,7 +127,7 @@ def test_history_covers_branches_and_merges_but_no_pull_requests(clone):
     git(clone, "checkout", "-q", "main")
     git(clone, "branch", "-q", "-D", "pull")
     repo = Repo(clone)
-    subjects = {entry.subject: entry.blob for entry in repo.file_history("a.py")}
+    subjects = {entry.subject: entry.blobs["a.py"] for entry in repo.file_history("a.py")}
     assert set(subjects) == {"first", "second", "on side", "evil merge"}
     assert repo.blobs([subjects["evil merge"]]) == {subjects["evil merge"]: "merged by hand\n"}
 

@@ -14,8 +14,7 @@ from sources_kit import html, link, sha, wheel
 from npu_upgrade.ground import pipconfig
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.sources import index
-from npu_upgrade.sources.index import project_files, releases_of
-from npu_upgrade.sources.simplepage import UnreadablePage, parse_page
+from npu_upgrade.sources.index import UnreadablePage, parse_page, project_files, releases_of
 
 pytest_plugins = "sources_kit"
 pytestmark = pytest.mark.usefixtures("clean_machine")

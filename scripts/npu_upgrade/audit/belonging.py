@@ -11,8 +11,7 @@ from packaging.version import Version
 from npu_upgrade.audit.finding import Finding, Side
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.program.version_guards import version_of
-from npu_upgrade.sources.pairing import Pair, pair_of
-from npu_upgrade.sources.pins import Pin, pins_of_ascend, pins_of_omni
+from npu_upgrade.sources.pins import Pair, Pin, pair_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.tree import SourceTree
 
 _OMNI_VERSION = "vllm_omni/version.py"

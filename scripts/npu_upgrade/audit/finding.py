@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 
 
@@ -79,6 +80,4 @@ def side(of: File | ClassSymbol | FunctionSymbol | Method, at: ast.AST | int = 0
         file = of.owner.file if isinstance(of, Method) else of.file
         at, name = at or of.node, of.qualname if isinstance(of, Method) else of.node.name
     line = at if isinstance(at, int) else getattr(at, "lineno", 0)
-    text = text or name
-    short = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-    return Side(file.project, file.path, line, short)
+    return Side(file.project, file.path, line, cut(text or name, _LONGEST))

@@ -6,15 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, last_name
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope, scope_of
-
-
-def audited_classes(world: World) -> list[ClassSymbol]:
-    """The classes of all audited files."""
-    return [cls for file in world.files for cls in file.classes.values()]
+from npu_upgrade.program.self_use import methods_on
 
 
 def overriding(cls: ClassSymbol) -> Iterator[tuple[Method, list[Method]]]:
@@ -56,40 +53,10 @@ def inherited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
 
 def _methods(world: World, resolver: Resolver, own: bool) -> Iterator[Scope]:
     audited = {id(file) for file in world.files}
-    for cls in audited_classes(world):
-        for method in running_methods(cls, resolver):
+    for cls in world.side.classes:
+        for method in methods_on(cls, resolver.program.vllm):
             if (id(method.owner.file) in audited) is own:
                 yield scope_of(cls, method)
-
-
-def running_methods(cls: ClassSymbol, resolver: Resolver) -> Iterator[Method]:
-    """The methods of the MRO that are not hidden by another one that does not call them."""
-    seen: set[str] = set()
-    for owner in cls.mro:
-        for name in owner.methods:
-            if name not in seen:
-                seen.add(name)
-                yield from _chain(cls, name, resolver)
-
-
-def _chain(cls: ClassSymbol, name: str, resolver: Resolver) -> Iterator[Method]:
-    for owner in cls.mro:
-        if method := owner.methods.get(name):
-            yield method
-            body = resolver.body(method.node)
-            if not any(_passes_on(call, name) for call in body.calls + body.excused_calls):
-                return
-
-
-def _passes_on(call: ast.Call, name: str) -> bool:
-    """Whether a call in a method ``name`` goes to a parent's: by ``super()``, or by a class with ``self``."""
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != name:
-        return False
-    receiver = func.value
-    if isinstance(receiver, ast.Call):
-        return isinstance(receiver.func, ast.Name) and receiver.func.id == "super"
-    return bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "self"
 
 
 def functions_of(file: File) -> Iterator[Scope]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.judge import LAG, NEW, NOTE, STATES, WAIVED, Judged
 from npu_upgrade.ground.tables import table
 
@@ -28,7 +27,10 @@ def counts(judged: Sequence[Judged]) -> dict[str, int]:
 
 def as_data(judged: Sequence[Judged], *, whole: bool) -> list[dict[str, Any]]:
     """The findings as JSON, the new ones first; unless ``whole``, the others in brief."""
-    return [_data(entry, whole or entry.state == NEW) for entry in _sorted(judged)]
+    return [
+        _data(entry, whole or entry.state == NEW)
+        for entry in sorted(judged, key=lambda one: STATES.index(one.state))
+    ]
 
 
 def _data(entry: Judged, whole: bool) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def as_text(judged: Sequence[Judged]) -> str:
 def _entry(entry: Judged) -> str:
     found = entry.finding
     head = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}] {found.key}"
-    lines = [head, *_wrapped(f"{_about(found)}: {found.what}")]
+    about = ".".join(filter(None, (found.owner, found.subject)))
+    lines = [head, *_wrapped(f"{about}: {found.what}")]
     sides = [("here", found.here), ("there", found.there)]
     lines += [f"  {name:<6}{side}" for name, side in sides if side and (side.text or name == "there")]
     incident = f"class {found.incident}" + (f", as in {found.like}" if found.like else "")
@@ -90,10 +93,6 @@ def _entry(entry: Judged) -> str:
     if entry.reason:
         lines += _wrapped(f"waiver: {entry.reason}")
     return "\n".join(lines)
-
-
-def _about(found: Finding) -> str:
-    return ".".join(part for part in (found.owner, found.subject) if part)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -105,7 +104,3 @@ def _by_check(judged: Sequence[Judged]) -> str:
     found = Counter((entry.finding.check, entry.state) for entry in judged)
     rows = [(check, *(str(found[check, state] or "-") for state in STATES)) for check in checks]
     return table(("check", *(state.lower() for state in STATES)), rows) if rows else "no findings"
-
-
-def _sorted(judged: Sequence[Judged]) -> list[Judged]:
-    return sorted(judged, key=lambda entry: STATES.index(entry.state))

@@ -17,7 +17,7 @@ import msgspec
 
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.audit.world import World
 from npu_upgrade.ground.beside import beside
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.errors import BadInput, UpgradeError
@@ -25,12 +25,11 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.content import code_digest, content_of
-from npu_upgrade.sources.tree import SourceTree
 
 # The rooms whose code decides what is found.
 _ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
-# How the checks are called that have least in common with the others.
-_APART = ("cuda-names", "markers", "parity", "stale-copies")
+# How the checks are called that have least in common with the others: half of the time.
+_APART = ("cuda-names", "imports", "markers", "parity", "stale-copies", "versions")
 
 
 class Outcome(msgspec.Struct):
@@ -127,7 +126,7 @@ class KeptFindings:
 
     def __init__(self, world: World) -> None:
         triples = [world.triple] + ([world.old.triple] if world.old else [])
-        content = [content_of(tree) for triple in triples for tree in _trees(triple)]
+        content = [content_of(tree) for triple in triples for tree in triple.trees().values()]
         self.folder = cache_root() / "audit" / sha256(json.dumps([content, code_digest(*_ROOMS)]))[:24]
 
     def get(self, check: str) -> list[Finding] | None:
@@ -145,7 +144,3 @@ class KeptFindings:
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings in the order of the files."""
     return sorted(findings, key=lambda f: (f.here.path, f.here.line, f.check, f.subject))
-
-
-def _trees(triple: Triple) -> list[SourceTree]:
-    return [tree for tree in (triple.omni, triple.ascend, triple.vllm) if tree]

@@ -28,9 +28,9 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.releases import from_index
+from npu_upgrade.sources.index import versions_of
+from npu_upgrade.sources.pins import pair_of
+from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.spec import Spec, parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -74,7 +74,7 @@ def vllms_of(ascend: SourceTree, omni: SourceTree | None) -> dict[str, str]:
     """
     own = vllm_of(ascend)
     found = {own: "the target's own"} if own else {}
-    named = omni and omni.version and pair_of([], omni.version, omni.date, from_index("vllm")).vllm
+    named = omni and omni.version and pair_of([], omni.version, omni.date, published("vllm")).vllm
     return found | ({f"pypi:vllm=={named}": "by the downstream's number"} if named else {}) | found
 
 
@@ -129,7 +129,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
 
 def _releases(project: str, version: str | None, vllm: str | None) -> list[list[str]]:
     """The releases of the series of ``vllm``, newest first; then those beside ``version``, newer first."""
-    numbers = sorted(Version(release.version) for release in releases_of(project) if not release.yanked)
+    numbers = versions_of(project)
     own, series = Version(version or "0"), Version(vllm or "0").release[:2]
     named = [number for number in numbers if number.release[:2] == series][::-1]
     newer = [number for number in numbers if number > own][:_RELEASES]

@@ -12,10 +12,8 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import omni_side, read_runner
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.ran_with import at_last_change, released_as
-from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.pins import pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import indexed, previous_release
+from npu_upgrade.sources.index import releases_of, versions_of
+from npu_upgrade.sources.pins import pair_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 _EXAMPLES = {
@@ -152,7 +150,7 @@ def vllm_of(ascend: SourceTree) -> str | None:
     pins = pins_of_ascend(ascend)
     pair = pair_of(pins, ascend.version, ascend.date)
     if pair.basis != "pinned" and ascend.version:
-        pair = pair_of(pins, ascend.version, ascend.date, indexed("vllm"))
+        pair = pair_of(pins, ascend.version, ascend.date, releases_of("vllm"))
     try:
         return f"pypi:vllm=={Version(pair.vllm or '')}"
     except InvalidVersion:
@@ -166,11 +164,10 @@ def release_before(tree: SourceTree) -> str | None:
     """
     if not tree.version or not tree.project:
         return None
+    own = Version(tree.version).release
     if tree.project == "vllm-omni":
-        stable = previous_release(tree.version, tree.date, indexed(tree.project))
-        return f"pypi:{tree.project}=={stable}" if stable else None
-    minor = Version(tree.version).release[:2]
-    return _newest(tree.project, lambda version: version.release[:2] < minor)
+        return _newest(tree.project, lambda other: not other.is_prerelease and other.release < own)
+    return _newest(tree.project, lambda other: other.release[:2] < own[:2])
 
 
 def _same_minor(project: str, version: str | None) -> str | None:
@@ -182,6 +179,5 @@ def _same_minor(project: str, version: str | None) -> str | None:
 
 
 def _newest(project: str, wanted: Callable[[Version], bool]) -> str | None:
-    versions = [Version(release.version) for release in releases_of(project) if not release.yanked]
-    found = max(filter(wanted, versions), default=None)
+    found = max(filter(wanted, versions_of(project)), default=None)
     return f"pypi:{project}=={found}" if found else None

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import children, dotted, last_name, walk
 from npu_upgrade.program.members import members, own_members
-from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.program.scope import Scope, scope_of
+from npu_upgrade.program.program import ClassSymbol
+from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
 from npu_upgrade.program.types import Types
@@ -142,10 +142,10 @@ def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
         yield from [*node.orelse, *node.finalbody]
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    elif isinstance(node, Function):
         yield from reached(node.body, types.vllm)
     elif not isinstance(node, ast.ClassDef):
-        yield from ast.iter_child_nodes(node)
+        yield from children(node)
 
 
 def _asks(test: ast.expr) -> bool:
@@ -167,8 +167,6 @@ def _is_first(node: ast.expr, frame: Scope) -> bool:
 
 
 Nature = Literal["method", "value", ""]
-_PROPERTIES = {"property", "cached_property", "abstractproperty"}
-_METHODS = {"staticmethod", "classmethod", "abstractmethod", "override", "final", "cache", "lru_cache"}
 # What has no ``__call__``, by the names that hints use.
 _UNCALLABLE = {
     *("bool", "int", "float", "str", "bytes", "None", "list", "dict", "tuple", "set", "frozenset"),
@@ -194,10 +192,10 @@ def nature(cls: ClassSymbol, name: str) -> Nature:
 
 
 def _of_function(node: Function) -> Nature:
-    kinds = {last_name(item) for item in node.decorator_list}
-    if kinds & _PROPERTIES:
+    kinds = decorators(node)
+    if kinds & PROPERTIES:
         return "value" if _gives_value(node) else ""
-    return "" if kinds - _METHODS else "method"
+    return "" if kinds - TRANSPARENT else "method"
 
 
 def _gives_value(node: Function) -> bool:
@@ -219,8 +217,7 @@ def _uncallable(hint: ast.expr) -> bool:
 
 
 def _head(part: ast.expr) -> str:
-    plain = part.value if isinstance(part, ast.Subscript) else part
-    return last_name(plain)
+    return "None" if isinstance(part, ast.Constant) and part.value is None else last_name(part)
 
 
 Use = Literal["called", "tested"]
@@ -265,26 +262,19 @@ def _is_plain(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is not None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A function to look at; ``only`` limits it to these attributes of ``self``."""
-
-    frame: Scope
-    only: frozenset[str] | None = None
-
-
 def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
     """The reads that find nothing, each once, in the audited functions and in what they inherit."""
     seen: set[tuple[int, int, str]] = set()
-    for job in _jobs(world, types):
-        for read in typed_reads(job.frame, types, job.only):
-            key = (id(job.frame.node), id(read.node), read.name)
+    for frame, only in _frames(world, types):
+        for read in typed_reads(frame, types, only):
+            key = (id(frame.node), id(read.node), read.name)
             if key not in seen:
                 seen.add(key)
                 yield read
 
 
-def _jobs(world: World, types: Types) -> Iterator[_Job]:
+def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] | None]]:
+    """The functions to look at, each with the attributes of ``self`` that it is limited to."""
     ours = "vllm-omni" if world.of_omni else "vllm-ascend"
     covered: set[int] = set()
     for cls in world.concrete:
@@ -292,19 +282,13 @@ def _jobs(world: World, types: Types) -> Iterator[_Job]:
             covered.add(id(method.node))
             frame = scope_of(cls, method)
             if method.owner.project == ours:
-                yield _Job(frame)
+                yield frame, None
             elif only := _set_below(cls, method.owner.project, types):
-                yield _Job(frame, only)
+                yield frame, only
     for file in world.files if world.of_omni else world.worker_files:
-        for frame in _frames(file):
-            if id(frame.node) not in covered:
-                yield _Job(frame)
-
-
-def _frames(file: File) -> Iterator[Scope]:
-    yield from (Scope(file, function.node) for function in file.functions.values())
-    for cls in file.classes.values():
-        yield from (scope_of(cls, method) for method in cls.methods.values())
+        functions = (Scope(file, function.node) for function in file.functions.values())
+        methods = (scope_of(cls, method) for cls in file.classes.values() for method in cls.methods.values())
+        yield from ((frame, None) for frame in (*functions, *methods) if id(frame.node) not in covered)
 
 
 def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:

@@ -5,6 +5,7 @@ With vllm-omni the audit is about its NPU platform and workers; without, about v
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,10 @@ from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.downstream import Downstream
-from npu_upgrade.program.program import ClassSymbol, File, Program
+from npu_upgrade.program.facts import Effective, effective
+from npu_upgrade.program.mentions import Mention, Mentions
+from npu_upgrade.program.program import ClassSymbol, File, Method, Program
+from npu_upgrade.program.self_use import methods_on
 from npu_upgrade.sources.tree import SourceTree
 
 ASCEND = "vllm_ascend"
@@ -49,8 +53,18 @@ class Pair:
     gpu: ClassSymbol
     inherits: bool
 
+    @property
+    def npu_side(self) -> Effective:
+        """The methods that are effective on the NPU class."""
+        return effective(self.npu)
 
-@dataclass
+    @property
+    def gpu_side(self) -> Effective:
+        """The methods that are effective on the class it mirrors."""
+        return effective(self.gpu)
+
+
+@dataclass(eq=False)
 class World:
     """One triple with what the checks look at; ``old`` is the matched old triple, None without one.
 
@@ -128,3 +142,25 @@ def on_npu_side(file: File) -> bool:
 
 def _of_workers(path: str) -> bool:
     return any(part.startswith(("worker", "model_runner")) for part in path.split("/"))
+
+
+def may_run(method: Method, cls: ClassSymbol, mentions: Mentions, world: World) -> bool:
+    """Whether something names the method that is neither a method another one hides on ``cls``
+    nor in a class that an NPU class stands in for without deriving from it.
+    """
+    if method.name.startswith("__"):
+        return True
+    defined = re.compile(rf"^\s*(?:async\s+)?def\s+{method.name}\b")
+    lines = (mention for mention in mentions.of(method.name) if not defined.search(mention.text))
+    return any(runs_on_npu(mention, cls, world) for mention in lines)
+
+
+def runs_on_npu(mention: Mention, cls: ClassSymbol, world: World) -> bool:
+    """Whether a line may run where objects of ``cls`` are in use."""
+    file = world.program.file(mention.path)
+    place = file.method_at(mention.line) if file else None
+    if place is None:
+        return True
+    if any(place.owner in pair.gpu.mro and place.owner not in pair.npu.mro for pair in world.pairs):
+        return False
+    return place.owner not in cls.mro or any(place.node is method.node for method in methods_on(cls))

@@ -15,7 +15,7 @@ from typing import Any
 
 from npu_upgrade.checkpoint.registry import methods, values
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.program.facts import constant
+from npu_upgrade.code.walk import string
 from npu_upgrade.program.program import ClassSymbol
 
 _FORMS = {"prefix": r"\A{}", "suffix": r"{}\Z"}
@@ -73,7 +73,7 @@ def name_map(one: ClassSymbol) -> NameMap | None:
     result.rules.setdefault("stacked", {}).update(_stacked(method))
     for key, value in words.items():
         if "prefix" in key or "substr" in key:
-            result.ignored += [text for node in ast.walk(value) if (text := constant(node))]
+            result.ignored += [text for node in ast.walk(value) if (text := string(node))]
     result.ignored += list(_skipped(method))
     if _calls_super(calls):
         above = name_map(found[1].owner) if len(found) > 1 else None
@@ -155,7 +155,7 @@ def _skipped(method: Function) -> Iterator[str]:
                     case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In()]):
                         yield text
                     case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
-                        yield from filter(None, (constant(one) for one in ast.walk(argument)))
+                        yield from filter(None, (string(one) for one in ast.walk(argument)))
 
 
 def _as_given(call: ast.Call) -> bool:

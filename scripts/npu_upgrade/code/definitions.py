@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
+
+_CAUGHT = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
 
 
 def read_module(tree: SourceTree, path: str) -> Module | None:
@@ -22,9 +25,7 @@ def read_module(tree: SourceTree, path: str) -> Module | None:
 
 def functions(node: ast.ClassDef) -> dict[str, Function]:
     """The methods of a class by name; the later of two definitions wins."""
-    return {
-        item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
+    return {item.name: item for item in node.body if isinstance(item, Function)}
 
 
 def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
@@ -32,13 +33,18 @@ def every_import(tree: ast.Module) -> Iterator[tuple[Import, bool]]:
     guarded = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.Try) and any(_catches_import_error(h) for h in block.handlers)
+        if isinstance(block, ast.Try) and any(catches_import(handler.type) for handler in block.handlers)
         for part in block.body
         for node in ast.walk(part)
     }
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from ((item, id(node) in guarded) for item in imports_in(node))
+
+
+def catches_import(caught: ast.expr | None) -> bool:
+    """Whether ``except caught:`` provides for an import or an attribute that fails."""
+    return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
 
 
 def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -74,7 +80,7 @@ def type_aliases(source: str) -> set[str]:
         for node in parse_module(source).tree.body
         if isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
-        and ast.unparse(node.annotation).rpartition(".")[2] == "TypeAlias"
+        and last_name(node.annotation) == "TypeAlias"
     }
 
 
@@ -93,7 +99,34 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _catches_import_error(handler: ast.ExceptHandler) -> bool:
-    caught = ast.unparse(handler.type) if handler.type else ""
-    names = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
-    return not caught or any(name in caught for name in names)
+def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[str] | None:
+    """The names that a ``__getattr__`` knows; None when its source does not tell.
+
+    It knows the keys and items of the module's tables it reads (``values`` holds the
+    module's assignments), and the strings in its own body.
+    """
+    read = {node.id for node in walk(getter) if isinstance(node, ast.Name)}
+    found = set(_literals([node for stmt in getter.body for node in walk(stmt)]))
+    tables = [_table(values[name]) for name in sorted(read & values.keys())]
+    for table in tables:
+        if table is None:
+            return None
+        found |= table
+    return frozenset(found) or None
+
+
+def _table(statement: ast.stmt) -> set[str] | None:
+    """The strings of a dict (its keys), list, tuple or set; None for anything made another way."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    if isinstance(value, ast.Dict):
+        items: list[ast.expr | None] = list(value.keys)
+    elif isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        items = list(value.elts)
+    else:
+        return None
+    strings = _literals([item for item in items if item])
+    return set(strings) if len(strings) == len(items) else None
+
+
+def _literals(nodes: list[ast.expr] | list[ast.AST]) -> list[str]:
+    return [text for node in nodes if (text := string(node))]

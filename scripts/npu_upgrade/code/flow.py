@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from npu_upgrade.code.statements import CONTINUES, END, Statement, parse_line
+from npu_upgrade.code.statements import CONTINUES, END, Statement, nodes_of
 from npu_upgrade.code.uses import ALWAYS_DEFINED, rebinds, uses
 
 _ENDS = re.compile(r"(return|raise)\b")
@@ -85,11 +85,9 @@ def conditions(header: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """What holds below an ``if``, ``elif`` or ``while`` header, and what where its test does not."""
     if not re.match(r"(if|elif|while)\b", header):
         return None
-    try:
-        nodes = list(ast.walk(parse_line(header)))
-    except SyntaxError:
+    found = [node for node in nodes_of(header) if isinstance(node, (ast.If, ast.While))]
+    if not found:
         return None
-    found = [node for node in nodes if isinstance(node, (ast.If, ast.While))]
     test = found[-1 if header.startswith("elif") else 0].test
     return frozenset(_conjuncts(test)), frozenset(_opposites(test))
 

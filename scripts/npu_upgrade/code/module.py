@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.uses import defined_in
 
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Definition = Function | ast.ClassDef
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ACCESSOR = re.compile(r"[ \t]*@[\w.]+\.(setter|getter|deleter)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
 _DEFINES = re.compile(r"^[ \t]*(?:async|def|class)\b", re.MULTILINE)
@@ -43,11 +43,26 @@ class Unit:
 
 @dataclass(frozen=True)
 class Module:
-    """A parsed module: its text, its units by qualified name, and its tree."""
+    """A parsed module: its text and its tree."""
 
     source: str
     tree: ast.Module
-    units: Mapping[str, Unit]
+
+    @functools.cached_property
+    def units(self) -> dict[str, Unit]:
+        """Its units by their qualified names."""
+        lines = split_lines(self.source)
+        found: list[Unit] = []
+        for node in self.tree.body:
+            if isinstance(node, Function):
+                found.append(_unit(node.name, node, lines))
+            elif isinstance(node, ast.ClassDef):
+                methods = [item for item in node.body if isinstance(item, Function)]
+                if not methods:
+                    found.append(_unit(node.name, node, lines))
+                found += [_unit(f"{node.name}.{method.name}", method, lines) for method in methods]
+        names = unit_names([(unit.qualname, unit.source) for unit in found])
+        return {name: replace(unit, qualname=name) for name, unit in zip(names, found, strict=True)}
 
     def class_def(self, name: str) -> ast.ClassDef | None:
         """The top-level class ``name``."""
@@ -66,24 +81,7 @@ class Module:
 @functools.lru_cache(maxsize=2048)
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
-    return module_of(source, ast.parse(source))
-
-
-def module_of(source: str, tree: ast.Module) -> Module:
-    """The module of a source that is parsed already."""
-    lines = split_lines(source)
-    found: list[Unit] = []
-    for node in tree.body:
-        if isinstance(node, _FUNCTIONS):
-            found.append(_unit(node.name, node, lines))
-        elif isinstance(node, ast.ClassDef):
-            methods = [item for item in node.body if isinstance(item, _FUNCTIONS)]
-            if not methods:
-                found.append(_unit(node.name, node, lines))
-            found += [_unit(f"{node.name}.{method.name}", method, lines) for method in methods]
-    names = unit_names([(unit.qualname, unit.source) for unit in found])
-    units = {name: replace(unit, qualname=name) for name, unit in zip(names, found, strict=True)}
-    return Module(source, tree, units)
+    return Module(source, ast.parse(source))
 
 
 def unit_names(definitions: Sequence[tuple[str, str]]) -> list[str]:

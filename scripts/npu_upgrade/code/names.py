@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from npu_upgrade.code.annotations import with_annotations, without_annotations
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.signatures import Function, every_parameter
 from npu_upgrade.code.uses import ALWAYS_DEFINED
+from npu_upgrade.code.walk import last_name, string
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def imports_in(node: ast.Import | ast.ImportFrom, typing_only: bool = False) -> 
 
 def is_typing_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     """Whether a statement is ``if TYPE_CHECKING:``."""
-    return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+    return isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING"
 
 
 def exported(source: str) -> set[str]:
@@ -119,8 +120,7 @@ def exported(source: str) -> set[str]:
     for node in parse_module(source).tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            values = (item for item in ast.walk(node) if isinstance(item, ast.Constant))
-            found |= {item.value for item in values if isinstance(item.value, str)}
+            found |= {text for item in ast.walk(node) if (text := string(item))}
     return found
 
 
@@ -157,3 +157,86 @@ def _import_nodes(
         elif isinstance(node, ast.Try):
             for part in (node.body, node.orelse, node.finalbody, *(h.body for h in node.handlers)):
                 yield from _import_nodes(part, typing_only)
+
+
+def with_annotations(tree: ast.Module, future: bool) -> ast.Module:
+    """The tree, changed in place, with quoted types unquoted and annotations that count as code.
+
+    ``future`` tells of ``from __future__ import annotations``; f-strings become tuples of
+    their expressions. The result is for reading names only.
+    """
+    return _Rewrite(True, future).visit(tree)
+
+
+def without_annotations(tree: ast.Module, future: bool) -> ast.Module:
+    """The tree, changed in place, without the annotations that Python does not evaluate."""
+    return _Rewrite(False, future).visit(tree)
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, keep: bool, future: bool) -> None:
+        self.keep, self.future, self.in_function = keep, future, False
+
+    def visit_FunctionDef(self, node: Function) -> ast.AST:
+        for item in every_parameter(node.args):
+            item.annotation = item.annotation and self._annotation(item.annotation, self.future)
+        node.returns = node.returns and self._annotation(node.returns, self.future)
+        node.decorator_list = [self.visit(item) for item in node.decorator_list]
+        node.args = self.visit(node.args)
+        outer, self.in_function = self.in_function, True
+        node.body = [self.visit(item) for item in node.body]
+        self.in_function = outer
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        outer, self.in_function = self.in_function, False
+        self.generic_visit(node)
+        self.in_function = outer
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        node.annotation = self._annotation(node.annotation, self.future or self.in_function)
+        node.target = self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        return ast.Pass() if node.module == "__future__" else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if self.keep and node.args and last_name(node) == "cast":
+            node.args[0] = _unquoted(node.args[0])
+        return self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        # Only the names in an f-string count, and not every f-string can be unparsed.
+        parts = [item for item in node.values if isinstance(item, ast.FormattedValue)]
+        specs = [item.format_spec for item in parts if item.format_spec]
+        return self.visit(ast.Tuple([item.value for item in parts] + specs, ast.Load()))
+
+    def _annotation(self, node: ast.expr, idle: bool) -> ast.expr:
+        if self.keep:
+            return self.visit(_unquoted(node))
+        return ast.Constant(None) if idle else self.visit(node)
+
+
+def _unquoted(node: ast.expr) -> ast.expr:
+    """A type expression with the quoted parts of it as expressions."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            return _unquoted(ast.parse(node.value.strip(), mode="eval").body)
+        except SyntaxError:
+            return node
+    if isinstance(node, ast.Subscript):
+        generic = last_name(node)
+        if generic == "Annotated" and isinstance(node.slice, ast.Tuple) and node.slice.elts:
+            node.slice.elts[0] = _unquoted(node.slice.elts[0])
+        elif generic != "Literal":
+            node.slice = _unquoted(node.slice)
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        node.elts = [_unquoted(item) for item in node.elts]
+    elif isinstance(node, ast.BinOp):
+        node.left, node.right = _unquoted(node.left), _unquoted(node.right)
+    return node

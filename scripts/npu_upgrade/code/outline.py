@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npu_upgrade.code.module import parse_module, unit_names
+from npu_upgrade.code.signatures import Function
 
 # Lines at the depth of a class or a method that open or end one: no comment, no closing bracket.
 _EDGE = re.compile(
     r"^( {4})?(?=[^\s#)\]}])(@|(?:async[ \t]+)?def[ \t]+(\w+)|class[ \t]+(\w+))?", re.MULTILINE
 )
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ODD = re.compile(r"^(?: {1,3}|\t)[^\s#]|\r", re.MULTILINE)
 
 
@@ -100,8 +100,8 @@ def _is_unit(text: str) -> bool:
     if len(body) != 1:
         return False
     inside = body[0].body if isinstance(body[0], ast.ClassDef) else []
-    return isinstance(body[0], (*_FUNCTIONS, ast.ClassDef)) and not any(
-        isinstance(node, _FUNCTIONS) for node in inside
+    return isinstance(body[0], (Function, ast.ClassDef)) and not any(
+        isinstance(node, Function) for node in inside
     )
 
 

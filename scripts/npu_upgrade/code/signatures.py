@@ -10,16 +10,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.ground.tables import cut
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"property", "cached_property", "staticmethod", "classmethod"}
 _LONG = 160
 
 
+def places_of(args: ast.arguments) -> list[ast.arg]:
+    """The parameters that can be given by place."""
+    return [*args.posonlyargs, *args.args]
+
+
+def named_of(args: ast.arguments) -> list[ast.arg]:
+    """The parameters, less ``*args`` and ``**kwargs``."""
+    return [*places_of(args), *args.kwonlyargs]
+
+
+def every_parameter(args: ast.arguments) -> list[ast.arg]:
+    """The parameters, with ``*args`` and ``**kwargs``."""
+    return [*named_of(args), *(arg for arg in (args.vararg, args.kwarg) if arg)]
+
+
 def signature(node: Function) -> str:
     """The name with its parameters and defaults, less annotations: ``f(self, a, b=None)``."""
     arguments = copy.deepcopy(node.args)
-    for arg in _all(arguments):
+    for arg in every_parameter(arguments):
         arg.annotation = None
     kinds = [f"@{kind} " for kind in map(last_name, node.decorator_list) if kind in _KINDS]
     word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
@@ -56,15 +73,15 @@ def not_taken(override: Function, upstream: Function) -> list[str]:
     does not have.
     """
     own, args = override.args, upstream.args
-    takes = {arg.arg for arg in [*own.posonlyargs, *own.args, *own.kwonlyargs]}
+    takes = {arg.arg for arg in named_of(own)}
     missing = []
-    for position, arg in enumerate(_positional(args)):
-        fits_place = own.vararg is not None or position < len(_positional(own))
+    for position, arg in enumerate(places_of(args)):
+        fits_place = own.vararg is not None or position < len(places_of(own))
         fits_name = arg.arg in takes or own.kwarg is not None or position == 0
         if not (fits_place and fits_name):
             missing.append(arg.arg)
     missing += [arg.arg for arg in args.kwonlyargs if arg.arg not in takes and own.kwarg is None]
-    given = {arg.arg for arg in _all(args)}
+    given = {arg.arg for arg in every_parameter(args)}
     asked = [name for name in _required(own) if name not in given][_common_places(own, args) :]
     return missing + [f"{name} (has no default)" for name in asked]
 
@@ -76,7 +93,7 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
     may give nothing or anything; what stands beside them, and the keys of an unpacked dict
     display, are judged all the same.
     """
-    args, places = node.args, _positional(node.args)[int(bound) :]
+    args, places = node.args, places_of(node.args)[int(bound) :]
     given = sum(not isinstance(arg, ast.Starred) for arg in call.args)
     if given > len(places) and args.vararg is None:
         return f"takes {len(places)} positional arguments, gets {given}"
@@ -103,7 +120,7 @@ def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
 def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound: bool) -> list[str]:
     """The calls that fitted the old signature and do not fit the new one, each with the reason."""
     found = [
-        f"{_short(call)}: {reason}"
+        f"{cut(unparse(call), 100)}: {reason}"
         for call in calls
         if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
     ]
@@ -117,27 +134,15 @@ def is_bound(node: Function) -> bool:
 
 def _parameters(node: Function) -> list[str]:
     """The parameters with their defaults."""
-    args = copy.deepcopy(node.args)
-    for arg in _all(args):
-        arg.annotation = None
-    places = _positional(args)
+    args, places = node.args, places_of(node.args)
     defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
     pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
     found = [arg.arg + (f"={unparse(default)}" if default else "") for arg, default in pairs]
     return found + [f"{stars}{arg.arg}" for stars, arg in (("*", args.vararg), ("**", args.kwarg)) if arg]
 
 
-def _positional(args: ast.arguments) -> list[ast.arg]:
-    return [*args.posonlyargs, *args.args]
-
-
-def _all(args: ast.arguments) -> list[ast.arg]:
-    rest = [arg for arg in (args.vararg, args.kwarg) if arg]
-    return [*_positional(args), *args.kwonlyargs, *rest]
-
-
 def _required(args: ast.arguments) -> list[str]:
-    places = _positional(args)
+    places = places_of(args)
     named = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     required = [arg.arg for arg in places[: len(places) - len(args.defaults)]]
     return required + [arg.arg for arg, default in named if default is None]
@@ -145,17 +150,8 @@ def _required(args: ast.arguments) -> list[str]:
 
 def _common_places(own: ast.arguments, args: ast.arguments) -> int:
     """1 when the override only calls its first parameter otherwise (``self``, ``worker``)."""
-    first = [places[0].arg for places in (_positional(own), _positional(args)) if places]
+    first = [places[0].arg for places in (places_of(own), places_of(args)) if places]
     return int(len(first) == 2 and first[0] != first[1] and first[0] in _required(own))
-
-
-def last_name(node: ast.expr) -> str:
-    return unparse(node).partition("(")[0].rpartition(".")[2]
-
-
-def _short(call: ast.Call) -> str:
-    text = unparse(call)
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 # What a call asks before it gives a keyword that only some callees take.

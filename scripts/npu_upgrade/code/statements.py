@@ -221,6 +221,15 @@ def parse_line(code: str) -> ast.Module | ast.Expression:
     return _parse(code)[0]
 
 
+@functools.lru_cache(maxsize=32768)
+def nodes_of(key: str) -> tuple[ast.AST, ...]:
+    """All nodes of one logical line, the outermost first; none for what is no Python."""
+    try:
+        return tuple(ast.walk(parse_line(key)))
+    except SyntaxError:
+        return ()
+
+
 def _unparse(code: str) -> str:
     tree, before, after = _parse(code)
     if isinstance(tree, ast.Expression):

@@ -5,29 +5,21 @@ from __future__ import annotations
 import ast
 import functools
 
+# Neither what holds no nodes, nor the contexts and operators that a node is asked for by its own fields.
 _PLAIN = {
-    "id",
-    "attr",
-    "kind",
-    "module",
-    "level",
-    "is_async",
-    "conversion",
-    "simple",
-    "asname",
-    "type_comment",
+    *("id", "attr", "kind", "module", "level", "is_async", "conversion", "simple", "asname", "type_comment"),
+    *("ctx", "op", "ops"),
 }
 
 
 @functools.cache
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields of a kind of nodes that may hold nodes."""
-    plain = kind is ast.Constant or kind.__base__ in (ast.operator, ast.expr_context)
-    return () if plain else tuple(name for name in kind._fields if name not in _PLAIN)
+    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _PLAIN)
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
-    """All nodes of a tree in the order of :func:`ast.walk`, in a third of its time."""
+    """All nodes of a tree in the order of :func:`ast.walk`, less contexts and operators: much faster."""
     nodes = [node]
     for one in nodes:  # grows while it is gone through
         for name in _fields(one.__class__):
@@ -39,6 +31,18 @@ def walk(node: ast.AST) -> list[ast.AST]:
     return nodes
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """What :func:`ast.iter_child_nodes` gives, less contexts and operators."""
+    found: list[ast.AST] = []
+    for name in _fields(node.__class__):
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            found.extend(item for item in value if isinstance(item, ast.AST))
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
 def dotted(node: ast.AST) -> str:
     """``a.b.c`` of a plain chain of names, empty for anything else."""
     parts: list[str] = []
@@ -46,3 +50,15 @@ def dotted(node: ast.AST) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def last_name(node: ast.AST | None) -> str:
+    """``c`` of ``a.b.c``, of a call of it and of it with an index; empty for anything else."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def string(node: ast.AST | None) -> str:
+    """The text of a string literal; empty for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

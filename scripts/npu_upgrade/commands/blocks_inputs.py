@@ -8,7 +8,7 @@ from npu_upgrade.lineage.catalogue.build import Sources
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.records import Bases
-from npu_upgrade.sources.pairing import pair_of
+from npu_upgrade.sources.pins import pair_of
 from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.tree import SourceTree, open_source
 

@@ -33,7 +33,7 @@ from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
-from npu_upgrade.sources.pairing import Pair
+from npu_upgrade.sources.pins import Pair
 from npu_upgrade.sources.releases import REPOSITORIES, Answer, PassedOver, find_all, refuse_if_silent
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source

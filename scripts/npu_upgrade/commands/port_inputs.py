@@ -24,9 +24,9 @@ from npu_upgrade.port.sides import (
     read_vllm_runner,
     statements,
 )
-from npu_upgrade.sources.pairing import pair_of
-from npu_upgrade.sources.pins import pins_of_ascend
-from npu_upgrade.sources.releases import Published, published
+from npu_upgrade.sources.index import Published
+from npu_upgrade.sources.pins import pair_of, pins_of_ascend
+from npu_upgrade.sources.releases import published
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 

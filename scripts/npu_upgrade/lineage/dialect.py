@@ -34,6 +34,10 @@ DEVICE = "npu"
 
 _CUDA = re.compile(r"cuda(?!_?graph)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xpu", re.IGNORECASE)
 
+# Features that vllm-ascend has its own version of, under other names.
+_REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
+_KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
+
 Edit = tuple[int, int, str, str]
 """Line (1-based), column, the word there, and the word to put there."""
 
@@ -49,6 +53,16 @@ def translate(source: str, names: Mapping[str, str] | None = None) -> str:
 def is_device_bound(text: str) -> bool:
     """Whether a name or an expression speaks of CUDA or its libraries, which another device lacks."""
     return bool(_CUDA.search(text))
+
+
+def is_replaced(text: str) -> bool:
+    """Whether it belongs to what vllm-ascend does in its own way."""
+    return bool(_REPLACED.search(text))
+
+
+def speaks_of_kernels(text: str) -> bool:
+    """Whether a function, its docstring included, is about Triton or CUDA kernels."""
+    return bool(_KERNELS.search(text))
 
 
 def neutral(name: str, device: str = DEVICE) -> str:

@@ -277,7 +277,7 @@ def _of_clone(spec: Spec, upstream: Upstream) -> History:
             try_=f"`git -C {repo.path} fetch --unshallow --tags`, or pypi:vllm-ascend",
         )
     head = repo.resolve(spec.ref or "HEAD")
-    commits = [commit for commit in reversed(repo.file_history(upstream.path)) if commit.blob]
+    commits = [commit for commit in reversed(repo.file_history(upstream.path)) if commit.blobs[upstream.path]]
     if not commits:
         raise BadInput(
             f"{repo.path} has no commit with {upstream.path}",
@@ -286,7 +286,7 @@ def _of_clone(spec: Spec, upstream: Upstream) -> History:
         )
     blobs = {
         Version(commit.sha[:9], f"git:{repo.path}@{commit.sha}", commit.date, sha=commit.sha): str(
-            commit.blob
+            commit.blobs[upstream.path]
         )
         for commit in sorted(commits, key=lambda commit: commit.date)
     }
@@ -307,7 +307,9 @@ def _of_clone(spec: Spec, upstream: Upstream) -> History:
 def _of_index(spec: Spec, upstream: Upstream) -> History:
     releases = {release.version: release for release in releases_of(spec.project)}
     versions = [
-        Version(r.version, f"pypi:{spec.project}=={r.version}", r.date, version=r.version, yanked=r.yanked)
+        Version(
+            r.version, f"pypi:{spec.project}=={r.version}", r.date, version=r.version, yanked=bool(r.yanked)
+        )
         for r in releases.values()
     ]
     if all(version.date for version in versions):  # else they stay in the order of their numbers

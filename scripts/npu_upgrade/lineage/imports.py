@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, module_of
-from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.import_lines import import_lines
+from npu_upgrade.code.import_edit import Edit, edit_imports, import_lines
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, exported, names_of, undefined_names
 from npu_upgrade.ground.errors import BadInput

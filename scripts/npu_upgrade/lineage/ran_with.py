@@ -11,7 +11,7 @@ from packaging.version import Version
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.sources.git import Repo, below
-from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.index import versions_of
 from npu_upgrade.sources.releases import version_of_tag
 from npu_upgrade.sources.remote_wheel import peek_file
 from npu_upgrade.sources.spec import Spec, parse_spec
@@ -76,8 +76,7 @@ def _same_tag(side: Downstream, repo: Repo, tags: list[tuple[Version, str, str]]
 def _same_release(side: Downstream) -> str | None:
     project = side.project.name
     texts = {path: side.tree.read(path) for path in side.runner_files}
-    numbers = sorted((Version(one.version) for one in releases_of(project) if not one.yanked), reverse=True)
-    for number in numbers[:_MOST]:
+    for number in versions_of(project)[::-1][:_MOST]:
         if all(peek_file(project, str(number), path) == text for path, text in texts.items()):
             return str(Spec("pypi", project=project, version=str(number)))
     return None

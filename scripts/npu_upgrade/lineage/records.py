@@ -194,13 +194,17 @@ def find_version(history: History, spec: str) -> Version:
     return matches[-1]
 
 
+def is_older(one: SourceTree | Version, other: SourceTree | Version) -> bool:
+    """Whether a source came before another one, by their numbers, else by their dates."""
+    try:
+        return Number(one.version or "") < Number(other.version or "")
+    except InvalidVersion:
+        return bool(one.date and other.date and one.date < other.date and one.sha != other.sha)
+
+
 def check_direction(base: Version, target: SourceTree) -> None:
     """Raise :class:`BadInput` when the target is older than what the runners are based on."""
-    try:
-        older = Number(target.version or "") < Number(base.version or "")
-    except InvalidVersion:
-        older = target.date and base.date and target.date < base.date and target.sha != base.sha
-    if not older:
+    if not is_older(target, base):
         return
     raise BadInput(
         f"{target.spec} is older than the base of the runners, {base.label}",

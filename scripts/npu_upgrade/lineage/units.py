@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from npu_upgrade.code.module import Unit, module_of
+from npu_upgrade.code.module import Module, Unit
 from npu_upgrade.lineage.alike import Alike, Candidate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.history import keys_of
@@ -94,7 +94,7 @@ class _Reader:
 
     def _units(self, file: File) -> Mapping[str, Unit]:
         if file.path not in self._parsed:
-            self._parsed[file.path] = module_of(file.source, file.tree).units
+            self._parsed[file.path] = Module(file.source, file.tree).units
         return self._parsed[file.path]
 
     def _replaces(self, target: str) -> bool:

@@ -13,10 +13,10 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.audit.checks.calls import Shifts
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.run import run_checks
-from npu_upgrade.audit.shifted import Shifts
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, every_import

@@ -13,16 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.records import is_older
 from npu_upgrade.port.driven import TELLING
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, read_gpu_side, statements
+from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.index import Release, releases_of
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.align import weight
@@ -89,11 +90,7 @@ def find_since(
 
 def check_order(since: SourceTree, new: SourceTree) -> None:
     """Raise :class:`BadInput` when ``since`` is newer than the GPU side."""
-    try:
-        newer = Number(since.version or "") > Number(new.version or "")
-    except InvalidVersion:
-        newer = bool(since.date and new.date and since.date > new.date)
-    if newer:
+    if is_older(new, since):
         raise BadInput(
             f"--since {since.spec} is newer than the GPU side, {new.spec}",
             expected="the older release whose GPU side the NPU runners correspond to",
@@ -153,18 +150,11 @@ def _older(releases: Sequence[Release], omni: SourceTree, new: SourceTree) -> li
     cap = omni.date or datetime.now(UTC)
     usable = [r for r in releases if not r.yanked and not (r.date and r.date > cap)]
     for tree, strict in ((omni, False), (new, True)):
-        if limit := _number(tree.version):
+        if limit := version_of(tree.version):
             usable = [
                 r for r in usable if Number(r.version) < limit or (not strict and Number(r.version) == limit)
             ]
     return sorted(usable, key=lambda release: Number(release.version), reverse=True)
-
-
-def _number(version: str | None) -> Number | None:
-    try:
-        return Number(version or "")
-    except InvalidVersion:
-        return None
 
 
 def _step(later: GpuSide, earlier: GpuSide, npu: NpuSide, upstream: frozenset[str]) -> Step:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import parse_line
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.uses import defines, free_names
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
@@ -101,7 +101,7 @@ def uses(hunk: Hunk) -> Uses:
         bases = frozenset({hunk.new[0].key.partition(".")[0]})
         return Uses(frozenset(), frozenset(), bases, frozenset())
     new = [s for s in hunk.new if s.key in hunk.added]
-    nodes = [node for statement in new for node in _nodes(statement.key)]
+    nodes = [node for statement in new for node in nodes_of(statement.key)]
     holders = {"self", "cls", hunk.runner.class_name, hunk.runner.gpu_class}
     on_self = [
         n
@@ -116,13 +116,6 @@ def uses(hunk: Hunk) -> Uses:
         frozenset(free_names(new)),
         frozenset(defines(s.key for s in new)),
     )
-
-
-def _nodes(key: str) -> list[ast.AST]:
-    try:
-        return list(ast.walk(parse_line(key)))
-    except SyntaxError:
-        return []
 
 
 def _add(needs: Needs, name: str, givers: Sequence[Hunk]) -> None:

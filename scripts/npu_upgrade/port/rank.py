@@ -15,10 +15,9 @@ from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Needs, closure, find_needs
-from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.npu_side import NpuSide, own_keys
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
-from npu_upgrade.port.standing import own_keys
 from npu_upgrade.threeway.align import weight
 
 FOLLOWED = 0.3

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.code.flow import Guards, conditions, guards_of, may_be_unbound
 from npu_upgrade.code.sequences import Change
-from npu_upgrade.code.statements import Statement, parse_line
+from npu_upgrade.code.statements import Statement, nodes_of
 from npu_upgrade.code.uses import defines, free_names, uses
 from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.port.unit_diff import UnitDiff
@@ -121,13 +121,9 @@ def _split_buffer(pieces: Sequence[Change], diff: UnitDiff, result: Sequence[Sta
 @functools.lru_cache(maxsize=8192)
 def _attributes(key: str, context: type[ast.expr_context]) -> frozenset[str]:
     """The attributes of ``self`` that a statement reads or binds."""
-    try:
-        nodes = list(ast.walk(parse_line(key)))
-    except SyntaxError:
-        return frozenset()
     return frozenset(
         node.attr
-        for node in nodes
+        for node in nodes_of(key)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, context)
         and isinstance(node.value, ast.Name)

@@ -13,10 +13,9 @@ from npu_upgrade.port.correspondence import Since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import closure
-from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.npu_side import NpuSide, is_ported
 from npu_upgrade.port.rank import Ranked, rank
 from npu_upgrade.port.sides import GpuSide, statements
-from npu_upgrade.port.standing import is_ported
 from npu_upgrade.port.unit_diff import UnitDiff
 
 

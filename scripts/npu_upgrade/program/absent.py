@@ -9,9 +9,10 @@ import ast
 import re
 
 from npu_upgrade.code.names import Import
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol, ModuleSymbol, Program
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.program import CLOSED, ClassSymbol, ModuleSymbol, Program
 
-_PLAIN_BASES = {"object", "ABC", "Generic", "Protocol", "Enum", "IntEnum", "NamedTuple", "str", "int"}
+_PLAIN_BASES = CLOSED | {"Enum", "IntEnum", "NamedTuple", "str", "int"}
 
 _BROUGHT = {"_abc_impl", "_is_protocol", "mro"}  # by the metaclasses of the plain bases
 
@@ -22,11 +23,19 @@ def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
         return None
     if not program.has_module(item.module):
         return None if is_made_later(program, item.module) else (item.module, item.name or "")
-    if item.name is None or item.name == "*" or program.imported(item) is not None:
+    if item.name is None or item.name == "*" or _is_plain_to_see(program, item):
+        return None
+    if program.imported(item) is not None:
         return None
     if is_made_later(program, f"{item.module}.{item.name}") or is_put_in(program, item.module, item.name):
         return None
     return item.module, item.name
+
+
+def _is_plain_to_see(program: Program, item: Import) -> bool:
+    """Whether the text of a module defines the name at its top level: most need no parsing."""
+    text = program.text_of(item.module)
+    return re.search(rf"^(?:class|def|async def)\s+{item.name}\b", text, re.MULTILINE) is not None
 
 
 def missing_path(program: Program, text: str) -> tuple[str, str] | None:
@@ -62,11 +71,7 @@ def never_had(program: Program, owner: str, name: str) -> bool:
 def class_lacks(cls: ClassSymbol, name: str) -> bool:
     """Whether a class certainly has no such attribute; its metaclass and unknown bases may bring one."""
     open_to_more = any(
-        one.node.keywords
-        or any(
-            base is UNKNOWN and not _is_plain(node)
-            for base, node in zip(one.bases, one.node.bases, strict=True)
-        )
+        one.node.keywords or any(last_name(node) not in _PLAIN_BASES for node in one.outside)
         for one in cls.mro
     )
     inner = {node.name for one in cls.mro for node in one.node.body if isinstance(node, ast.ClassDef)}
@@ -80,10 +85,6 @@ def _class(program: Program, owner: str) -> ClassSymbol | None:
     module, _, last = owner.rpartition(".")
     file = program.module(module) if module else None
     return file.classes.get(last) if file else None
-
-
-def _is_plain(base: ast.expr) -> bool:
-    return ast.unparse(base).partition("[")[0].rpartition(".")[2] in _PLAIN_BASES
 
 
 def is_made_later(program: Program, module: str) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 from packaging.version import Version
 
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, every_parameter
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.version_guards import evaluate, operands
 
 # What Python raises for a call, an unpacking or an index that does not fit.
@@ -186,7 +187,7 @@ class _Reader:
         """``with suppress(TypeError):`` is a handler, too."""
         self.all(node.items, nested)
         calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
-        named = [arg for call in calls if _last(call.func) == "suppress" for arg in call.args]
+        named = [arg for call in calls if last_name(call.func) == "suppress" for arg in call.args]
         self.excusing(frozenset().union(*map(_expected, named)), node.body, nested)
         return True
 
@@ -216,23 +217,17 @@ class _Reader:
         return True
 
     def parameters(self, args: ast.arguments) -> None:
-        rest = [arg for arg in (args.vararg, args.kwarg) if arg]
-        found = [*args.posonlyargs, *args.args, *args.kwonlyargs, *rest]
-        self.bound_otherwise |= {arg.arg for arg in found}
+        self.bound_otherwise |= {arg.arg for arg in every_parameter(args)}
 
 
 def _expected(caught: ast.expr | None) -> frozenset[type[Exception]]:
     """The misfits that a handler is for: a variable may name all; ``Exception`` is any trouble, so none."""
     if isinstance(caught, ast.Tuple):
         return frozenset().union(*map(_expected, caught.elts))
-    name = _last(caught)
+    name = last_name(caught)
     if isinstance(caught, ast.Starred) or (
         isinstance(caught, ast.Name) and name in (name.upper(), name.lower())
     ):
         return _MISFITS
     known = getattr(builtins, name, None)
     return frozenset(error for error in _MISFITS if known in error.__mro__[: -len(Exception.__mro__)])
-
-
-def _last(node: ast.expr | None) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

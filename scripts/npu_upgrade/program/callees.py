@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from npu_upgrade.code.definitions import absolute, top_level
 from npu_upgrade.code.names import Import
-from npu_upgrade.code.signatures import Function, is_bound, last_name
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor, until_constructor
 from npu_upgrade.program.program import (
@@ -23,15 +23,11 @@ from npu_upgrade.program.program import (
     Program,
     Symbol,
 )
-from npu_upgrade.program.scope import Callee, How, Scope
+from npu_upgrade.program.scope import TRANSPARENT, Callee, How, Scope
 from npu_upgrade.program.type_terms import classes
 from npu_upgrade.program.types import Types
 
-# Decorators that leave the signature and the value as they are.
-_TRANSPARENT = {
-    *("staticmethod", "classmethod", "abstractmethod", "override", "final", "cache", "lru_cache"),
-    *("no_grad", "inference_mode", "disable", "deprecated", "instrument"),
-}
+_TRANSPARENT = TRANSPARENT | {"no_grad", "inference_mode", "disable", "deprecated", "instrument"}
 _CONTEXT_MANAGERS = {"contextmanager", "asynccontextmanager"}
 
 
@@ -141,7 +137,7 @@ class Resolver:
         return isinstance(found, FunctionSymbol) and any(
             last_name(item) == "wraps"
             for inner in walk(found.node)
-            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
+            if isinstance(inner, Function)
             for item in inner.decorator_list
         )
 
@@ -160,7 +156,7 @@ def is_context_manager(node: Function) -> bool:
 def _definitions(symbol: FunctionSymbol) -> list[Function]:
     """All definitions of a function in its file, those in other branches included."""
     nodes = (node for node in top_level(symbol.file.tree.body))
-    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions = [node for node in nodes if isinstance(node, Function)]
     same = [node for node in functions if node.name == symbol.node.name]
     return [node for node in same if "overload" not in map(last_name, node.decorator_list)] or [symbol.node]
 
@@ -172,11 +168,7 @@ def _is_super(call: ast.Call, scope: Scope) -> bool:
 def _unknown_between(cls: ClassSymbol, lower: ClassSymbol, upper: ClassSymbol) -> bool:
     """Whether a base outside the trees may come between two classes of an MRO."""
     place, end = cls.mro.index(lower) if lower in cls.mro else 0, cls.mro.index(upper)
-    return any(
-        base is UNKNOWN and last_name(node).partition("[")[0] not in CLOSED_BASES
-        for owner in cls.mro[place:end]
-        for base, node in zip(owner.bases, owner.node.bases, strict=True)
-    )
+    return any(last_name(node) not in CLOSED_BASES for one in cls.mro[place:end] for node in one.outside)
 
 
 class Symbols:

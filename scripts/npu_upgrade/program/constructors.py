@@ -9,12 +9,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.code.signatures import Function, last_name
-from npu_upgrade.code.walk import dotted
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import dotted, last_name
+from npu_upgrade.program.program import CLOSED, ClassSymbol, FunctionSymbol
 
 _HARMLESS = {"final", "runtime_checkable", "total_ordering", "unique"}
-CLOSED_BASES = {"object", "ABC", "Generic", "Protocol", "NamedTuple"}
+CLOSED_BASES = CLOSED | {"NamedTuple"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def constructor(cls: ClassSymbol) -> Function | None:
             return owner.methods["__init__"].node
         if _is_record(owner):
             return _generated(owner)
-        if any(_brings_init(owner, base) for base in _unknown_bases(owner)):
+        if any(_brings_init(owner, base) for base in owner.outside):
             return None
     return _function([])
 
@@ -56,7 +56,7 @@ def _is_record(cls: ClassSymbol) -> bool:
 
 def is_struct(cls: ClassSymbol) -> bool:
     """Whether the class is a struct of msgspec, by itself or by a base."""
-    return any(_is_msgspec(owner, base) for owner in cls.mro for base in _unknown_bases(owner))
+    return any(_is_msgspec(owner, base) for owner in cls.mro for base in owner.outside)
 
 
 def _is_msgspec(cls: ClassSymbol, base: ast.expr) -> bool:
@@ -90,7 +90,7 @@ def record_fields(cls: ClassSymbol) -> list[Field]:
 
 
 def _generated(cls: ClassSymbol) -> Function | None:
-    if any(_brings_init(owner, base) for owner in cls.mro for base in _unknown_bases(owner)):
+    if any(_brings_init(owner, base) for owner in cls.mro for base in owner.outside):
         return None
     if any(_flag(node, "init") is False for node in cls.node.decorator_list):
         return None
@@ -102,7 +102,7 @@ def _own_fields(cls: ClassSymbol, kw_only: bool | None) -> list[Field]:
     for node in cls.fields.values():
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
-        kind = ast.unparse(node.annotation).partition("[")[0].rpartition(".")[2]
+        kind = last_name(node.annotation)
         if kind == "KW_ONLY":
             kw_only = True
         elif kind != "ClassVar":
@@ -165,15 +165,8 @@ def _metaclass(cls: ClassSymbol) -> bool:
     return any(k.arg == "metaclass" and last_name(k.value) != "ABCMeta" for k in cls.node.keywords)
 
 
-def _unknown_bases(cls: ClassSymbol) -> Iterator[ast.expr]:
-    for base, node in zip(cls.bases, cls.node.bases, strict=True):
-        if base is UNKNOWN:
-            yield node
-
-
 def _brings_init(cls: ClassSymbol, base: ast.expr) -> bool:
-    plain = base.value if isinstance(base, ast.Subscript) else base
-    return last_name(plain) not in CLOSED_BASES and not _is_msgspec(cls, base)
+    return last_name(base) not in CLOSED_BASES and not _is_msgspec(cls, base)
 
 
 def _flag(node: ast.expr | ast.ClassDef, name: str) -> bool | None:

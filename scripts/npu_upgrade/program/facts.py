@@ -10,13 +10,13 @@ import ast
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
-from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
+from npu_upgrade.code.walk import dotted, string, walk
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GETTERS = {"getattr", "hasattr"}
 _OWN = "vllm-omni"
 
@@ -65,11 +65,6 @@ NO_FACTS = Facts({}, frozenset(), (), (), ())
 def facts_of(file: File, node: Function) -> Facts:
     """The facts in the body of a function, nested functions included."""
     return _Reader(file, node).read()
-
-
-def constant(node: ast.AST | None) -> str:
-    """The text of a string literal; empty for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 class _Reader:
@@ -121,13 +116,13 @@ class _Reader:
     def _call(self, node: ast.Call) -> None:
         name = dotted(node.func)
         if name in _GETTERS and len(node.args) > 1:
-            attribute = constant(node.args[1])
+            attribute = string(node.args[1])
             if attribute and self._is_model(node.args[0]):
                 self._add(MODEL, attribute, node, self._is_called(node))
         elif name.startswith("self."):
             for arg in node.args:
-                if constant(arg).isidentifier():
-                    self.named.setdefault(constant(arg), Fact(MODEL, constant(arg), arg, False))
+                if string(arg).isidentifier():
+                    self.named.setdefault(string(arg), Fact(MODEL, string(arg), arg, False))
         elif name:
             self._symbol(name, node)
 
@@ -179,7 +174,7 @@ class _Reader:
         if isinstance(node, ast.Attribute):
             return dotted(node) in ("self.model", "self.model_runner.model")
         named = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
-        return named and dotted(node.args[0]) == "self" and constant(node.args[1]) == "model"
+        return named and dotted(node.args[0]) == "self" and string(node.args[1]) == "model"
 
 
 def _is_super(node: ast.expr) -> bool:
@@ -189,5 +184,95 @@ def _is_super(node: ast.expr) -> bool:
 def functions_in(node: Function) -> Iterator[Function]:
     """The functions defined inside a function."""
     for inner in walk(node):
-        if isinstance(inner, _FUNCTIONS) and inner is not node:
+        if isinstance(inner, Function) and inner is not node:
             yield inner
+
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A function that is reached; ``owner`` is None for one outside classes."""
+
+    name: str
+    file: File
+    node: Function
+    owner: ClassSymbol | None
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.file, self.node)
+
+
+@dataclass(eq=False)
+class Effective:
+    """The methods that are effective on one class."""
+
+    cls: ClassSymbol
+
+    @cached_property
+    def methods(self) -> dict[str, Method]:
+        """The method that each name reaches."""
+        found: dict[str, Method] = {}
+        for cls in self.cls.mro:
+            for name, method in cls.methods.items():
+                found.setdefault(name, method)
+        return found
+
+    @cached_property
+    def own(self) -> dict[str, Method]:
+        """Those of them that vllm-omni brings."""
+        return {name: m for name, m in self.methods.items() if m.owner.project == "vllm-omni"}
+
+    @cached_property
+    def _reach(self) -> dict[int, dict[int, Reached]]:
+        return {}
+
+    def reach(self, method: Method) -> dict[int, Reached]:
+        """All functions that a call of ``method`` may come to, itself first, by node."""
+        if id(method.node) not in self._reach:
+            start = Reached(method.name, method.owner.file, method.node, method.owner)
+            found = {id(method.node): start}
+            queue = [start]
+            while queue:
+                for follower in self._next(queue.pop()):
+                    if id(follower.node) not in found:
+                        found[id(follower.node)] = follower
+                        queue.append(follower)
+            self._reach[id(method.node)] = found
+        return self._reach[id(method.node)]
+
+    def _next(self, place: Reached) -> Iterator[Reached]:
+        facts = place.facts
+        for kind, name in facts.of:
+            if kind == METHOD and place.owner and name in self.methods:
+                yield _reached(self.methods[name])
+        for name in facts.supers:
+            if place.owner and (above := self.cls.after(place.owner, name)):
+                yield _reached(above)
+        for owner, name in facts.explicit:
+            if method := owner.lookup(name):
+                yield _reached(method)
+        for symbol in facts.symbols:
+            yield Reached(symbol.node.name, symbol.file, symbol.node, None)
+
+    @cached_property
+    def callers(self) -> dict[str, list[Method]]:
+        """The methods vllm-omni brings, by the names of the methods they use on ``self``."""
+        found: dict[str, list[Method]] = {}
+        for method in self.own.values():
+            for kind, name in facts_of(method.owner.file, method.node).of:
+                if kind == METHOD:
+                    found.setdefault(name, []).append(method)
+        return found
+
+
+@functools.lru_cache(maxsize=256)  # a class is its own key
+def effective(cls: ClassSymbol) -> Effective:
+    """The methods that are effective on a class, read once."""
+    return Effective(cls)
+
+
+def _reached(method: Method) -> Reached:
+    return Reached(method.name, method.owner.file, method.node, method.owner)

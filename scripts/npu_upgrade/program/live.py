@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from npu_upgrade.code.definitions import catches_import
 from npu_upgrade.code.names import is_typing_guard
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.version_guards import evaluate
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SCOPES = (Function, ast.ClassDef)
 _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-_CAUGHT = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
 _TESTS = {"hasattr", "find_spec"}
 
 
@@ -93,15 +94,10 @@ class _Walk:
         yield from self.visit([*node.orelse, *node.finalbody], place)
 
 
-def catches_import(caught: ast.expr | None) -> bool:
-    """Whether ``except caught:`` provides for an import or an attribute that fails."""
-    return caught is None or any(name in ast.unparse(caught) for name in _CAUGHT)
-
-
 def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
     return any(
         isinstance(item.context_expr, ast.Call)
-        and ast.unparse(item.context_expr.func).rpartition(".")[2] == "suppress"
+        and last_name(item.context_expr) == "suppress"
         and any(catches_import(arg) for arg in item.context_expr.args)
         for item in node.items
     )
@@ -110,4 +106,4 @@ def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
 def _asks_first(test: ast.expr) -> bool:
     """Whether a condition finds out what there is."""
     calls = (node.func for node in walk(test) if isinstance(node, ast.Call))
-    return any(ast.unparse(func).rpartition(".")[2] in _TESTS for func in calls)
+    return any(last_name(func) in _TESTS for func in calls)

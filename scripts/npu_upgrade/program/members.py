@@ -7,11 +7,11 @@ import functools
 
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
-from npu_upgrade.program.program import UNKNOWN, ClassSymbol
+from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.program.program import CLOSED, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
-_CLOSED = {"object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum"}
+_CLOSED = CLOSED | {"NamedTuple", "Enum", "IntEnum", "StrEnum"}
 _BROUGHT = {
     "NamedTuple": {"_fields", "_replace", "_asdict", "_make", "_field_defaults", "count", "index"},
     "Enum": {"name", "value"},
@@ -25,10 +25,9 @@ def provided_by_bases(cls: ClassSymbol) -> set[str] | None:
     """What bases outside the trees bring; None when that is not known."""
     found: set[str] = set()
     for owner in cls.mro:
-        for base, node in zip(owner.bases, owner.node.bases, strict=True):
-            if base is UNKNOWN and _last(node) not in _CLOSED:
-                return None
-            found |= _BROUGHT.get(_last(node), set())
+        if any(last_name(node) not in _CLOSED for node in owner.outside):
+            return None
+        found.update(*(_BROUGHT.get(last_name(node), ()) for node in owner.node.bases))
     return found
 
 
@@ -61,7 +60,7 @@ def own_members(cls: ClassSymbol) -> frozenset[str]:
     found = set(cls.methods) | set(cls.fields)
     found |= {node.name for node in walk(cls.node) if isinstance(node, ast.ClassDef)}
     for method in cls.methods.values():
-        use = self_use(method.node)
+        use = self_use(method.node, cls.file.program.vllm)
         found |= use.writes.keys() | use.declared.keys()
     return frozenset(found | _bound_in_body(cls))
 
@@ -71,9 +70,11 @@ def _is_dynamic(cls: ClassSymbol) -> bool:
     special = _DYNAMIC & cls.methods.keys()
     if special == {"__getattr__"} and passes_on(cls.methods["__getattr__"].node):
         special = set()
-    if special or any(self_use(method.node).open for method in cls.methods.values()):
+    if special or any(self_use(m.node, cls.file.program.vllm).open for m in cls.methods.values()):
         return True
-    return any(key.arg == "metaclass" and _last(key.value) not in _HARMLESS_META for key in cls.node.keywords)
+    return any(
+        key.arg == "metaclass" and last_name(key.value) not in _HARMLESS_META for key in cls.node.keywords
+    )
 
 
 def _bound_in_body(cls: ClassSymbol) -> set[str]:
@@ -83,11 +84,6 @@ def _bound_in_body(cls: ClassSymbol) -> set[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found |= {alias.asname or alias.name for alias in node.names}
     return found
-
-
-def _last(node: ast.expr) -> str:
-    plain = node.value if isinstance(node, ast.Subscript) else node
-    return plain.attr if isinstance(plain, ast.Attribute) else getattr(plain, "id", "")
 
 
 _TYPES = "Event ExternalStream Stream StreamContext NPUGraph CUDAGraph MemPool device device_of graph"

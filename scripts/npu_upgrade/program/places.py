@@ -7,9 +7,11 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from npu_upgrade.code.definitions import absolute, importable, module_of
+from npu_upgrade.code.definitions import absolute, every_import, importable, module_of
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_of
+from npu_upgrade.code.walk import string
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import File, Program
 
 _MOST = 4
@@ -78,13 +80,13 @@ def advice(program: Program, module: str, name: str) -> str:
     """What to do about an import of ``name`` from ``module`` that does not work."""
     if not program.has_module(module) and not name:
         places = new_modules(program, module)
-        return f"use {_listed(places)}" if places else f"nothing is called {module}"
+        return f"use {shortened(places, _MOST, ' or ')}" if places else f"nothing is called {module}"
     places = new_places(program, module, name)
     if places:
-        return f"take {name} from {_listed(places)}"
+        return f"take {name} from {shortened(places, _MOST, ' or ')}"
     renamed = alike(program.module(module), name)
     if renamed:
-        return f"nothing is called {name}; {module} has {_listed(renamed)}"
+        return f"nothing is called {name}; {module} has {shortened(renamed, _MOST, ' or ')}"
     return f"nothing is called {name}: find what replaced it, or a version that has it"
 
 
@@ -101,14 +103,10 @@ def _import_of(text: str, name: str) -> Import | None:
 
 def _imports(text: str, path: str, item: Import) -> bool:
     try:
-        nodes = [node for node in ast.walk(parse_module(text).tree) if isinstance(node, ast.ImportFrom)]
+        found = [one for one, _ in every_import(parse_module(text).tree) if one.name == item.name]
     except SyntaxError:
         return False
-    return any(
-        absolute(Import("." * node.level + (node.module or ""), None), path).module == item.module
-        for node in nodes
-        if any(alias.name == item.name for alias in node.names)
-    )
+    return any(absolute(one, path).module == item.module for one in found)
 
 
 def _makes(file: File | None, name: str) -> bool:
@@ -124,17 +122,11 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return count
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return " or ".join(names[:_MOST]) + more
-
-
 def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:
     """What an assignment or ``setattr`` sets: the object and the name."""
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
         return node.value, node.attr
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"):
         return None
-    name = node.args[1] if len(node.args) == 3 else None
-    known = isinstance(name, ast.Constant) and isinstance(name.value, str)
-    return (node.args[0], str(name.value)) if isinstance(name, ast.Constant) and known else None
+    name = string(node.args[1]) if len(node.args) == 3 else ""
+    return (node.args[0], name) if name else None

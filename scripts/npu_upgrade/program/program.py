@@ -11,20 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npu_upgrade.code.definitions import absolute, functions, module_of, top_level
+from npu_upgrade.code.definitions import absolute, functions, lazy_names, module_of, top_level
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_in, names_of
-from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function, places_of
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.program.lazy_names import lazy_names
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
 _HOPS = 8
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Statements that bind no value themselves; those inside if and try are looked at one by one.
-_NO_VALUES = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.If, ast.Try)
+_NO_VALUES = (Function, ast.ClassDef, ast.Import, ast.ImportFrom, ast.If, ast.Try)
 
 
 class Unknown:
@@ -95,7 +93,7 @@ class File:
 
     @cached_property
     def functions(self) -> dict[str, FunctionSymbol]:
-        nodes = (node for node in top_level(self.tree.body) if isinstance(node, _FUNCTIONS))
+        nodes = (node for node in top_level(self.tree.body) if isinstance(node, Function))
         return {node.name: FunctionSymbol(self, node) for node in nodes}
 
     @cached_property
@@ -138,6 +136,11 @@ class File:
             return name in self.source and name in names_of(self.source).bound
         names = lazy_names(getter.node, self.values)
         return names is None or name in names
+
+    def method_at(self, line: int) -> Method | None:
+        """The method of one of its classes that has a line."""
+        methods = (method for cls in self.classes.values() for method in cls.methods.values())
+        return next((m for m in methods if m.node.lineno <= line <= (m.node.end_lineno or 0)), None)
 
     def resolve(self, expr: ast.expr | str, above: int | None = None) -> Symbol | None:
         """What a name or dotted name of this file stands for; None when it certainly is not there.
@@ -244,6 +247,12 @@ class ClassSymbol:
             for base in self._named
         ]
 
+    @property
+    def outside(self) -> list[ast.expr]:
+        """Its bases that are :data:`UNKNOWN`, as they are written."""
+        pairs = zip(self.bases, self.node.bases, strict=True)
+        return [node for base, node in pairs if base is UNKNOWN]
+
     @cached_property
     def _named(self) -> list[Symbol | None]:
         """What its bases' names stood for when it was made: ``class Runner(Runner)`` means the one above."""
@@ -265,11 +274,7 @@ class ClassSymbol:
     @cached_property
     def is_open(self) -> bool:
         """Whether it has a base that may bring names this program does not know."""
-        return any(
-            base is UNKNOWN and ast.unparse(node).partition("[")[0].rpartition(".")[2] not in _CLOSED
-            for cls in self.mro
-            for base, node in zip(cls.bases, cls.node.bases, strict=True)
-        )
+        return any(last_name(node) not in CLOSED for cls in self.mro for node in cls.outside)
 
     def lookup(self, name: str) -> Method | None:
         """The method that a call on an object of this class reaches."""
@@ -282,7 +287,8 @@ class ClassSymbol:
 
 
 Symbol = ClassSymbol | FunctionSymbol | ValueSymbol | ModuleSymbol | Unknown
-_CLOSED = {"object", "ABC", "Generic", "Protocol"}
+CLOSED = {"object", "ABC", "Generic", "Protocol"}
+"""Bases that bring no names of their own."""
 
 
 class Program:
@@ -317,6 +323,11 @@ class Program:
         """The file of a module, or of a package's ``__init__``; None when there is none that is Python."""
         path = self._path(name)
         return self.file(path) if path else None
+
+    def text_of(self, module: str) -> str:
+        """The text of a module's file, empty where there is none."""
+        path = self._path(module)
+        return self.text(path) if path else ""
 
     def has_module(self, name: str) -> bool:
         """Whether there is such a module or package, one without ``__init__.py`` included."""
@@ -427,15 +438,12 @@ class Program:
                 parsed = without_dead(parsed, self.vllm)
         except (BadInput, SyntaxError, ValueError):
             return None
-        return File(_PROJECTS.get(path.partition("/")[0], path), path, source, parsed, self)
-
-
-_PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
+        return File(PACKAGES.get(path.partition("/")[0], path), path, source, parsed, self)
 
 
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:
     """The attributes that a method assigns on its first parameter, nested functions included."""
-    first = next((arg.arg for arg in [*method.args.posonlyargs, *method.args.args]), None)
+    first = next((arg.arg for arg in places_of(method.args)), None)
     if first is None:
         return
     for node in _statements(method):

@@ -10,11 +10,11 @@ from typing import TypeGuard
 
 from packaging.version import Version
 
-from npu_upgrade.code.signatures import Function, is_bound
+from npu_upgrade.code.signatures import Function, is_bound, places_of
+from npu_upgrade.code.walk import children, last_name
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CATCHES = {"AttributeError", "Exception", "BaseException"}
 
 
@@ -53,7 +53,7 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
 
     Branches for another vLLM than the given one are left out.
     """
-    places = [*method.args.posonlyargs, *method.args.args]
+    places = places_of(method.args)
     found = SelfUse()
     if places and is_bound(method):
         walker = _Walker(places[0].arg, found, vllm)
@@ -99,6 +99,10 @@ class _Walker(ast.NodeVisitor):
         self.first, self.found, self.vllm, self.caught = first, found, vllm, 0
         self.tests: list[ast.expr] = []
 
+    def generic_visit(self, node: ast.AST) -> None:
+        for child in children(node):
+            self.visit(child)
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if self._is_self(node.value):
             if isinstance(node.ctx, ast.Store):
@@ -111,11 +115,11 @@ class _Walker(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         func = node.func
-        name = func.id if isinstance(func, ast.Name) else getattr(func, "attr", "")
+        name = last_name(func)
         if name in ("hasattr", "getattr", "setattr", "__setattr__", "delattr") and len(node.args) > 1:
             self._by_name(name, node)
         elif isinstance(func, ast.Attribute) and node.args and self._is_self(node.args[0]):
-            self.found.explicit.append((_last(func.value), func.attr))
+            self.found.explicit.append((last_name(func.value), func.attr))
         elif name == "vars" and node.args and self._is_self(node.args[0]):
             self.found.open = True
         self.generic_visit(node)
@@ -165,8 +169,8 @@ class _Walker(ast.NodeVisitor):
         for inner in [*node.handlers, *node.orelse, *node.finalbody]:
             self.visit(inner)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
-        if self.first not in {arg.arg for arg in [*node.args.posonlyargs, *node.args.args]}:
+    def visit_FunctionDef(self, node: Function | ast.Lambda) -> None:
+        if self.first not in {arg.arg for arg in places_of(node.args)}:
             self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -239,8 +243,4 @@ def _is_super(node: ast.expr) -> bool:
 
 
 def _caught(node: ast.expr) -> set[str]:
-    return {_last(item) for item in (node.elts if isinstance(node, ast.Tuple) else [node])}
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return {last_name(item) for item in (node.elts if isinstance(node, ast.Tuple) else [node])}

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.code.signatures import Function, last_name
+from npu_upgrade.code.signatures import Function, places_of
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
 _SEQUENCES = {"list", "List", "Sequence", "Iterable", "Iterator", "set", "Set", "frozenset", "deque"}
@@ -86,7 +87,7 @@ def _constant(file: File, value: object) -> Type | None:
 
 
 def _subscripted(file: File, node: ast.Subscript) -> Type | None:
-    name = ast.unparse(node.value).rpartition(".")[2]
+    name = last_name(node)
     arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if name in _WRAPPERS:
         return annotated(file, arguments[0])
@@ -138,7 +139,7 @@ def _names_self(hint: ast.expr | None) -> bool:
 
 def _returns_own(method: Method) -> bool:
     """Whether all it returns are objects that it makes of the class it is called on."""
-    places = [*method.node.args.posonlyargs, *method.node.args.args]
+    places = places_of(method.node.args)
     first = places[0].arg if places else ""
     statements = list(own_statements(method.node))
     names = _set_by(statements, first)
@@ -170,5 +171,5 @@ def own_statements(node: Function) -> Iterator[ast.stmt]:
         item = stack.pop()
         if isinstance(item, ast.stmt):
             yield item
-        if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
+        if not isinstance(item, (Function, ast.ClassDef, ast.expr)):
             stack += ast.iter_child_nodes(item)

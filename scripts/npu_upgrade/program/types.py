@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
-from npu_upgrade.program.bindings import Binding
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
-from npu_upgrade.program.scope import Scope, decorators, scope_of
+from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Binding, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
 from npu_upgrade.program.type_terms import (
     TENSOR,
@@ -28,22 +27,10 @@ from npu_upgrade.program.type_terms import (
     union,
 )
 
-_PLAIN = {
-    "staticmethod",
-    "classmethod",
-    "abstractmethod",
-    "cache",
-    "lru_cache",
-    "override",
-    "final",
-    "instrument",
-}
-_PROPERTIES = {"property", "cached_property", "abstractproperty"}
-_MAKES_TENSOR = {"zeros", "ones", "empty", "full", "arange", "tensor", "as_tensor"} | {
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "full_like",
+_PLAIN = TRANSPARENT | {"instrument"}
+_MAKES_TENSOR = {
+    *("zeros", "ones", "empty", "full", "arange", "tensor", "as_tensor"),
+    *("zeros_like", "ones_like", "empty_like", "full_like"),
 }
 _DEEP = 12
 
@@ -54,7 +41,7 @@ class Types:
     def __init__(self, vllm: Version | None) -> None:
         self.vllm = vllm
         self._attributes: dict[tuple[ClassSymbol, str], Type | None] = {}
-        self._methods: dict[ClassSymbol, set[int]] = {}
+        self._written: dict[ClassSymbol, dict[str, list[list[tuple[Method, Write]]]]] = {}
         self._names: dict[tuple[Function | ast.Module, ClassSymbol | None, str], Type | None] = {}
         self._deep = 0
 
@@ -87,13 +74,24 @@ class Types:
         """
         found: list[tuple[Method, Write]] = []
         hidden = False
-        for owner in cls.mro:
-            own = [
-                (m, w) for m in owner.methods.values() if self._runs(cls, m) for w in self._written(m, name)
-            ]
+        for own in self._writes(cls).get(name, []):
             found += [(m, w) for m, w in own if not (hidden and m.name == "__init__")]
             hidden |= any(m.name == "__init__" and _after_parents(m, w) for m, w in own)
         return found
+
+    def _writes(self, cls: ClassSymbol) -> dict[str, list[list[tuple[Method, Write]]]]:
+        """The assignments in the methods that run on objects of a class, by attribute and by class."""
+        if cls not in self._written:
+            found = self._written[cls] = {}
+            running = {id(method.node) for method in methods_on(cls, self.vllm)}
+            for owner in cls.mro:
+                own: dict[str, list[tuple[Method, Write]]] = {}
+                for method in (m for m in owner.methods.values() if id(m.node) in running):
+                    for name, writes in self_use(method.node, self.vllm).writes.items():
+                        own.setdefault(name, []).extend((method, write) for write in writes)
+                for name, writes in own.items():
+                    found.setdefault(name, []).append(writes)
+        return self._written[cls]
 
     def _of(self, node: ast.expr, scope: Scope) -> Type | None:
         if dotted(node) in scope.locals.narrowed:
@@ -218,7 +216,7 @@ class Types:
 
     def _attribute(self, cls: ClassSymbol, name: str) -> Type | None:
         if method := cls.lookup(name):
-            known = decorators(method.node) & _PROPERTIES
+            known = decorators(method.node) & PROPERTIES
             return annotated(method.owner.file, method.node.returns) if known else None
         writes = self.writes(cls, name)
         declared = self._declared(cls, name)
@@ -244,18 +242,10 @@ class Types:
                     return annotated(owner.file, found)
         return None
 
-    def _written(self, method: Method, name: str) -> list[Write]:
-        return self_use(method.node, self.vllm).writes.get(name, [])
-
-    def _runs(self, cls: ClassSymbol, method: Method) -> bool:
-        if cls not in self._methods:
-            self._methods[cls] = {id(found.node) for found in methods_on(cls, self.vllm)}
-        return id(method.node) in self._methods[cls]
-
 
 def _after_parents(method: Method, write: Write) -> bool:
     """Whether an assignment in ``__init__`` comes after the parents' ``__init__``, if that is called."""
-    call = self_use(method.node).supers.get("__init__")
+    call = self_use(method.node, method.owner.file.program.vllm).supers.get("__init__")
     return call is None or write.node.lineno > call.lineno
 
 
@@ -289,8 +279,7 @@ def _named_by_plugins(program: Program, module: File) -> Iterator[ClassSymbol]:
     for file in (own, module) if module.project != "vllm" else (own,):
         for function in file.functions.values() if file else ():
             for node in walk(function.node):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
-                    owner, _, name = node.value.rpartition(".")
-                    symbol = program.lookup(owner, name) if name.isidentifier() else None
-                    if isinstance(symbol, ClassSymbol):
-                        yield symbol
+                owner, _, name = string(node).rpartition(".")
+                symbol = program.lookup(owner, name) if owner and name.isidentifier() else None
+                if isinstance(symbol, ClassSymbol):
+                    yield symbol

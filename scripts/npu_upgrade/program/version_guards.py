@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, string, walk
 
 _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Eq: operator.eq,
@@ -55,7 +55,7 @@ def guards_in(tree: ast.AST) -> Iterator[Guard]:
 
 def guard_of(node: ast.expr) -> Guard | None:
     """The condition that one expression is, None for any other expression."""
-    if isinstance(node, ast.Call) and _last(node.func) == "vllm_version_is" and len(node.args) == 1:
+    if isinstance(node, ast.Call) and last_name(node.func) == "vllm_version_is" and len(node.args) == 1:
         named = _version(node.args[0])
         return Guard(node, named, operator.eq) if named else None
     if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
@@ -94,24 +94,21 @@ def version_of(text: str | None) -> Version | None:
 
 def _is_installed(node: ast.expr) -> bool:
     """Whether an expression is the installed vLLM's version, parsed."""
-    if not (isinstance(node, ast.Call) and _last(node.func) in ("Version", "parse") and len(node.args) == 1):
+    if not (
+        isinstance(node, ast.Call) and last_name(node.func) in ("Version", "parse") and len(node.args) == 1
+    ):
         return False
     return ast.unparse(node.args[0]) in _VLLM_VERSION
 
 
 def _parsed(node: ast.expr) -> Version | None:
-    if isinstance(node, ast.Call) and _last(node.func) in ("Version", "parse") and len(node.args) == 1:
+    if isinstance(node, ast.Call) and last_name(node.func) in ("Version", "parse") and len(node.args) == 1:
         return _version(node.args[0])
     return None
 
 
 def _version(node: ast.expr) -> Version | None:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return version_of(value) if isinstance(value, str) else None
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return version_of(string(node))
 
 
 Node = TypeVar("Node", bound=ast.AST)

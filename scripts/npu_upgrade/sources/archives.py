@@ -25,7 +25,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
-from npu_upgrade.sources.simplepage import ReleaseFile
+from npu_upgrade.sources.index import ReleaseFile
 from npu_upgrade.sources.unpack import unpack
 
 STRONG = ("sha256", "sha512", "sha384", "sha3_256", "sha3_512", "blake2b")  # in order of preference

@@ -11,10 +11,10 @@ from packaging.version import InvalidVersion, Version
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import Published
 from npu_upgrade.sources.installed import Package
-from npu_upgrade.sources.pairing import Pair, pair_of, resolve
-from npu_upgrade.sources.pins import Pin, kind_of, pins_of_ascend, pins_of_omni
-from npu_upgrade.sources.releases import Answer, Published
+from npu_upgrade.sources.pins import Pair, Pin, kind_of, pair_of, pins_of_ascend, pins_of_omni, resolve
+from npu_upgrade.sources.releases import Answer
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 

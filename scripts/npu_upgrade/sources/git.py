@@ -29,18 +29,8 @@ _FETCHING = re.compile(r"promisor|lazy fetch|transport '\w+' not allowed|protoco
 
 
 @dataclass(frozen=True)
-class Commit:
-    """A commit that touched a file; ``date`` is the committer's (UTC), ``blob`` None where it was deleted."""
-
-    sha: str
-    date: datetime
-    subject: str
-    blob: str | None
-
-
-@dataclass(frozen=True)
 class Change:
-    """A commit of a branch and what it changed: path -> blob, None where the file was deleted."""
+    """A commit and what it changed: path -> blob, None where the file was deleted. ``date`` is UTC."""
 
     sha: str
     date: datetime
@@ -48,7 +38,6 @@ class Change:
     blobs: dict[str, str | None]
 
 
-History = list[Commit]
 Changes = list[Change]
 Tags = list[tuple[str, datetime | None, str]]
 
@@ -170,7 +159,7 @@ class Repo:
         """Blob SHA -> text, read in one go; bytes that are no UTF-8 become U+FFFD."""
         return {sha: data.decode("utf-8", "replace") for sha, data in self._blobs(shas).items()}
 
-    def file_history(self, path: str, refs: Iterable[str] = ()) -> History:
+    def file_history(self, path: str, refs: Iterable[str] = ()) -> Changes:
         """The commits that changed ``path``, newest first.
 
         Over ``refs``, or over all branches and tags (``refs/pull`` left out: a mirror has
@@ -178,9 +167,8 @@ class Repo:
         """
         starts = [self.resolve(ref) for ref in refs] or ["--branches", "--tags", "--remotes"]
         shape = ("--raw", "-c", "--no-abbrev", "--no-renames", "--full-history", "--date-order")
-        text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", *starts, "--", f":(literal){path}")
-        entries = re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]
-        return [commit for entry in entries if (commit := _commit(entry, path))]
+        # A merge that took the file from a parent as it was changed nothing.
+        return [change for change in self._log(*shape, *starts, path=path) if path in change.blobs]
 
     def changes(self, since: str, until: str, folder: str) -> Changes:
         """The commits of ``until``'s branch after ``since`` that changed files of a folder, oldest first.
@@ -188,8 +176,10 @@ class Repo:
         A merge counts with all that it brought to the branch.
         """
         shape = ("--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", "--reverse")
-        span = f"{since}..{until}"
-        text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", span, "--", f":(literal){folder}")
+        return self._log(*shape, f"{since}..{until}", path=folder)
+
+    def _log(self, *shape: str, path: str) -> Changes:
+        text = self._text("log", *shape, "--format=%x01%H%x00%ct%x00%s", "--", f":(literal){path}")
         return [_change(entry) for entry in re.split(r"\x01(?=[0-9a-f]{40,64}\0)", text)[1:]]
 
     def before(self, date: datetime, ref: str) -> str | None:
@@ -302,25 +292,13 @@ def no_file(path: str, source: str) -> BadInput:
     )
 
 
-def _commit(entry: str, path: str) -> Commit | None:
-    """One entry of the log; None for a merge that took the file from a parent as it was."""
-    head, _, raw = entry.partition("\n")
-    sha, seconds, subject = head.split("\0", 2)
-    # ":100644 100644 OLD NEW M\tPATH"; a merge has one more colon, mode and SHA per parent.
-    lines = (line.partition("\t") for line in raw.splitlines() if line.startswith(":"))
-    blob = next((fields.split()[-2] for fields, _, name in lines if name == path), None)
-    if blob is None:
-        return None
-    date = datetime.fromtimestamp(int(seconds), UTC)
-    return Commit(sha, date, subject, blob if blob.strip("0") else None)
-
-
 def _change(entry: str) -> Change:
-    """One entry of a branch's log."""
+    """One entry of a log."""
     head, _, raw = entry.partition("\n")
     sha, seconds, subject = head.split("\0", 2)
     lines = (line.partition("\t") for line in raw.splitlines() if line.startswith(":"))
-    blobs = {path: fields.split()[3] for fields, _, path in lines}
+    # ":100644 100644 OLD NEW M\tPATH"; a merge has one more colon, mode and SHA per parent.
+    blobs = {path: fields.split()[-2] for fields, _, path in lines}
     named = {path: blob if blob.strip("0") else None for path, blob in blobs.items()}
     return Change(sha, datetime.fromtimestamp(int(seconds), UTC), subject, named)
 

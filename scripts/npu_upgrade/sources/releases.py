@@ -24,7 +24,7 @@ from packaging.version import Version
 from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo, version_of_tag
-from npu_upgrade.sources.index import releases_of
+from npu_upgrade.sources.index import Published, releases_of
 
 if TYPE_CHECKING:
     import httpx
@@ -39,27 +39,10 @@ class PassedOver(Exception):
     """A source cannot answer; the message is the reason shown to the user."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """One published version; ``yanked`` and ``sha`` are None where the source cannot tell."""
-
-    version: str
-    date: datetime | None
-    prerelease: bool
-    yanked: bool | None = None
-    tag: str | None = None
-    sha: str | None = None
-
-
-def indexed(project: str) -> list[Published]:
-    """What the package index holds, with yanked versions marked. Raises as :func:`releases_of`."""
-    return [Published(r.version, r.date, r.prerelease, r.yanked) for r in releases_of(project)]
-
-
 def from_index(project: str) -> list[Published]:
     """What the package index holds, or :class:`PassedOver`."""
     try:
-        found = indexed(project)
+        found = [Published(r.version, r.date, r.prerelease, r.yanked) for r in releases_of(project)]
     except UpgradeError as error:
         raise PassedOver(error.what) from error
     if not found:
@@ -316,20 +299,6 @@ def _notes(answer: Answer) -> list[str]:
 
 def _day(release: Published) -> str:
     return release.date.date().isoformat() if release.date else "no date"
-
-
-def previous_release(version: str | None, date: datetime | None, releases: Sequence[Published]) -> str | None:
-    """The newest stable release below ``version`` (of 0.30.0rc1 and 0.30.0 alike: 0.28.0).
-
-    Without a version (a commit between releases) the newest one published before ``date``.
-    """
-    stable = [r for r in releases if not r.prerelease and not r.yanked]
-    if version:
-        target = Version(version).release
-        below = [r.version for r in stable if Version(r.version).release < target]
-    else:
-        below = [r.version for r in stable if r.date and date and r.date < date]
-    return max(below, key=Version, default=None)
 
 
 def _newest_first(releases: Iterable[Published]) -> list[Published]:

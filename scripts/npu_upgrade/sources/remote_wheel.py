@@ -24,8 +24,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.sources import archives
 from npu_upgrade.sources.git import decoded
-from npu_upgrade.sources.index import Release, release
-from npu_upgrade.sources.simplepage import ReleaseFile
+from npu_upgrade.sources.index import Release, ReleaseFile, release
 
 BLOCK = 128 << 10
 MAX_MEMBER = 32 << 20

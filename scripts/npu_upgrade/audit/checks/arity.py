@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import overriding, running_methods
-from npu_upgrade.audit.tuples import Arities, ArityReader, Unpacking, method_arities, wrong_unpackings
+from npu_upgrade.audit.overrides import audited_scopes, inherited_scopes, is_stub, overriding
+from npu_upgrade.audit.type_hints import tuple_arities
 from npu_upgrade.audit.world import World
-from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.callees import Resolver, is_context_manager, is_self, resolver_of
 from npu_upgrade.program.constructors import is_named_tuple, record_fields
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.program.scope import Scope, scope_of
+from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "tuples and states with another number of elements than where they are unpacked"
 
@@ -28,8 +30,7 @@ def check(world: World) -> Iterator[Finding]:
         for method, parents in overriding(cls):
             if id(method.node) not in told:
                 yield from _overridden(method, parents, reader)
-    for problem in state_problems(world, reader):
-        yield _state(problem)
+    yield from _states(world, reader)
 
 
 def _unpacked(wrong: Unpacking) -> Finding:
@@ -37,7 +38,7 @@ def _unpacked(wrong: Unpacking) -> Finding:
     text = ast.unparse(wrong.value)
     gives = f"{source.name if source else text} gives {_numbers(wrong.arities)}"
     here = side(scope.file, wrong.line, f"takes {wrong.count} from {text}")
-    there = Side(source.file.project, source.file.path, source.node.lineno, gives) if source else None
+    there = side(source.file, source.node, gives) if source else None
     if wrong.inherited and there:
         here, there = there, here
     return Finding(
@@ -76,14 +77,14 @@ def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> I
     )
 
 
-def _state(problem: StateProblem) -> Finding:
+def _state(kind: str, owner: str, subject: str, what: str, here: Side, there: Side) -> Finding:
     return Finding(
-        kind=problem.kind,
-        owner=problem.owner,
-        subject=problem.subject,
-        what=problem.what,
-        here=problem.here,
-        there=problem.there,
+        kind=kind,
+        owner=owner,
+        subject=subject,
+        what=what,
+        here=here,
+        there=there,
         incident="S",
         why="A state is made by one method and taken apart by another; both have to mean the same fields.",
         todo="Bring the state's fields, where it is made and where it is taken apart into line.",
@@ -96,30 +97,18 @@ def _numbers(arities: Arities) -> str:
 
 
 @dataclass(frozen=True)
-class StateProblem:
-    """One disagreement about a state; the fields are a finding's."""
-
-    kind: str
-    owner: str
-    subject: str
-    what: str
-    here: Side
-    there: Side
-
-
-@dataclass(frozen=True)
 class _Maker:
     state: ClassSymbol
     scope: Scope
     line: int
 
 
-def state_problems(world: World, reader: ArityReader) -> Iterator[StateProblem]:
+def _states(world: World, reader: ArityReader) -> Iterator[Finding]:
     """States taken apart into another number or order of fields than they were made with."""
     resolver = reader.resolver
     audited = {id(file) for file in world.files}
     for cls in world.classes:
-        scopes = [scope_of(cls, method) for method in running_methods(cls, resolver)]
+        scopes = [scope_of(cls, method) for method in methods_on(cls, resolver.program.vllm)]
         makers = _makers(scopes, resolver)
         if not makers:
             continue
@@ -152,37 +141,33 @@ def _taken(scope: Scope, resolver: Resolver) -> Iterator[tuple[ast.Tuple | ast.L
     for target, value in body.unpacked:
         if isinstance(value, ast.Name):
             value = body.value(value.id) or value
-        if isinstance(value, ast.Attribute) and _is_self(value.value, scope):
+        if isinstance(value, ast.Attribute) and is_self(value.value, scope):
             yield target, value.attr
 
 
-def _compared(
-    target: ast.Tuple | ast.List, attribute: str, scope: Scope, maker: _Maker
-) -> Iterator[StateProblem]:
+def _compared(target: ast.Tuple | ast.List, attribute: str, scope: Scope, maker: _Maker) -> Iterator[Finding]:
     fields = [item.name for item in record_fields(maker.state)]
-    names = [_plain(item) for item in target.elts]
-    here = Side(scope.file.project, scope.file.path, target.lineno, f"{len(names)} from self.{attribute}")
-    there = Side(
-        *(maker.scope.file.project, maker.scope.file.path, maker.line),
-        f"{maker.scope.name} makes a {maker.state.name} of {len(fields)}",
-    )
+    names = [last_name(item) for item in target.elts]
+    here = side(scope.file, target, f"{len(names)} from self.{attribute}")
+    makes = f"{maker.scope.name} makes a {maker.state.name} of {len(fields)}"
+    there = side(maker.scope.file, maker.line, makes)
     owner, subject = scope.name, f"{attribute}: {maker.scope.name}"
     if len(fields) != len(names):
         what = (
             f"{scope.name} takes {len(names)} elements from self.{attribute}, "
             f"which {maker.scope.name} makes with {len(fields)}: {_difference(names, fields)}"
         )
-        yield StateProblem("state", owner, subject, what, here, there)
+        yield _state("state", owner, subject, what, here, there)
         return
     swapped = [name for name, own in zip(names, fields, strict=True) if name != own and name in fields]
     if swapped:
         what = (
             f"{scope.name} takes {', '.join(swapped)} from another place of self.{attribute} than its field"
         )
-        yield StateProblem("state-order", owner, subject, what, here, there)
+        yield _state("state-order", owner, subject, what, here, there)
 
 
-def _fields_behind(world: World) -> Iterator[StateProblem]:
+def _fields_behind(world: World) -> Iterator[Finding]:
     """States of the audited files that lack a field of the upstream state of the same name."""
     for file in world.worker_files:
         parents = [owner.file for cls in file.classes.values() for owner in cls.mro[1:]]
@@ -191,7 +176,7 @@ def _fields_behind(world: World) -> Iterator[StateProblem]:
             upstream = next((other for other in others if other and is_named_tuple(other)), None)
             if upstream and (lacking := _lacking(state, upstream)):
                 what = f"{state.name} has no {lacking}, which it has in {upstream.file.path}"
-                yield StateProblem("state-fields", state.name, lacking, what, _size(state), _size(upstream))
+                yield _state("state-fields", state.name, lacking, what, _size(state), _size(upstream))
 
 
 def _lacking(state: ClassSymbol, upstream: ClassSymbol) -> str:
@@ -200,12 +185,7 @@ def _lacking(state: ClassSymbol, upstream: ClassSymbol) -> str:
 
 
 def _size(state: ClassSymbol) -> Side:
-    text = f"{len(record_fields(state))} fields"
-    return Side(state.project, state.file.path, state.node.lineno, text)
-
-
-def _is_self(expr: ast.expr, scope: Scope) -> bool:
-    return isinstance(expr, ast.Name) and expr.id == scope.self_name
+    return side(state, text=f"{len(record_fields(state))} fields")
 
 
 def _difference(names: list[str], fields: list[str]) -> str:
@@ -215,5 +195,155 @@ def _difference(names: list[str], fields: list[str]) -> str:
     return "; ".join(f"{word}: {', '.join(items)}" for word, items in parts if items)
 
 
-def _plain(item: ast.expr) -> str:
-    return item.id if isinstance(item, ast.Name) else item.attr if isinstance(item, ast.Attribute) else ""
+Arities = frozenset[int]
+_DEEPEST = 6
+_NONE: Arities = frozenset()
+
+
+class ArityReader:
+    """Lengths of tuples. None: source does not tell; empty: never a tuple, but None."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self._known: dict[tuple[int, int], Arities | None] = {}
+
+    def of(self, expr: ast.expr, scope: Scope, depth: int = 0) -> Arities | None:
+        """The lengths that the value of ``expr`` may have in a function."""
+        if depth > _DEEPEST:
+            return None
+        if isinstance(expr, ast.Tuple):
+            starred = any(isinstance(item, ast.Starred) for item in expr.elts)
+            return None if starred else frozenset({len(expr.elts)})
+        if isinstance(expr, ast.Constant):
+            return _NONE if expr.value is None else None
+        if isinstance(expr, (ast.Await, ast.NamedExpr)):
+            return self.of(expr.value, scope, depth + 1)
+        if isinstance(expr, ast.IfExp):
+            return _union([self.of(part, scope, depth + 1) for part in (expr.body, expr.orelse)])
+        if isinstance(expr, ast.Name):
+            values = self.resolver.body(scope.node).values.get(expr.id)
+            return _union([self.of(value, scope, depth + 1) for value in values]) if values else None
+        if isinstance(expr, ast.Call):
+            return self.of_call(expr, scope, depth)
+        return None
+
+    def of_call(self, call: ast.Call, scope: Scope, depth: int = 0) -> Arities | None:
+        """The lengths of what a call gives."""
+        made = self.resolver.symbol(call.func, scope)
+        if isinstance(made, ClassSymbol):
+            return frozenset({len(record_fields(made))}) if is_named_tuple(made) else None
+        found = self.resolver.callees(call, scope)
+        return _union([self.of_function(item, _class_at(item, scope), depth + 1) for item in found])
+
+    def of_function(self, callee: Callee, cls: ClassSymbol | None, depth: int = 0) -> Arities | None:
+        """The lengths that a function returns; its hint counts where its statements do not tell."""
+        key = (id(callee.node), id(cls))
+        if key not in self._known:
+            self._known[key] = None  # a function that calls itself tells nothing by that
+            self._known[key] = self._returned(callee, cls, depth)
+        return self._known[key]
+
+    def _returned(self, callee: Callee, cls: ClassSymbol | None, depth: int) -> Arities | None:
+        node, hinted = callee.node, tuple_arities(callee.node.returns)
+        body = self.resolver.body(node)
+        if body.yields or is_context_manager(node):
+            return None
+        if is_stub(node):
+            return frozenset(hinted) or None
+        scope = Scope(callee.file, node, callee.owner, cls)
+        values = [item.value for item in body.returns if item.value]
+        found = _union([self.of(value, scope, depth) for value in values])
+        return found if found is not None else frozenset(hinted) or None
+
+
+def method_arities(reader: ArityReader, method: Method, cls: ClassSymbol) -> Arities | None:
+    """The lengths that a method returns on objects of ``cls``."""
+    return reader.of_function(Callee(method.node, method.owner.file, method.owner, True, "self"), cls)
+
+
+def _class_at(callee: Callee, scope: Scope) -> ClassSymbol | None:
+    return scope.cls if callee.by in ("self", "super") else callee.owner
+
+
+def _union(parts: list[Arities | None]) -> Arities | None:
+    """All of them, None when one is not known or there is none."""
+    known = [part for part in parts if part is not None]
+    return frozenset().union(*known) if parts and len(known) == len(parts) else None
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """A place that asks for ``count`` elements of a value that has ``arities``.
+
+    ``source`` is the function that gives the value; ``inherited`` tells that the place is
+    upstream's and the function is not.
+    """
+
+    scope: Scope
+    line: int
+    count: int
+    value: ast.expr
+    arities: Arities
+    source: Callee | None
+    index: bool = False
+    inherited: bool = False
+
+
+def wrong_unpackings(world: World, reader: ArityReader, fitting: set[int]) -> Iterator[Unpacking]:
+    """The places whose number of elements is none of those the value may have.
+
+    Functions whose results are taken apart as they should be are added to ``fitting``, by identity.
+    """
+    resolver = reader.resolver
+    audited = {id(file) for file in world.files}
+    seen: set[tuple[int, int]] = set()
+    for inherited, scopes in ((False, audited_scopes), (True, inherited_scopes)):
+        for scope in scopes(world, resolver):
+            for found in _in_scope(scope, reader, inherited, fitting):
+                source = found.source
+                mine = source is not None and id(source.file) in audited
+                key = (id(found.value), id(source.node) if source else 0)
+                if key not in seen and (mine or not inherited or scope.file.project == "vllm-omni"):
+                    seen.add(key)
+                    yield found
+
+
+def _in_scope(scope: Scope, reader: ArityReader, inherited: bool, fitting: set[int]) -> Iterator[Unpacking]:
+    body = reader.resolver.body(scope.node)
+    for target, value in body.unpacked:
+        if found := _judged(scope, value, reader):
+            arities, source = found
+            if len(target.elts) not in arities:
+                yield Unpacking(
+                    scope, target.lineno, len(target.elts), value, arities, source, inherited=inherited
+                )
+            elif source:
+                fitting.add(id(source.node))
+    for node in body.indexed:
+        place = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(place, int) and isinstance(node.value, (ast.Call, ast.Name)):
+            found = _judged(scope, node.value, reader)
+            if found and place >= max(found[0]):
+                count = place + 1
+                yield Unpacking(scope, node.lineno, count, node.value, *found, True, inherited)
+
+
+def _judged(scope: Scope, value: ast.expr, reader: ArityReader) -> tuple[Arities, Callee | None] | None:
+    """The lengths of a called function's result, None when they are not known."""
+    call = _call(value, scope, reader)
+    if call is None:
+        return None
+    arities = reader.of(call, scope)
+    if not arities:
+        return None
+    callees = reader.resolver.callees(call, scope)
+    return arities, callees[0] if callees else None
+
+
+def _call(value: ast.expr, scope: Scope, reader: ArityReader) -> ast.Call | None:
+    """The call whose result a value is, through one local name."""
+    if isinstance(value, ast.Name):
+        value = reader.resolver.body(scope.node).value(value.id) or value
+    if isinstance(value, ast.Await):
+        value = value.value
+    return value if isinstance(value, ast.Call) else None

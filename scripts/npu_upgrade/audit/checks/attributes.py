@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from packaging.version import Version
 
-from npu_upgrade.audit.alive import may_run
-from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
-from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.audit.world import Pair, World, may_run
 from npu_upgrade.code.walk import dotted
+from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
@@ -104,9 +104,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
         owner=owner.name,
         subject=f"{read.method.owner.name}.{read.name}",
         what=_what(read, owner),
-        here=place
-        if audited
-        else Side(owner.project, owner.file.path, owner.node.lineno, f"class {owner.name}"),
+        here=place if audited else side(owner),
         there=there,
         incident="A",
         why=f"{read.method.qualname} raises AttributeError when it gets there",
@@ -117,8 +115,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
 
 def _without_base(pair: Pair, base: ClassSymbol, reads: list[Read]) -> Finding:
     names = sorted({read.name for read in reads})
-    shown = ", ".join(f"self.{name}" for name in names[:3])
-    shown += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = shortened((f"self.{name}" for name in names), 3)
     first = reads[0]
     return Finding(
         kind="undefined",
@@ -152,18 +149,14 @@ def _todo(read: Read) -> str:
 
 def _lacking(read: TypedRead) -> Finding:
     frame = read.frame
-    text = f"{frame.name} reads {read.name}"
-    place = Side(frame.file.project, frame.file.path, read.node.lineno, text)
-    source = read.owner.file if isinstance(read.owner, ClassSymbol) else None
-    line = read.owner.node.lineno if isinstance(read.owner, ClassSymbol) else 0
     has = "is not indexed" if read.name == "[...]" else f"has no {read.name}"
     return Finding(
         kind="missing-attribute" if read.name != "[...]" else "not-indexable",
         owner=frame.name,
         subject=f"{read.held or read.owner.name}.{read.name}",
-        what=f"{frame.name} uses {_text(read)} where {read.owner.name} {has}",
-        here=place,
-        there=Side(source.project, source.path, line, f"class {read.owner.name}") if source else None,
+        what=f"{frame.name} uses {cut(ast.unparse(read.node), 80)} where {read.owner.name} {has}",
+        here=side(frame.file, read.node, f"{frame.name} reads {read.name}"),
+        there=side(read.owner) if isinstance(read.owner, ClassSymbol) else None,
         incident="A",
         why="the expression raises when it is reached",
         todo=f"see what {read.owner.name} has now in its place",
@@ -175,19 +168,15 @@ def _misused(read: TypedRead) -> Finding:
     called = read.misuse == "called"
     lacking = _lacking(read)
     verb, is_now = ("calls", "is a value") if called else ("tests", "is a method")
+    text = cut(ast.unparse(read.node), 80)
     return replace(
         lacking,
         kind="called-value" if called else "tested-method",
-        what=f"{read.frame.name} {verb} {_text(read)}, which {is_now} of {read.owner.name}",
+        what=f"{read.frame.name} {verb} {text}, which {is_now} of {read.owner.name}",
         why="calling the value raises TypeError" if called else "a method is always true, and equals nothing",
         todo=f"use {read.name} without calling it" if called else f"call {read.name}",
         like="",
     )
-
-
-def _text(read: TypedRead) -> str:
-    text = ast.unparse(read.node)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 _SETTERS = {"__init__", "__post_init__", "__new__"}

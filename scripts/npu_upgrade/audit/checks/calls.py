@@ -6,23 +6,30 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.overrides import (
-    audited_classes,
     audited_scopes,
     functions_of,
     is_stub,
-    running_methods,
 )
-from npu_upgrade.audit.shifted import Shift, Shifts
+from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, misfit, not_taken, signature, signature_change
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import (
+    Function,
+    misfit,
+    named_of,
+    not_taken,
+    places_of,
+    signature,
+    signature_change,
+)
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
-from npu_upgrade.program.scope import Callee, Scope, scope_of
+from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
+from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "calls that do not fit the signature of what they reach"
 
@@ -49,8 +56,7 @@ def check(world: World) -> Iterator[Finding]:
             if everywhere or id(item.callee.file) in audited:
                 yield _finding(item)
     yield from _shifted(world, calls.values())
-    for bad in bad_constructors(world, resolver):
-        yield _handed_over(bad)
+    yield from _handed_over(world, resolver)
 
 
 def _shifted(world: World, calls: Iterable[list[_Judged]]) -> Iterator[Finding]:
@@ -111,16 +117,34 @@ def _moved(judged: _Judged, shift: Shift) -> Finding:
     )
 
 
-def _handed_over(bad: BadConstructor) -> Finding:
-    cls, file = bad.cls, bad.file
-    text = signature(bad.text) if isinstance(bad.text, ast.FunctionDef) else unparse(bad.text)
+_BY_NAME = "resolve_obj_by_qualname"
+_REGISTER = "register_oot"
+
+
+def _handed_over(world: World, resolver: Resolver) -> Iterator[Finding]:
+    """The classes that are given to upstream and cannot be made as it makes them."""
+    named = _named_by_platforms(world, resolver)
+    told: set[int] = set()
+    for cls, call, file in _constructed_by_name(world, resolver, named):
+        own = constructor(cls)
+        if own and (reason := misfit(call, own, bound=True)):
+            told.add(id(cls))
+            yield _bad(cls, own, reason, side(file, call, unparse(call)))
+    for cls in [*_returned(world, resolver), *_registered(world, resolver)]:
+        if id(cls) not in told:
+            told.add(id(cls))
+            yield from _against_parent(cls)
+
+
+def _bad(cls: ClassSymbol, own: Function, reason: str, there: Side) -> Finding:
+    """A class whose constructor does not fit; ``there`` is upstream's call, or the constructor it knows."""
     return Finding(
         kind="handed-over",
         owner=cls.name,
-        subject=f"__init__: {bad.reason}",
-        what=f"{file.path} makes objects of {cls.name}, whose constructor {bad.reason}",
-        here=side(cls.file, bad.own.lineno, signature(bad.own)),
-        there=side(file, bad.line, text),
+        subject=f"__init__: {reason}",
+        what=f"{there.path} makes objects of {cls.name}, whose constructor {reason}",
+        here=side(cls.file, own, signature(own)),
+        there=there,
         incident="S",
         why="Upstream makes the object as it would its own class's, and the call raises TypeError.",
         todo=f"Let the constructor of {cls.name} take what upstream gives.",
@@ -128,41 +152,12 @@ def _handed_over(bad: BadConstructor) -> Finding:
     )
 
 
-_BY_NAME = "resolve_obj_by_qualname"
-_REGISTER = "register_oot"
-
-
-@dataclass(frozen=True)
-class BadConstructor:
-    """A class whose constructor does not fit; ``text`` is upstream's call, or the constructor it knows."""
-
-    cls: ClassSymbol
-    own: Function
-    reason: str
-    file: File
-    line: int
-    text: ast.AST
-
-
-def bad_constructors(world: World, resolver: Resolver) -> Iterator[BadConstructor]:
-    """The handed-over classes that cannot be made as upstream makes them."""
-    named = _named_by_platforms(world, resolver)
-    told: set[int] = set()
-    for bad in _constructed_by_name(world, resolver, named):
-        told.add(id(bad.cls))
-        yield bad
-    for cls in [*_returned(world, resolver), *_registered(world, resolver)]:
-        if id(cls) not in told:
-            told.add(id(cls))
-            yield from _against_parent(cls)
-
-
 def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[ClassSymbol]]:
     """The classes whose names a platform's methods return, by method."""
     found: dict[str, list[ClassSymbol]] = {}
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         if any(owner.name == "Platform" for owner in cls.mro[1:]):
-            for method in running_methods(cls, resolver):
+            for method in methods_on(cls, resolver.program.vllm):
                 if method.owner.project != "vllm":
                     found.setdefault(method.name, []).extend(_strings(method.node, resolver))
     return {name: classes for name, classes in found.items() if classes}
@@ -171,16 +166,15 @@ def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[Clas
 def _strings(node: Function, resolver: Resolver) -> Iterator[ClassSymbol]:
     for item in resolver.body(node).returns:
         for text in walk(item):
-            if isinstance(text, ast.Constant) and isinstance(text.value, str) and "." in text.value:
-                module, _, name = text.value.rpartition(".")
-                symbol = resolver.program.lookup(module, name)
-                if isinstance(symbol, ClassSymbol):
-                    yield symbol
+            module, _, name = string(text).rpartition(".")
+            symbol = resolver.program.lookup(module, name) if module else None
+            if isinstance(symbol, ClassSymbol):
+                yield symbol
 
 
 def _constructed_by_name(
     world: World, resolver: Resolver, named: dict[str, list[ClassSymbol]]
-) -> Iterator[BadConstructor]:
+) -> Iterator[tuple[ClassSymbol, ast.Call, File]]:
     """Upstream's calls of what a platform's method names."""
     tree = world.triple.vllm
     for path in tree.list("vllm"):
@@ -190,8 +184,7 @@ def _constructed_by_name(
         for scope in functions_of(file) if file else []:
             for call in resolver.body(scope.node).calls:
                 source = _source(call.func, scope, resolver)
-                for cls in named.get(source, []) if source else []:
-                    yield from _against_call(cls, call, scope.file)
+                yield from ((cls, call, scope.file) for cls in (named.get(source, []) if source else []))
 
 
 def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
@@ -205,16 +198,9 @@ def _source(func: ast.expr, scope: Scope, resolver: Resolver) -> str | None:
     return inner.func.attr if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) else None
 
 
-def _against_call(cls: ClassSymbol, call: ast.Call, file: File) -> Iterator[BadConstructor]:
-    own = constructor(cls)
-    reason = misfit(call, own, bound=True) if own else ""
-    if own and reason:
-        yield BadConstructor(cls, own, reason, file, call.lineno, call)
-
-
 def _returned(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
     """The classes that overrides of upstream's methods return."""
-    for cls in audited_classes(world):
+    for cls in world.side.classes:
         for name, method in cls.methods.items():
             if any(owner.project == "vllm" and name in owner.methods for owner in cls.mro[1:]):
                 scope = scope_of(cls, method)
@@ -239,7 +225,7 @@ def _registered(world: World, resolver: Resolver) -> Iterator[ClassSymbol]:
                         yield symbol
 
 
-def _against_parent(cls: ClassSymbol) -> Iterator[BadConstructor]:
+def _against_parent(cls: ClassSymbol) -> Iterator[Finding]:
     """A constructor that does not take what upstream's nearest one takes."""
     parent = next((owner for owner in cls.mro[1:] if owner.project == "vllm"), None)
     own, upper = constructor(cls), constructor(parent) if parent else None
@@ -252,5 +238,118 @@ def _against_parent(cls: ClassSymbol) -> Iterator[BadConstructor]:
     if is_stub(upper):  # what a subclass asks for beyond it is between the two who know the subclass
         names = [name for name in names if " " not in name]
     if names:
-        reason = f"does not take {', '.join(names)}"
-        yield BadConstructor(cls, own, reason, parent.file, upper.lineno, upper)
+        there = side(parent.file, upper, signature(upper))
+        yield _bad(cls, own, f"does not take {', '.join(names)}", there)
+
+
+_KINDS = {"staticmethod", "classmethod"}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The first argument of a call that lands elsewhere: ``had`` was its parameter, ``has`` is."""
+
+    argument: ast.expr
+    had: ast.arg
+    has: ast.arg
+    before: Function
+
+
+class Shifts:
+    """Compares callees with those of the old world; what they were is kept."""
+
+    def __init__(self, old: World) -> None:
+        self.old = old
+        self._before: dict[int, Function | None] = {}
+
+    def of(self, call: ast.Call, callee: Callee, scope: Scope) -> Shift | None:
+        """What shifted in a call that fits; None where nothing did, or the old pair does not tell."""
+        before = self.before(callee) if call.args else None
+        if before is None or (decorators(before) ^ decorators(callee.node)) & _KINDS:
+            return None
+        now, then = (places_of(node.args)[int(callee.bound) :] for node in (callee.node, before))
+        named = {arg.arg for arg in named_of(callee.node.args)}
+        for place, (argument, has, had) in enumerate(zip(call.args, now, then, strict=False)):
+            if isinstance(argument, ast.Starred):
+                return None
+            moved = has.arg != had.arg and (had.arg in named or _contradict(had, has, callee))
+            if moved and not _is_meant(argument, has) and self._stood(call, place, scope):
+                if _is_upstreams(call, callee, scope):
+                    return None
+                return Shift(argument, had, has, before)
+        return None
+
+    def before(self, callee: Callee) -> Function | None:
+        """The old pair's function; None when it is not there or has the same text up to its body."""
+        key = id(callee.node)
+        if key not in self._before:
+            self._before[key] = self._find(callee)
+        return self._before[key]
+
+    def _find(self, callee: Callee) -> Function | None:
+        path = callee.file.path
+        tree = self.old.program.trees.get(path.partition("/")[0])
+        if tree is None or not tree.exists(path):
+            return None
+        text = tree.read(path)
+        if text == callee.file.source or (not callee.makes and _head(callee) in text):
+            return None
+        file = self.old.program.file(path)
+        if file is None:
+            return None
+        if callee.owner is None:
+            found = file.functions.get(callee.node.name)
+            return found.node if found else None
+        cls = file.classes.get(callee.owner.name)
+        if cls is None or callee.makes:
+            return constructor(cls) if cls else None
+        method = cls.lookup(callee.node.name)
+        return method.node if method else None
+
+    def _stood(self, call: ast.Call, place: int, scope: Scope) -> bool:
+        """Whether the old pair's function gives the same argument to the same callee at this place."""
+        text = (ast.unparse(call.func), ast.unparse(call.args[place]))
+        node = self._same_scope(scope)
+        calls = (inner for inner in walk(node) if isinstance(inner, ast.Call)) if node else ()
+        given = (inner for inner in calls if len(inner.args) > place)
+        return any(text == (ast.unparse(inner.func), ast.unparse(inner.args[place])) for inner in given)
+
+    def _same_scope(self, scope: Scope) -> Function | ast.Module | None:
+        file = self.old.program.file(scope.file.path)
+        if file is None or isinstance(scope.node, ast.Module):
+            return file.tree if file else None
+        if scope.owner is None:
+            found = file.functions.get(scope.node.name)
+            return found.node if found else None
+        cls = file.classes.get(scope.owner.name)
+        method = cls.methods.get(scope.node.name) if cls else None
+        return method.node if method else None
+
+
+def _is_upstreams(call: ast.Call, callee: Callee, scope: Scope) -> bool:
+    """Whether the files of the callee, or of the classes that are built upon, hold the same call."""
+    files = [callee.file, *(cls.file for cls in (scope.cls.mro if scope.cls else ()))]
+    text, name = ast.unparse(call), last_name(call.func)
+    return any(
+        text == ast.unparse(node)
+        for file in dict.fromkeys(files)
+        if file.project != scope.file.project
+        for node in file.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) == name
+    )
+
+
+def _head(callee: Callee) -> str:
+    """The source of a function up to its body."""
+    first, last = callee.node.lineno - 1, callee.node.body[0].lineno - 1
+    return "\n".join(callee.file.source.split("\n")[first : max(last, first + 1)])
+
+
+def _contradict(had: ast.arg, has: ast.arg, callee: Callee) -> bool:
+    return bool(lost_parameters(had.annotation, has.annotation, (callee.file, callee.file)))
+
+
+def _is_meant(argument: ast.expr, has: ast.arg) -> bool:
+    """Whether an argument bears the name of the parameter it lands on."""
+    name = dotted(argument).rpartition(".")[2].lstrip("_")
+    return bool(name) and name == has.arg.lstrip("_")

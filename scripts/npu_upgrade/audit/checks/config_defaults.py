@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.signatures import plain_text
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.program import ClassSymbol, File, Program
 
@@ -102,7 +103,7 @@ def _changed(old: Setting, new: Setting, places: list[_Read], replaced: str) -> 
     how = (
         "is decided otherwise"
         if new.derived
-        else f"defaults to {_short(new.default)}, was {_short(old.default)}"
+        else f"defaults to {cut(new.default, _LONG)}, was {cut(old.default, _LONG)}"
     )
     return _finding(
         kind,
@@ -131,7 +132,7 @@ def _removed(
         old,
         f"{_full(old)} is gone{hint}; {_where(places)}",
         places[0],
-        Side(cls.project, cls.file.path, cls.node.lineno, f"{cls.name} has no {old.name}"),
+        side(cls, text=f"{cls.name} has no {old.name}"),
         "reading it raises AttributeError, setting it does nothing",
         f"use {renamed}" if renamed else "find what took its place, or drop it",
     )
@@ -145,7 +146,7 @@ def _finding(
         owner=setting.owner,
         subject=setting.name,
         what=what,
-        here=Side(read.file.project, read.file.path, read.node.lineno, ast.unparse(read.node)),
+        here=side(read.file, read.node, ast.unparse(read.node)),
         there=there,
         incident="V",
         why=why,
@@ -164,10 +165,10 @@ def _replaced(world: World, setting: Setting) -> str:
 def _difference(old: Setting, new: Setting) -> str:
     """Both defaults, or the first lines that differ in what decides."""
     if not new.derived:
-        return f"{_short(new.default)} (was {_short(old.default)})"
+        return f"{cut(new.default, _LONG)} (was {cut(old.default, _LONG)})"
     lines = list(difflib.ndiff(old.default.split("\n"), new.default.split("\n")))
     sides = (next((line[2:].strip() for line in lines if line.startswith(sign)), "") for sign in "+-")
-    now, was = map(_short, sides)
+    now, was = (cut(side, _LONG) for side in sides)
     return "; ".join(part for part in (f"now: {now}" if now else "", f"was: {was}" if was else "") if part)
 
 
@@ -179,10 +180,6 @@ def _where(places: list[_Read]) -> str:
 
 def _full(setting: Setting) -> str:
     return f"{setting.owner}.{setting.name}" if setting.owner else setting.name
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
 
 
 ENVIRONMENTS = ("vllm/envs.py", "vllm_ascend/envs.py")
@@ -245,19 +242,19 @@ def _of_class(cls: ClassSymbol) -> Iterator[Setting]:
             if isinstance(value := _asked(node), ast.Constant):
                 yield _setting(cls, name, ast.unparse(value), node)
     for name, method in cls.methods.items():
-        if _SWITCH.match(name) and _PROPERTIES & set(map(_decorator, method.node.decorator_list)):
+        if _SWITCH.match(name) and _PROPERTIES & set(map(last_name, method.node.decorator_list)):
             text = "\n".join(_deciding(cls, name, set(), _DEPTH))
             yield _setting(cls, name, text, method.node, derived=True)
 
 
 def _setting(cls: ClassSymbol, name: str, default: str, node: ast.stmt, derived: bool = False) -> Setting:
     text = f"{name} is decided here" if derived else f"{name} = {default}"
-    return Setting(cls.name, name, default, Side(cls.project, cls.file.path, node.lineno, text), derived)
+    return Setting(cls.name, name, default, side(cls.file, node, text), derived)
 
 
 def _default(value: ast.expr, file: File) -> str:
     """The default a field has: ``Field(default=x)`` and a constant of the module count as their value."""
-    if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("field", "Field"):
+    if isinstance(value, ast.Call) and last_name(value) in ("field", "Field"):
         given = {keyword.arg: keyword.value for keyword in value.keywords}
         inner = given.get("default") or given.get("default_factory") or next(iter(value.args), None)
         return _default(inner, file) if inner is not None else ""
@@ -304,8 +301,8 @@ def _variables(file: File) -> Iterator[Setting]:
             if isinstance(key, ast.Constant) and isinstance(entry, (ast.Lambda, ast.Call)):
                 name, stated = str(key.value), declared.get(str(key.value))
                 default = stated.value if stated and stated.value else _fallback(entry)
-                side = Side(file.project, file.path, key.lineno, f"{name} defaults to {ast.unparse(default)}")
-                yield Setting("", name, ast.unparse(default), side)
+                text = ast.unparse(default)
+                yield Setting("", name, text, side(file, key, f"{name} defaults to {text}"))
 
 
 def _fallback(entry: ast.expr) -> ast.expr:
@@ -314,7 +311,3 @@ def _fallback(entry: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getenv", "environ.get")):
             return node.args[1] if len(node.args) > 1 else ast.Constant(None)
     return entry
-
-
-def _decorator(node: ast.expr) -> str:
-    return ast.unparse(node).partition("(")[0].rpartition(".")[2]

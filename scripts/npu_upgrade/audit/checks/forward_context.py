@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import replaced_in
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.world import World
+from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.signatures import Function, is_bound, misfit, signature
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
 ABOUT = "forward contexts, graph wrappers and buffers that differ from how vllm-ascend's own runner does it"
@@ -74,8 +73,8 @@ def _upstream_names(file: File, runners: list[File]) -> Iterator[Finding]:
                     _scope(file, used[0]),
                     item.name,
                     f"{item.name} is vLLM's; vllm-ascend's runner works with {name}",
-                    Side(file.project, file.path, used[0].lineno, f"{item.module}.{item.name}"),
-                    Side(runner.project, runner.path, 0, name),
+                    side(file, used[0], f"{item.module}.{item.name}"),
+                    side(runner, text=name),
                     _OWN,
                     f"use {name}",
                 )
@@ -171,19 +170,23 @@ def _form(call: ast.Call) -> str:
 
 
 def _through_platform(world: World) -> Iterator[Finding]:
-    """Calls that the platform object forwards, against the NPU platform and what it hands out."""
-    for call in platform_misfits(world):
-        name, target = call.method.qualname, call.target
-        yield _finding(
-            "platform-call",
-            call.method.owner.name,
-            f"{call.method.name}: {target.qualname}",
-            f"{name} calls {target.qualname}, which {call.reason}",
-            side(call.method, call.node, ast.unparse(call.node.func)),
-            side(target, target.node, signature(target.node)),
-            _ARGUMENTS,
-            "make the call fit on every platform, or take the argument in the NPU platform",
-        )
+    """Calls in vllm-omni's methods of NPU classes that do not fit the platform, or a class it hands out."""
+    platform = _npu_platform(world)
+    owners = (base for cls in world.concrete for base in cls.mro if base.project == "vllm-omni")
+    methods = {id(method.node): method for base in owners for method in base.methods.values()}
+    for method in methods.values():
+        for node, target in _platform_calls(method, platform) if platform else ():
+            if reason := misfit(node, target.node, bound=is_bound(target.node)):
+                yield _finding(
+                    "platform-call",
+                    method.owner.name,
+                    f"{method.name}: {target.qualname}",
+                    f"{method.qualname} calls {target.qualname}, which {reason}",
+                    side(method, node, ast.unparse(node.func)),
+                    side(target, text=signature(target.node)),
+                    _ARGUMENTS,
+                    "make the call fit on every platform, or take the argument in the NPU platform",
+                )
 
 
 def _scope(file: File, node: ast.Name) -> str:
@@ -201,7 +204,6 @@ def _finding(
 
 
 _SETS = re.compile(r"set_(\w+_)?forward_context")
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
@@ -247,45 +249,11 @@ def _on_self(node: ast.Call) -> str:
     return ""
 
 
-def last_name(func: ast.expr) -> str:
-    """``c`` of ``a.b.c``, empty for anything else than names."""
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-
-
 _PLATFORM = "current_omni_platform"
 
 
-@dataclass(frozen=True)
-class Misfit:
-    """A call in ``method`` that ends in ``target`` on an NPU and does not fit it, with the reason."""
-
-    method: Method
-    node: ast.Call
-    target: Method
-    reason: str
-
-
-def platform_misfits(world: World) -> Iterator[Misfit]:
-    """The calls in vllm-omni's methods of NPU classes: of the platform, and of classes it hands out."""
-    platform = _npu_platform(world)
-    if platform is None:
-        return
-    methods = {
-        id(method.node): method
-        for cls in world.concrete
-        for base in cls.mro
-        if base.project == "vllm-omni"
-        for method in base.methods.values()
-    }
-    for method in methods.values():
-        for node, target in _platform_calls(method, platform):
-            if reason := misfit(node, target.node, bound=is_bound(target.node)):
-                yield Misfit(method, node, target, reason)
-
-
 def _npu_platform(world: World) -> ClassSymbol | None:
-    classes = [cls for file in world.files for cls in file.classes.values()]
-    return next((cls for cls in classes if cls.name.endswith("OmniPlatform")), None)
+    return next((cls for cls in world.side.classes if cls.name.endswith("OmniPlatform")), None)
 
 
 def _platform_calls(method: Method, platform: ClassSymbol) -> Iterator[tuple[ast.Call, Method]]:
@@ -318,3 +286,27 @@ def _constructor(getter: Method) -> Method | None:
     classes = [getter.owner.file.resolve(value) for value in returned if isinstance(value, ast.Name)]
     found = [cls for cls in classes if isinstance(cls, ClassSymbol)]
     return found[0].lookup("__init__") if len(found) == 1 else None
+
+
+_MARKS = re.compile(r"ascend_|_ascend|_npu|npu_|Ascend|NPU")
+
+
+def replaced_in(file: File) -> dict[str, str]:
+    """The names of vLLM that a file of vllm-ascend takes vllm-ascend's own for: plain -> ``module.name``.
+
+    ``set_ascend_forward_context`` stands for ``set_forward_context``. A name that the file
+    takes from vLLM as well is not replaced.
+    """
+    items = [item for many in file.imports.values() for item in many if item.name]
+    taken = {item.name for item in items if item.module.partition(".")[0] == "vllm"}
+    found = {}
+    for item in items:
+        plain = plain_name(item.name or "")
+        if item.module.startswith(f"{ASCEND}.") and plain != item.name and plain not in taken:
+            found[plain] = f"{item.module}.{item.name}"
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A name without what marks it as vllm-ascend's; a graph wrapper with vLLM's mark instead."""
+    return _MARKS.sub("", name.replace("ACLGraph", "CUDAGraph"))

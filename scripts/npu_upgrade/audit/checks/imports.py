@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeGuard
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.definitions import absolute
+from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
-from npu_upgrade.program.live import Live, catches_import, live_statements
+from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
+from npu_upgrade.sources.tree import PACKAGES
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
@@ -25,7 +26,6 @@ _WHEN = {
     "late": "the call fails when it is reached",
     "typing": "only type checkers see it; the annotation describes nothing",
 }
-_PROJECTS = {"vllm_omni": "vllm-omni", "vllm_ascend": "vllm-ascend", "vllm": "vllm"}
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ class FileImports:
 
     def _owners(self, expr: ast.expr, name: str) -> list[str]:
         """The modules or classes of the trees that ``expr`` stands for; none when that is not sure."""
-        parts = dotted_parts(expr)
+        parts = dotted(expr).split(".")
         if not parts[0] or name.startswith("__"):
             return []
         items = [*self.file.imports.get(parts[0], []), *self.file.local_imports.get(parts[0], [])]
@@ -214,7 +214,7 @@ class FileImports:
     def _finding(
         self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str
     ) -> Finding:
-        project = _PROJECTS[module.partition(".")[0]]
+        project = PACKAGES[module.partition(".")[0]]
         lacking = f"no {name} in {module}" if name else f"no module {module}"
         there = self.program.module(module)
         todo = advice(self.program, module, name)
@@ -223,7 +223,7 @@ class FileImports:
             owner=live.scope,
             subject=f"{module}.{name}" if name else module,
             what=f"{project} has {lacking}; {todo}",
-            here=Side(self.file.project, self.file.path, line, text),
+            here=side(self.file, line, text),
             there=Side(project, there.path, 0, f"does not have {name}") if there else None,
             incident="A",
             why=why,
@@ -253,20 +253,11 @@ _NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswi
 _ASKING = {"hasattr", "getattr"}
 
 
-def dotted_parts(expr: ast.expr) -> list[str]:
-    """The parts of a dotted expression, the root first."""
-    parts: list[str] = []
-    while isinstance(expr, ast.Attribute):
-        parts.insert(0, expr.attr)
-        expr = expr.value
-    return [expr.id if isinstance(expr, ast.Name) else "", *parts]
-
-
 def asked_for(file: File) -> set[str]:
     """Attributes that a file looks for before it uses them."""
     calls = [node for node in file.nodes if isinstance(node, ast.Call) and len(node.args) > 1]
     asking = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in _ASKING]
-    return {str(node.args[1].value) for node in asking if isinstance(node.args[1], ast.Constant)}
+    return {string(node.args[1]) for node in asking}
 
 
 def bound_locally(file: File) -> set[str]:
@@ -277,8 +268,7 @@ def bound_locally(file: File) -> set[str]:
 
 
 def is_dotted_path(node: ast.AST) -> TypeGuard[ast.Constant]:
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and _PATH.fullmatch(text) is not None
+    return _PATH.fullmatch(string(node)) is not None
 
 
 def no_paths(node: ast.AST) -> list[ast.expr]:
@@ -289,6 +279,6 @@ def no_paths(node: ast.AST) -> list[ast.expr]:
         return node.values
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _NOT_PATHS:
+    if isinstance(node, ast.Call) and last_name(node.func) in _NOT_PATHS:
         return [*node.args, *(keyword.value for keyword in node.keywords)]
     return []

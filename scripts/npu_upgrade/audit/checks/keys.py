@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
 
 ABOUT = "dictionaries of the projects below that are asked by a key of another kind than theirs"
@@ -16,7 +17,6 @@ _DICTS = {"dict", "Dict", "defaultdict", "DefaultDict", "OrderedDict", "Mapping"
 _ASKING = {"get", "pop", "setdefault"}
 _TUPLES = {"tuple", "Tuple", "NamedTuple"}
 _PLAIN = {"str", "int", "float", "bool", "bytes", "None"}
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def check(world: World) -> Iterator[Finding]:
             if len(items) == 1 and items[0].name and (found := _declared(world, file, name))
         }
         for scope in file.nodes if declared else ():
-            if isinstance(scope, _FUNCTIONS):
+            if isinstance(scope, Function):
                 yield from _asked(file, scope, declared)
 
 
@@ -43,7 +43,7 @@ def _declared(world: World, file: File, name: str) -> tuple[File, ast.AnnAssign,
             and isinstance(node.target, ast.Name)
             and node.target.id == item.name
             and isinstance(node.annotation, ast.Subscript)
-            and ast.unparse(node.annotation.value).rpartition(".")[2] in _DICTS
+            and last_name(node.annotation) in _DICTS
             and isinstance(node.annotation.slice, ast.Tuple)
         ):
             return other, node, node.annotation.slice.elts[0]
@@ -52,7 +52,7 @@ def _declared(world: World, file: File, name: str) -> tuple[File, ast.AnnAssign,
 
 def _asked(
     file: File,
-    scope: ast.FunctionDef | ast.AsyncFunctionDef,
+    scope: Function,
     declared: dict[str, tuple[File, ast.AnnAssign, ast.expr]],
 ) -> Iterator[Finding]:
     """The keys in a function that are no tuples where the dictionary has tuples, and the other way round."""
@@ -124,5 +124,5 @@ def _are_tuples(file: File, annotation: ast.expr) -> bool | None:
     symbol = file.resolve(inner)
     if not isinstance(symbol, ClassSymbol):
         return None
-    bases = {ast.unparse(base).rpartition(".")[2] for one in symbol.mro for base in one.node.bases}
+    bases = {last_name(base) for one in symbol.mro for base in one.node.bases}
     return bool(bases & _TUPLES)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.parity.findings import PORT
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.code.walk import dotted, string
 from npu_upgrade.program.program import ClassSymbol, File
 
 ABOUT = "class attributes of the GPU side that other code asks for and the NPU class lacks"
@@ -34,11 +35,9 @@ def _asked(world: World, name: str) -> tuple[File, int] | None:
     for path in world.program.paths(world.side.project.package):
         file = world.program.file(path) if name in world.program.text(path) else None
         for node in file.nodes if file else ():
-            if isinstance(node, ast.Call) and len(node.args) > 1 and ast.unparse(node.func) in _ASKING:
-                holder, asked = ast.unparse(node.args[0]), node.args[1]
-                if isinstance(asked, ast.Constant) and asked.value == name and holder not in ("self", "cls"):
-                    assert file
-                    return file, node.lineno
+            asks = isinstance(node, ast.Call) and len(node.args) > 1 and dotted(node.func) in _ASKING
+            if file and asks and string(node.args[1]) == name and dotted(node.args[0]) not in ("self", "cls"):
+                return file, node.lineno
     return None
 
 
@@ -49,8 +48,8 @@ def _finding(pair: Pair, cls: ClassSymbol, name: str, asking: File, line: int) -
         owner=npu.name,
         subject=name,
         what=f"{npu.name} declares no {name}, which {cls.name} has and {asking.path}:{line} asks for",
-        here=Side(npu.project, npu.file.path, npu.node.lineno, f"class {npu.name}"),
-        there=Side(cls.project, cls.file.path, cls.fields[name].lineno, name),
+        here=side(npu),
+        there=side(cls, cls.fields[name], name),
         incident="P",
         why="whoever asks the class takes it for one that cannot do this",
         todo=PORT,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.findings import PORT, fact_text, lacking
-from npu_upgrade.audit.parity.gaps import gaps, told_lacking
+from npu_upgrade.audit.parity.gaps import PORT, fact_text, gaps, lacking, told_lacking
 from npu_upgrade.audit.parity.lost import OPERAND, before, lost, lost_in
-from npu_upgrade.audit.parity.senses import Decision, decisions_of, sense_of
 from npu_upgrade.audit.world import World, on_npu_side
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import cut
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
 from npu_upgrade.program.program import Method
@@ -41,7 +44,7 @@ def check(world: World) -> Iterator[Finding]:
             continue
         if not any(known[:2] == place and item.name in known[2] for known in told):
             told.add((*place, item.name))
-            beside = f" beside {_short(item.among)}" if item.among else ""
+            beside = f" beside {cut(item.among, 90)}" if item.among else ""
             yield lost_in(item, f"tests {item.name}{beside}", item.name)
 
 
@@ -61,11 +64,11 @@ class _Sides:
         of_omni = world.of_omni
         self.both, self.of_omni = both, of_omni
         self.told = told.get(id(both.gpu.node), set())
-        self.above = upstream_of(both.gpu_side, both.gpu.name) if of_omni else None
+        self.above = upstream_of(both.pair.gpu_side, both.gpu.name) if of_omni else None
         # What vllm had before and says otherwise now is no news of either side.
         old = before(self.above, world) if self.above else None
         self.upstream = "\n".join(text_of(m.node) for m in (self.above, old) if m)
-        reached = both.npu_side.reach(both.npu).values()
+        reached = both.pair.npu_side.reach(both.npu).values()
         self.nodes = [place.node for place in reached if on_npu_side(place.file)]
         self.text = "\n".join(text_of(node) for node in self.nodes)
 
@@ -78,7 +81,7 @@ class _Sides:
             beside = self._beside(condition)
             if beside is not None and (not self.of_omni or set(beside.parts) < set(condition.parts)):
                 seen |= set(missing)
-                yield self._in_part(condition, missing, beside)
+                yield self._finding("part of the condition", missing, condition.node, beside.node)
             elif condition.ends_in_error and self.of_omni and set(missing) == set(condition.parts):
                 seen |= set(missing)
                 yield self._finding("missing guard", missing, condition.node, None)
@@ -93,7 +96,9 @@ class _Sides:
 
     def _counts(self, part: str, upstream: str | None = None) -> bool:
         words = set(_WORD.findall(part))
-        absent = {w for w in words if w in self.both.gpu_side.own and w not in self.both.npu_side.methods}
+        absent = {
+            w for w in words if w in self.both.pair.gpu_side.own and w not in self.both.pair.npu_side.methods
+        }
         return (
             is_telling(part)
             and part not in (self.upstream if upstream is None else upstream)
@@ -108,9 +113,6 @@ class _Sides:
         shared = {part for part in condition.parts if is_telling(part)}
         found = (other for node in self.nodes for other in conditions_of(node) if shared & set(other.parts))
         return next(found, None)
-
-    def _in_part(self, gpu: Condition, missing: list[str], npu: Condition) -> Finding:
-        return self._finding("part of the condition", missing, gpu.node, npu.node)
 
     def _guards(self, seen: set[str]) -> Iterator[Finding]:
         """Guards around a call that both sides make once, where the NPU side has no guard of its own."""
@@ -150,7 +152,7 @@ class _Sides:
                     yield self._finding("missing guard", [f"self.{name}"], condition.node, None, what)
 
     def _is_left(self, name: str) -> bool:
-        npu = self.both.npu_side
+        npu = self.both.pair.npu_side
         if any(name in cls.assigned for cls in npu.cls.mro if cls.project == "vllm-omni"):
             return False
         below = [cls for cls in npu.cls.mro if cls.project != "vllm-omni"]
@@ -164,7 +166,7 @@ class _Sides:
         mine, theirs = decisions_of(self.both.gpu.node), decisions_of(self.both.npu.node)
         known = {d.sense for node in self.nodes for d in decisions_of(node)}
         said = {d.sense for d in mine}
-        beside = upstream_of(self.both.npu_side, self.both.gpu.name, "vllm-ascend")
+        beside = upstream_of(self.both.pair.npu_side, self.both.gpu.name, "vllm-ascend")
         above = [{d.sense for d in decisions_of(m.node)} if m else set() for m in (self.above, beside)]
         for gpu in mine:
             if gpu.sense in known or not gpu.operands or is_device_bound(ast.unparse(gpu.node)):
@@ -178,7 +180,7 @@ class _Sides:
                 yield self._other_sense(gpu, fits[0])
 
     def _other_sense(self, gpu: Decision, npu: Decision) -> Finding:
-        tests = [_short(ast.unparse(decision.node)) for decision in (gpu, npu)]
+        tests = [cut(ast.unparse(decision.node), 90) for decision in (gpu, npu)]
         what = f"{self.both.gpu.qualname} tests {tests[0]}, {self.both.npu.qualname} tests {tests[1]}"
         return self._finding("another condition", sorted(gpu.operands), gpu.node, npu.node, what)
 
@@ -188,14 +190,14 @@ class _Sides:
         both, names = self.both, " and ".join(missing)
         told = what or f"{both.gpu.qualname} tests {names}, {both.npu.qualname} does not"
         if npu is not None and not what:
-            told += f": it tests only {_short(ast.unparse(npu))}"
+            told += f": it tests only {cut(ast.unparse(npu), 90)}"
         return Finding(
             kind=kind,
             owner=both.npu.owner.name,
             subject=f"{names} in {both.gpu.name}",
             what=told,
             here=side(both.npu, _line_in(both.npu, npu)),
-            there=side(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {_short(ast.unparse(gpu))}"),
+            there=side(both.gpu, gpu.lineno, f"{both.gpu.qualname}: {cut(ast.unparse(gpu), 90)}"),
             incident="P",
             why="both sides decide differently on the same request or model",
             todo=PORT,
@@ -223,5 +225,113 @@ def _line_in(method: Method, node: ast.expr | None) -> int:
     return node.lineno if node is not None and inside else 0
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 90 else f"{text[:87]}..."
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.Lt: ast.GtE,
+    ast.Gt: ast.LtE,
+    ast.Is: ast.IsNot,
+    ast.In: ast.NotIn,
+}
+_OPPOSITE |= {there: here for here, there in _OPPOSITE.items()}
+_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_SIGN: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+# What says of a count that it is not zero, by sign and number, with whether the count stands on the left.
+_SOME = {("!=", 0, True), ("!=", 0, False), ("<", 0, False), ("<=", 1, False)}
+_NONE = {("==", 0, True), ("==", 0, False), ("<=", 0, True), ("<", 1, True)}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A condition: ``sense`` in one spelling, ``operands`` it is about (no constants), its ``node``, and
+    ``branch``, the first thing that depends on it, as text.
+    """
+
+    sense: str
+    operands: frozenset[str]
+    node: ast.expr
+    branch: str
+
+
+@functools.lru_cache(maxsize=4096)  # nodes are their own keys
+def decisions_of(function: Function) -> tuple[Decision, ...]:
+    """The conditions of ``if``, ``while`` and ``x if c else y`` in a function."""
+    found = []
+    for node in walk(function):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            branch = unparse(node.body if isinstance(node, ast.IfExp) else node.body[0])
+            operands = frozenset(_operands(node.test))
+            found.append(Decision(sense_of(node.test), operands, node.test, branch))
+    return tuple(found)
+
+
+def sense_of(node: ast.expr, negated: bool = False) -> str:
+    """The text of a condition, the same for what means the same: negations moved inwards, sides and
+    operands in order, counts compared with 0 or 1 as one. ``x is None`` is not ``not x``.
+    """
+    sign = "not " if negated else ""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return sense_of(node.operand, not negated)
+    if isinstance(node, ast.BoolOp):
+        joined = isinstance(node.op, ast.And) is not negated
+        senses = {sense_of(value, negated) for value in _flat(node)}
+        return f"({(' and ' if joined else ' or ').join(sorted(senses))})"
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _compared(node.left, type(node.ops[0]), node.comparators[0], negated)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
+        if node.func.id == "bool":
+            return sense_of(node.args[0], negated)
+        if node.func.id == "len":
+            return f"{sign}{unparse(node.args[0])}"
+    return f"{sign}{unparse(node)}"
+
+
+def _compared(left: ast.expr, op: type[ast.cmpop], right: ast.expr, negated: bool) -> str:
+    op = _OPPOSITE[op] if negated else op
+    if op in _TURNED:
+        left, op, right = right, _TURNED[op], left
+    for count, limit, first in ((left, right, True), (right, left, False)):
+        if _is_count(count) and isinstance(limit, ast.Constant) and isinstance(limit.value, int):
+            said = (_SIGN[op], limit.value, first)
+            if said in _SOME | _NONE:
+                return sense_of(count, said in _NONE)
+    if op in (ast.Eq, ast.NotEq):
+        for value, number in ((left, right), (right, left)):
+            if isinstance(number, ast.Constant) and number.value == 0 and number.value is not False:
+                return sense_of(value, op is ast.Eq)
+        return f" {_SIGN[op]} ".join(sorted((unparse(left), unparse(right))))
+    return f"{unparse(left)} {_SIGN[op]} {unparse(right)}"
+
+
+def _is_count(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
+
+
+def _flat(node: ast.BoolOp) -> list[ast.expr]:
+    """The operands of one joining, those of the same joining inside it included."""
+    found: list[ast.expr] = []
+    for value in node.values:
+        same = isinstance(value, ast.BoolOp) and type(value.op) is type(node.op)
+        found += _flat(value) if isinstance(value, ast.BoolOp) and same else [value]
+    return found
+
+
+def _operands(node: ast.expr) -> list[str]:
+    """What a condition is about: the expressions it joins and compares, less constants and ``len``."""
+    if isinstance(node, ast.BoolOp):
+        return [text for value in node.values for text in _operands(value)]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _operands(node.operand)
+    if isinstance(node, ast.Compare):
+        return [text for value in (node.left, *node.comparators) for text in _operands(value)]
+    if isinstance(node, ast.Call) and unparse(node.func) in ("bool", "len"):
+        return [text for value in node.args for text in _operands(value)]
+    return [] if isinstance(node, ast.Constant) else [unparse(node)]

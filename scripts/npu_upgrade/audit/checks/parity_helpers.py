@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
-from npu_upgrade.audit.parity.findings import PORT
-from npu_upgrade.audit.parity.gaps import told_lacking
+from npu_upgrade.audit.parity.gaps import PORT, told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
@@ -54,7 +54,7 @@ def _helpers(world: World) -> Iterator[_Helper]:
     told = told_lacking(world)
     files: set[tuple[str, str]] = set()
     for both in both_sides(world):
-        absent = {name for name in both.gpu_side.own if name not in both.npu_side.methods}
+        absent = {name for name in both.pair.gpu_side.own if name not in both.pair.npu_side.methods}
         names = frozenset(told.get(id(both.gpu.node), set()) | absent)
         yield from _methods(both, names)
         gpu, npu = both.gpu.owner.file, both.npu.owner.file
@@ -82,7 +82,7 @@ def _methods(both: Both, told: frozenset[str]) -> Iterator[_Helper]:
 
 def _of_upstream(both: Both, text: str = "") -> bool:
     """Whether upstream has the method, and in it the text."""
-    sides = ((both.gpu_side, "vllm"), (both.npu_side, "vllm-ascend"))
+    sides = ((both.pair.gpu_side, "vllm"), (both.pair.npu_side, "vllm-ascend"))
     above = (upstream_of(side, both.gpu.name, project) for side, project in sides)
     return any(method and text in text_of(method.node) for method in above)
 
@@ -101,7 +101,7 @@ def _lost(helper: _Helper) -> list[Statement]:
         and _key(statement) not in keys
         and statement not in folded
         and not _is_contained(statement, npu[change.b0 : change.b1])
-        and not _told(statement, helper)
+        and helper.told.isdisjoint(_WORD.findall(statement.key))
     ]
 
 
@@ -135,25 +135,16 @@ def _is_contained(statement: Statement, others: Sequence[Statement]) -> bool:
     return any(words <= set(_WORD.findall(other.key)) for other in others)
 
 
-def _told(statement: Statement, helper: _Helper) -> bool:
-    return bool(set(_WORD.findall(statement.key)) & helper.told)
-
-
 def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
-    shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
-    more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
+    shown = shortened((f"`{cut(statement.key, _SHOWN)}`" for statement in lost), 2, "; ")
     return Finding(
         kind="diverged",
         owner=helper.owner,
         subject=helper.name,
-        what=f"{helper.name} of the NPU side lacks {shown}{more}",
-        here=Side(helper.npu_file.project, helper.npu_file.path, helper.npu.lineno, helper.name),
-        there=Side(helper.gpu_file.project, helper.gpu_file.path, helper.gpu.lineno, helper.name),
+        what=f"{helper.name} of the NPU side lacks {shown}",
+        here=side(helper.npu_file, helper.npu, helper.name),
+        there=side(helper.gpu_file, helper.gpu, helper.name),
         incident="P",
         why="a helper of one name answers differently on the two sides",
         todo=PORT,
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

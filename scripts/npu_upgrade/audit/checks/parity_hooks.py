@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
-from npu_upgrade.audit.parity.findings import fact_text, facts_text, lacking
-from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.gaps import does, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
-from npu_upgrade.audit.parity.sides import does
 from npu_upgrade.audit.world import World
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.program.program import Method
 
@@ -26,7 +23,9 @@ _LIKE = "vllm-ascend #7875"
 def check(world: World) -> Iterator[Finding]:
     told = {fact.name for gap in gaps(world, "method", "own-way", "hook") for fact in gap.lacking}
     for gap in gaps(world, "hook"):
-        yield _finding(gap)
+        method = gap.npu or gap.gpu
+        what = f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not"
+        yield lacking(gap, "not called", what, _WHY, _LIKE)
     for item in lost(world, STEP):
         if item.name.removeprefix("self.") not in told:
             yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
@@ -58,31 +57,20 @@ def _of_vllm(both: Both) -> Iterator[Finding]:
 def _is_known(both: Both, fact: Fact) -> bool:
     """Whether the NPU class deals with it at all: it has the method, or uses the member."""
     if fact.kind == METHOD:
-        return fact.name in both.npu_side.methods
+        return fact.name in both.pair.npu_side.methods
     member = (METHOD, fact.name.partition(".")[0])
     return fact.kind == MEMBER and any(does(method, member) for method in _of_ascend(both))
 
 
 def _is_taken(both: Both, fact: Fact) -> bool:
     """Whether the override takes the step, in what it calls or in a method made for it."""
-    reached = any(fact.key in step.facts for step in both.npu_side.reach(both.npu).values())
+    reached = any(fact.key in step.facts for step in both.pair.npu_side.reach(both.npu).values())
     return reached or any(
         does(method, fact.key)
-        and not ((above := both.gpu_side.methods.get(method.name)) and does(above, fact.key))
+        and not ((above := both.pair.gpu_side.methods.get(method.name)) and does(above, fact.key))
         for method in _of_ascend(both)
     )
 
 
 def _of_ascend(both: Both) -> list[Method]:
-    return [method for method in both.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
-
-
-def _finding(gap: Gap) -> Finding:
-    method = gap.npu or gap.gpu
-    return lacking(
-        gap,
-        kind="not called",
-        what=f"{gap.gpu.qualname} calls {facts_text(gap.lacking)}, {method.qualname} does not",
-        why=_WHY,
-        like=_LIKE,
-    )
+    return [method for method in both.pair.npu_side.methods.values() if method.owner.project == "vllm-ascend"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import (
     Calls,
@@ -16,12 +15,12 @@ from npu_upgrade.audit.parity.call_keywords import (
     renamed,
 )
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, upstream_of
-from npu_upgrade.audit.parity.findings import PORT
+from npu_upgrade.audit.parity.gaps import PORT
 from npu_upgrade.audit.parity.lost import KEYWORD, lost, lost_in
 from npu_upgrade.audit.world import World, on_npu_side
-from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
-from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.code.signatures import Function, named_of
+from npu_upgrade.code.walk import string, walk
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.program import ClassSymbol
 
 ABOUT = "keyword arguments that the GPU side passes to the same callee and the NPU side does not"
@@ -75,7 +74,7 @@ def _of_upstream(both: Both, name: str) -> set[str]:
     made = both.gpu.owner.file.resolve(name) if not name.startswith("self.") else None
     names = {name} | ({cls.name for cls in made.mro} if isinstance(made, ClassSymbol) else set())
     passed = {project: set[str]() for project in ("vllm", "vllm-ascend")}
-    for project, effective in (("vllm", both.gpu_side), ("vllm-ascend", both.npu_side)):
+    for project, effective in (("vllm", both.pair.gpu_side), ("vllm-ascend", both.pair.npu_side)):
         # A helper split off from upstream's method is compared with that one.
         for method in {both.gpu.name, both.npu.name}:
             above = upstream_of(effective, method, project)
@@ -87,11 +86,11 @@ def _of_upstream(both: Both, name: str) -> set[str]:
 
 def _is_no_parameter(both: Both, name: str, keyword: str) -> bool:
     """Whether the NPU side's own version of the callee does not take it: the callee is what differs."""
-    method = both.npu_side.methods.get(name.removeprefix("self."))
+    method = both.pair.npu_side.methods.get(name.removeprefix("self."))
     if method is None or not on_npu_side(method.owner.file):
         return False
     args = method.node.args
-    taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
+    taken = {arg.arg for arg in named_of(args)}
     return args.kwarg is None and keyword not in taken
 
 
@@ -107,13 +106,13 @@ def _is_handed_on(both: Both, value: ast.expr) -> bool:
 
 def _npu_nodes(both: Both) -> list[Function]:
     """The NPU methods where the same call may stand: this one, and what it calls that is NPU code."""
-    reached = both.npu_side.reach(both.npu).values()
+    reached = both.pair.npu_side.reach(both.npu).values()
     return [both.npu.node] + [r.node for r in reached if r.node is not both.npu.node and on_npu_side(r.file)]
 
 
 def _parameters(both: Both, name: str) -> list[str]:
     """The parameters of a method of the NPU class, less ``self``."""
-    method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+    method = both.pair.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
     return [arg.arg for arg in method.node.args.args[1:]] if method else []
 
 
@@ -145,15 +144,15 @@ def _set_otherwise(nodes: list[Function], keyword: str) -> bool:
     """Whether an attribute or a key of that name is set anywhere in these functions."""
     return any(
         (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == keyword)
-        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is(node.slice, keyword))
-        or (isinstance(node, ast.Dict) and any(_is(key, keyword) for key in node.keys))
+        or (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and string(node.slice) == keyword
+        )
+        or (isinstance(node, ast.Dict) and keyword in map(string, node.keys))
         for function in nodes
         for node in walk(function)
     )
-
-
-def _is(node: ast.expr | None, text: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == text
 
 
 def _of_constructors(both: Both) -> Iterator[Finding]:
@@ -171,7 +170,9 @@ def _of_constructors(both: Both) -> Iterator[Finding]:
 def _of_methods(both: Both) -> Iterator[Finding]:
     """Calls of methods that vllm-ascend inherits from vllm as they are."""
     for name, calls in {} if both.goes_on else calls_in(both.gpu.node).items():
-        method = both.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+        method = (
+            both.pair.npu_side.methods.get(name.removeprefix("self.")) if name.startswith("self.") else None
+        )
         there = merged([both.npu.node], name)
         if method and method.owner.project == "vllm" and there.calls and not there.spread:
             parameters = _parameters(both, name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.parity.findings import facts_text, lacking
-from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.gaps import facts_text, gaps, lacking
 from npu_upgrade.audit.world import World
 
 ABOUT = "attributes and hooks of the model that only the GPU side asks for"
@@ -14,15 +13,7 @@ ABOUT = "attributes and hooks of the model that only the GPU side asks for"
 
 def check(world: World) -> Iterator[Finding]:
     for gap in gaps(world, "attribute"):
-        yield _finding(gap)
-
-
-def _finding(gap: Gap) -> Finding:
-    method = gap.npu or gap.gpu
-    return lacking(
-        gap,
-        kind="not asked",
-        what=f"{gap.gpu.qualname} asks for {facts_text(gap.lacking)}, {method.qualname} does not",
-        why="models that declare it are run as if they did not",
-        like="vllm-omni #5846",
-    )
+        method = gap.npu or gap.gpu
+        what = f"{gap.gpu.qualname} asks for {facts_text(gap.lacking)}, {method.qualname} does not"
+        why = "models that declare it are run as if they did not"
+        yield lacking(gap, "not asked", what, why, "vllm-omni #5846")

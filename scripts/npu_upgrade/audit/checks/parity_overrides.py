@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.parity.findings import PORT, facts_text
-from npu_upgrade.audit.parity.gaps import Gap, gaps
+from npu_upgrade.audit.parity.gaps import PORT, Gap, facts_text, gaps
 from npu_upgrade.audit.world import World
 
 ABOUT = "methods of a GPU class that are not effective on its NPU counterpart"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from npu_upgrade.audit.alive import runs_on_npu
-from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.world import Pair, World
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.world import Pair, World, runs_on_npu
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
@@ -44,8 +43,8 @@ def _finding(found: list[Unread], world: World) -> Finding:
             f"{writer.qualname} sets self.{one.name}, which {reader.qualname} reads on the GPU side "
             f"and nothing that {owner.name} runs does"
         ),
-        here=Side(writer.owner.project, writer.owner.file.path, one.write.lineno, f"sets {one.name}"),
-        there=Side(reader.owner.project, reader.owner.file.path, one.read_line, f"read in {reader.qualname}"),
+        here=side(writer, one.write, f"sets {one.name}"),
+        there=side(reader, one.read_line, f"read in {reader.qualname}"),
         incident="P",
         why="what the GPU side decides by it is decided otherwise, or not at all, on NPUs",
         todo=f"port what {reader.qualname} does with {one.name}, or stop setting it",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from npu_upgrade.audit.belonging import belonging, contradictions
-from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.program.program import File
@@ -38,7 +38,7 @@ def _unknown_guards(world: World, vllm: Version) -> Iterator[Finding]:
             owner="",
             subject=f"vllm {version}",
             what=f"{file.path}:{guard.node.lineno}{more} ask for vllm {version} and know no {vllm}",
-            here=Side(file.project, file.path, guard.node.lineno, f"asks for vllm {version}"),
+            here=side(file, guard.node, f"asks for vllm {version}"),
             there=Side("vllm", "vllm/version.py", 0, str(vllm)),
             incident="V",
             why=f"the other branch was written for what came after {version}, and vllm {vllm} takes it",

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.lineage.dialect import KEYWORDS, NAMES
-from npu_upgrade.program.facts import constant
 from npu_upgrade.program.program import ClassSymbol, File
 
 
@@ -71,10 +70,10 @@ def _tables(node: Function) -> dict[str, dict[str, ast.expr]]:
 def _filled(target: ast.expr, value: ast.expr) -> tuple[str, dict[str, ast.expr]]:
     """The dict that an assignment makes or fills, and the keys it gets."""
     if isinstance(target, ast.Name) and isinstance(value, ast.Dict):
-        pairs = zip(map(constant, value.keys), value.values, strict=True)
+        pairs = zip(map(string, value.keys), value.values, strict=True)
         return target.id, {key: item for key, item in pairs if key}
-    if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and constant(target.slice):
-        return target.value.id, {constant(target.slice): value}
+    if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and string(target.slice):
+        return target.value.id, {string(target.slice): value}
     return "", {}
 
 

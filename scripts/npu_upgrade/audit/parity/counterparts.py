@@ -8,7 +8,6 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.portable import unparse
@@ -18,9 +17,8 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
-from npu_upgrade.program.effective import Effective
-from npu_upgrade.program.facts import FUNCTION, Fact, facts_of
-from npu_upgrade.program.program import File, Method, Program
+from npu_upgrade.program.facts import FUNCTION, Effective, Fact, facts_of
+from npu_upgrade.program.program import File, Method
 from npu_upgrade.threeway.align import weight
 
 _WRITTEN_OUT = 0.3
@@ -35,13 +33,11 @@ class Both:
     pair: Pair
     gpu: Method
     npu: Method
-    gpu_side: Effective
-    npu_side: Effective
 
     @property
     def goes_on(self) -> bool:
         """Whether the NPU method calls the GPU side's too, as constructors do."""
-        return id(self.gpu.node) in self.npu_side.reach(self.npu)
+        return id(self.gpu.node) in self.pair.npu_side.reach(self.npu)
 
     @property
     def is_copied(self) -> bool:
@@ -49,23 +45,14 @@ class Both:
         return bool(_COPYING.match(self.npu.owner.file.path))
 
 
-_found: WeakKeyDictionary[Program, list[Both]] = WeakKeyDictionary()
-
-
+@functools.lru_cache(maxsize=2)  # a world is its own key
 def both_sides(world: World) -> list[Both]:
     """All corresponding methods whose text is the project's own on either side."""
-    if world.program not in _found:
-        told: set[tuple[int, int]] = set()
-        pairs = sorted(world.pairs, key=lambda pair: len(pair.npu.mro))
-        both = (item for pair in pairs for item in _of_pair(pair, world))
-        fresh = []
-        for item in both:
-            place = (id(item.gpu.node), id(item.npu.node))
-            if place not in told:
-                told.add(place)
-                fresh.append(item)
-        _found[world.program] = fresh
-    return _found[world.program]
+    found: dict[tuple[int, int], Both] = {}
+    for pair in sorted(world.pairs, key=lambda pair: len(pair.npu.mro)):
+        for item in _of_pair(pair, world):
+            found.setdefault((id(item.gpu.node), id(item.npu.node)), item)
+    return list(found.values())
 
 
 def upstream_of(side: Effective, name: str, project: str = "vllm") -> Method | None:
@@ -75,20 +62,20 @@ def upstream_of(side: Effective, name: str, project: str = "vllm") -> Method | N
 
 
 def _of_pair(pair: Pair, world: World) -> Iterator[Both]:
-    gpu, npu = Effective(pair.gpu), Effective(pair.npu)
+    gpu, npu = pair.gpu_side, pair.npu_side
     ours, theirs = ("vllm-omni", "vllm-omni") if world.of_omni else ("vllm", "vllm-ascend")
     for method in gpu.methods.values():
         if method.owner.project != ours:
             continue
         other = npu.methods.get(method.name)
         if other is None and world.of_omni:
-            yield from (Both(pair, method, caller, gpu, npu) for caller in _written_out(method, gpu, npu))
+            yield from (Both(pair, method, caller) for caller in _written_out(method, gpu, npu))
         elif (
             other
             and other.owner.project == theirs
             and (id(method.node) not in npu.reach(other) or method.name == "__init__")
         ):
-            yield Both(pair, method, other, gpu, npu)
+            yield Both(pair, method, other)
 
 
 def _written_out(method: Method, gpu: Effective, npu: Effective) -> Iterator[Method]:

@@ -8,18 +8,33 @@ that is lacking belongs to the condition.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.parity.counterparts import is_written_out, share_within
-from npu_upgrade.audit.parity.sides import Sides, does
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.parity.counterparts import is_written_out, share_within, upstream_of
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
-from npu_upgrade.program.effective import Key
-from npu_upgrade.program.facts import MEMBER, METHOD, MODEL, Fact, facts_of
-from npu_upgrade.program.program import ClassSymbol, Method, Program
+from npu_upgrade.ground.tables import shortened
+from npu_upgrade.lineage.dialect import is_device_bound, speaks_of_kernels
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.facts import (
+    CLASS,
+    FUNCTION,
+    MEMBER,
+    METHOD,
+    MODEL,
+    NO_FACTS,
+    Effective,
+    Fact,
+    Facts,
+    Key,
+    facts_of,
+)
+from npu_upgrade.program.program import ClassSymbol, Method
 
 _OMNI = "vllm-omni"
 _WRITTEN_OUT = 0.3
@@ -43,14 +58,14 @@ class Gap:
     where: Method | None
 
 
-_found: WeakKeyDictionary[Program, list[Gap]] = WeakKeyDictionary()
-
-
 def gaps(world: World, *kinds: str) -> Iterator[Gap]:
     """The gaps of these kinds over all pairs of omni classes, each pair of methods once."""
-    if world.program not in _found:
-        _found[world.program] = list(_gaps(world))
-    return (gap for gap in _found[world.program] if gap.kind in kinds)
+    return (gap for gap in _every(world) if gap.kind in kinds)
+
+
+@functools.lru_cache(maxsize=2)  # a world is its own key
+def _every(world: World) -> list[Gap]:
+    return list(_gaps(world))
 
 
 def told_lacking(world: World) -> dict[int, set[str]]:
@@ -79,16 +94,12 @@ class Parity:
 
     pair: Pair
     world: World
-    sides: Sides = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sides = Sides(self.pair)
 
     def gaps(self, told: set[tuple[int, int]]) -> Iterator[Gap]:
         """All gaps of the pair; ``told`` are the pairs of methods already compared, and grows."""
         known: set[Key] = set()
         for method in self.counterparts:
-            other = self.sides.npu.methods.get(method.name)
+            other = self.pair.npu_side.methods.get(method.name)
             place = (id(method.node), id(other.node) if other else 0)
             if place in told:
                 continue
@@ -106,8 +117,8 @@ class Parity:
     @cached_property
     def counterparts(self) -> list[Method]:
         """The GPU methods of omni that another one stands for on the NPU side, or none."""
-        own = sorted(self.sides.gpu.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
-        others = ((m, self.sides.npu.methods.get(m.name)) for m in own if m.owner not in self.missing)
+        own = sorted(self.pair.gpu_side.own.values(), key=lambda m: (m.owner.file.path, m.node.lineno))
+        others = ((m, self.pair.npu_side.methods.get(m.name)) for m in own if m.owner not in self.missing)
         return [method for method, other in others if other is None or other.node is not method.node]
 
     def is_counterpart(self, npu: Method, gpu: Method) -> bool:
@@ -143,12 +154,12 @@ class Parity:
 
     def _callers(self, gpu: Method) -> list[Method | None]:
         """NPU counterparts of the methods that use ``gpu``; [None] for one that is called from outside."""
-        using = [caller for caller in self.sides.gpu.callers.get(gpu.name, []) if caller.name != gpu.name]
+        using = [caller for caller in self.pair.gpu_side.callers.get(gpu.name, []) if caller.name != gpu.name]
         if not using:
             others = _text_of_others(self.world)
             named = f'"{gpu.name}"' in others or f".{gpu.name}(" in others
             return [None] if named else []
-        found = [(caller, self.sides.npu.methods.get(caller.name)) for caller in using]
+        found = [(caller, self.pair.npu_side.methods.get(caller.name)) for caller in using]
         return [
             other
             for caller, other in found
@@ -157,7 +168,7 @@ class Parity:
 
     def _is_used(self, gpu: Method, callers: Sequence[Method | None]) -> bool:
         """Whether the NPU side itself calls what it does not have."""
-        return gpu.name not in self.sides.npu.methods and any(
+        return gpu.name not in self.pair.npu_side.methods and any(
             does(method, (METHOD, gpu.name)) for method in callers if method
         )
 
@@ -172,20 +183,20 @@ class Parity:
     def _lacking_inside(self, gpu: Method, npu: Sequence[Method | None], seen: set[str]) -> Iterator[Fact]:
         """The facts of a method, and of those that come with it, that none of ``npu`` has."""
         seen.add(gpu.name)
-        for fact in self.sides.telling(gpu):
+        for fact in self.telling(gpu):
             name = fact.name
-            if self.sides.is_absent(fact) and name in self.sides.gpu.own:
-                if name not in seen and self.sides.gpu.own[name].owner not in self.missing:
-                    yield from self._lacking_inside(self.sides.gpu.own[name], npu, seen)
-            elif not any(self.sides.has(method, fact.key, None) for method in npu):
+            if self.is_absent(fact) and name in self.pair.gpu_side.own:
+                if name not in seen and self.pair.gpu_side.own[name].owner not in self.missing:
+                    yield from self._lacking_inside(self.pair.gpu_side.own[name], npu, seen)
+            elif not any(self.has(method, fact.key, None) for method in npu):
                 yield fact
 
     # A method that both have
 
     def _differences(self, gpu: Method, npu: Method, places: Sequence[Method | None]) -> Iterator[Gap]:
-        lacking = [fact for fact in self.sides.telling(gpu) if self._is_lacking(fact, gpu, places)]
+        lacking = [fact for fact in self.telling(gpu) if self._is_lacking(fact, gpu, places)]
         for group in grouped(gpu.node, lacking):
-            if any(self.sides.is_absent(fact) for fact in group.facts):
+            if any(self.is_absent(fact) for fact in group.facts):
                 continue
             asked = [fact for fact in group.facts if fact.kind == MODEL]
             kind = "hook" if not asked else "branch" if group.is_branch else "attribute"
@@ -194,24 +205,99 @@ class Parity:
             yield Gap(kind, self.pair, gpu, npu, (first[0], *rest), npu)
 
     def _is_lacking(self, fact: Fact, gpu: Method, places: Sequence[Method | None]) -> bool:
-        if self.sides.is_absent(fact):
+        if self.is_absent(fact):
             return True
         if is_written_out(fact, gpu, [place for place in places if place]):
             return False
-        return not any(self.sides.has(place, fact.key, gpu) for place in places)
+        return not any(self.has(place, fact.key, gpu) for place in places)
+
+    # What has to hold on the NPU side, and whether it does
+
+    def is_absent(self, fact: Fact) -> bool:
+        return fact.kind == METHOD and fact.name not in self.pair.npu_side.methods
+
+    def telling(self, gpu: Method) -> Iterator[Fact]:
+        """The facts of a GPU method that have to hold on the NPU side too."""
+        facts = facts_of(gpu.owner.file, gpu.node)
+        elsewhere = _only_on_cuda(gpu.node)
+        above = _upstream(self.pair.gpu_side, gpu.name, "vllm")
+        beside = _upstream(self.pair.npu_side, gpu.name, "vllm-ascend")
+        for key, fact in facts.of.items():
+            # What vllm and vllm-ascend both do, the NPU copy has lost; what vllm alone does is its own.
+            mine = fact.effect and key in beside.of if key in above.of else self._matters(fact, gpu)
+            if mine and not self._is_for_device(fact) and id(fact.node) not in elsewhere:
+                yield fact
+        if any(kind == METHOD and name in self._flag_readers for kind, name in facts.of):
+            yield from (fact for fact in facts.named if fact.key not in facts.of)
+
+    def _is_for_device(self, fact: Fact) -> bool:
+        """Whether it is for CUDA, or does nothing but call functions that are."""
+        if is_device_bound(fact.name):
+            return True
+        method = self.pair.gpu_side.own.get(fact.name) if fact.kind == METHOD else None
+        symbols = facts_of(method.owner.file, method.node).symbols if method else ()
+        return bool(symbols) and all(speaks_of_kernels(text_of(symbol.node)) for symbol in symbols)
+
+    def _matters(self, fact: Fact, gpu: Method) -> bool:
+        if fact.kind == METHOD:
+            return fact.name in self.pair.gpu_side.own
+        if fact.kind in (FUNCTION, CLASS):
+            file = gpu.owner.file
+            named = {
+                *file.functions,
+                *file.classes,
+                *Downstream.within(file.program).class_names,
+                self.pair.gpu.name,
+            }
+            return fact.name not in named
+        return fact.kind == MODEL or (fact.effect and fact.name.partition(".")[0] in self._state)
+
+    @cached_property
+    def _state(self) -> set[str]:
+        """Attributes that vllm-omni's GPU classes set."""
+        return {name for cls in self.pair.gpu.mro if cls.project == _OMNI for name in cls.assigned}
+
+    @cached_property
+    def _flag_readers(self) -> set[str]:
+        """Methods that read the attribute of the model whose name they are given."""
+        direct = {name for name, method in self.pair.gpu_side.own.items() if _reads_by_name(method)}
+        return direct | {
+            name
+            for name, method in self.pair.gpu_side.own.items()
+            if len(method.node.body) < 3 and any(does(method, (METHOD, other)) for other in direct)
+        }
+
+    def has(self, npu: Method | None, key: Key, gpu: Method | None) -> bool:
+        """Whether the NPU side does it: in this method, in what that calls, or moved elsewhere."""
+        if npu is not None and self._reaches(npu, key, gpu):
+            return True
+        return any(
+            does(method, key)
+            and not (
+                method.name in self.pair.gpu_side.methods
+                and does(self.pair.gpu_side.methods[method.name], key)
+            )
+            for method in self.pair.npu_side.own.values()
+            if on_npu_side(method.owner.file)
+        )
+
+    def _reaches(self, npu: Method, key: Key, gpu: Method | None) -> bool:
+        for place in self.pair.npu_side.reach(npu).values():
+            if key in place.facts:
+                # What the GPU side does both here and in a method called from here is due in both.
+                beside = self.pair.gpu_side.methods.get(place.name) if gpu and place.owner else None
+                if gpu is None or beside is None or place.name == npu.name:
+                    return True
+                if not (does(beside, key) and id(beside.node) in self.pair.gpu_side.reach(gpu)):
+                    return True
+        return False
 
 
-_others: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
-
-
+@functools.lru_cache(maxsize=2)
 def _text_of_others(world: World) -> str:
     """The text of vllm-omni outside its workers, where methods of workers are called by name."""
-    if world.program not in _others:
-        omni = world.triple.omni
-        paths = [path for path in omni.list("vllm_omni") if path.endswith(".py")] if omni else []
-        texts = (omni.read(path) for path in paths if omni and "/worker" not in path)
-        _others[world.program] = "\n".join(texts)
-    return _others[world.program]
+    paths = world.program.paths("vllm_omni")
+    return "\n".join(world.program.text(path) for path in paths if "/worker" not in path)
 
 
 @dataclass(frozen=True)
@@ -285,3 +371,69 @@ def missing_bases(pair: Pair, world: World) -> list[ClassSymbol]:
         for cls in pair.gpu.mro
         if cls.project == "vllm-omni" and id(cls) not in mirrored and cls not in pair.npu.mro
     ]
+
+
+_SHOWN = 4
+PORT = "port it (upgrade.py port), or waive it with the reason"
+
+
+def fact_text(fact: Fact) -> str:
+    """A fact in words: ``self.f()``, ``self.model.f``, the function ``f()``."""
+    if fact.kind == MODEL:
+        return f"model.{fact.name}" + ("()" if fact.call else "")
+    if fact.kind in (FUNCTION, CLASS):
+        return f"{fact.name}()"
+    return f"self.{fact.name}()"
+
+
+def facts_text(facts: tuple[Fact, ...]) -> str:
+    return shortened(map(fact_text, facts), _SHOWN)
+
+
+def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:
+    """The finding for a fact of a GPU method that the NPU counterpart lacks."""
+    npu, fact = gap.npu or gap.where, gap.lacking[0]
+    owner = npu.owner if npu and npu.owner.project == gap.pair.npu.project else gap.pair.npu
+    here = side(npu) if npu and npu.owner is owner else side(owner)
+    return Finding(
+        kind=kind,
+        owner=owner.name,
+        subject=f"{fact.name} in {gap.gpu.name}",
+        what=what,
+        here=here,
+        there=side(gap.gpu, fact.node.lineno, f"{gap.gpu.qualname}: {fact_text(fact)}"),
+        incident="P",
+        why=why,
+        todo=PORT,
+        like=like,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _only_on_cuda(node: ast.AST) -> frozenset[int]:
+    """What stands under a condition that speaks of CUDA."""
+    branches = (inner for inner in walk(node) if isinstance(inner, ast.If))
+    bound = (branch for branch in branches if is_device_bound(ast.unparse(branch.test)))
+    return frozenset(id(inner) for branch in bound for part in branch.body for inner in walk(part))
+
+
+def _upstream(side: Effective, name: str, project: str) -> Facts:
+    method = upstream_of(side, name, project)
+    return facts_of(method.owner.file, method.node) if method else NO_FACTS
+
+
+def does(method: Method, key: Key) -> bool:
+    return key in facts_of(method.owner.file, method.node)
+
+
+def _reads_by_name(method: Method) -> bool:
+    names = {arg.arg for arg in method.node.args.args}
+    calls = (node for node in walk(method.node) if isinstance(node, ast.Call))
+    return any(
+        isinstance(call.func, ast.Name)
+        and call.func.id == "getattr"
+        and len(call.args) > 1
+        and isinstance(call.args[1], ast.Name)
+        and call.args[1].id in names
+        for call in calls
+    )

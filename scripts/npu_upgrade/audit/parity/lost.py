@@ -8,9 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
-from npu_upgrade.audit.device_words import is_replaced
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of
@@ -18,12 +16,12 @@ from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
-from npu_upgrade.lineage.dialect import is_device_bound
-from npu_upgrade.program.bindings import locals_of
+from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
-from npu_upgrade.program.effective import Effective
+from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import Method, Program
+from npu_upgrade.program.scope import locals_of
 
 # What a callee takes where it is given nothing, most often.
 _EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
@@ -47,16 +45,16 @@ class Lost:
     model: Method
 
 
-_found: WeakKeyDictionary[Program, list[Lost]] = WeakKeyDictionary()
-
-
 def lost(world: World, kind: str) -> Iterator[Lost]:
     """What the methods of the NPU classes lost since ``world.old``; nothing without an old triple."""
-    if world.program not in _found:
-        found = list(_all(world)) if world.old else []
-        dead = _dead(world.program, found)
-        _found[world.program] = [item for item in found if not dead & set(_WORD.findall(item.name))]
-    return (item for item in _found[world.program] if item.kind == kind)
+    return (item for item in _alive(world) if item.kind == kind)
+
+
+@functools.lru_cache(maxsize=2)  # a world is its own key
+def _alive(world: World) -> list[Lost]:
+    found = list(_all(world)) if world.old else []
+    dead = _dead(world.program, found)
+    return [item for item in found if not dead & set(_WORD.findall(item.name))]
 
 
 def _dead(program: Program, found: list[Lost]) -> set[str]:
@@ -93,8 +91,8 @@ def before(method: Method, world: World) -> Method | None:
 
 
 def _of_method(method: Method, old: Method, pair: Pair, world: World) -> Iterator[Lost]:
-    side = Effective(pair.npu)
-    models = [m for m in (Effective(pair.gpu).methods.get(method.name),) if m]
+    side = pair.npu_side
+    models = [m for m in (pair.gpu_side.methods.get(method.name),) if m]
     above = upstream_of(side, method.name, "vllm-ascend") if world.of_omni else None
     vllm = upstream_of(side, method.name)
     models += [above] if above else []
@@ -137,7 +135,7 @@ def _has(kind: str, item: Item, items: Counter[Item]) -> bool:
 
 def _others(method: Method, old: Method, side: Effective) -> list[tuple[Function, Function | None]]:
     """What the method calls that is new or reads otherwise than before, each with the old one."""
-    reach = Effective(old.owner).reach(old).values()
+    reach = effective(old.owner).reach(old).values()
     known = {(place.file.path, place.name): place.node for place in reach}
     reached = [place for place in side.reach(method).values() if place.node is not method.node]
     pairs = [(place.node, known.get((place.file.path, place.name))) for place in reached]

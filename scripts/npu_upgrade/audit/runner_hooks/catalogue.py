@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 V1, V2 = "vllm/v1/worker/gpu_model_runner.py", "vllm/v1/worker/gpu/model_runner.py"
@@ -37,19 +38,6 @@ class Hook:
     inherited: bool = False
 
 
-def _methods(
-    project: str, group: str, path: str, owner: str, needs: dict[str, str], inherited: bool = False
-) -> list[Hook]:
-    return [
-        Hook(project, group, path, owner, name, tuple(wanted.split()), inherited=inherited)
-        for name, wanted in needs.items()
-    ]
-
-
-def _attributes(project: str, group: str, path: str, owner: str, names: str) -> list[Hook]:
-    return [Hook(project, group, path, owner, name, kind="attribute") for name in names.split()]
-
-
 _RUNNER_V1 = {
     "load_model": "",
     "execute_model": "scheduler_output",
@@ -66,79 +54,80 @@ _RUNNER_V2 = {
     "sample": "hidden_states input_batch grammar_output",
     "prepare_inputs": "scheduler_output",
 }
-_SAMPLE_V2 = "vllm/v1/worker/gpu/sample"
+_SAMPLE = {"sample": "logits sampling_metadata"}
+_INIT = {"init_device": ""}
+_SCHEDULER = {
+    "add_request": "request",
+    "update_from_output": "scheduler_output model_runner_output",
+    "finish_requests": "request_ids finished_status",
+    "shutdown": "",
+}
+_GPU, _SAMPLE_V2 = "vllm/v1/worker/gpu", "vllm/v1/worker/gpu/sample"
+_RUNNER, _STATE = "GPUModelRunner", "ExecuteModelState"
 
-HOOKS: tuple[Hook, ...] = (
-    *_methods(VLLM, "V1 runner", V1, "GPUModelRunner", _RUNNER_V1),
-    *_attributes(VLLM, "V1 runner", V1, "GPUModelRunner", "max_num_tokens input_batch execute_model_state"),
-    *_attributes(VLLM, "V1 runner", V1, "ExecuteModelState", "hidden_states"),
-    *_attributes(
+# Of a class: its methods with the parameters that are needed, and its attributes.
+_CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
+    (VLLM, "V1 runner", V1, _RUNNER, _RUNNER_V1, "max_num_tokens input_batch execute_model_state"),
+    (VLLM, "V1 runner", V1, _STATE, {}, "hidden_states"),
+    (
         VLLM,
         "V1 runner",
-        "vllm/v1/worker/gpu_input_batch.py",
+        f"{_GPU}_input_batch.py",
         "InputBatch",
+        {},
         "logitsprocs_need_output_token_ids req_ids",
     ),
-    *_methods(
-        VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler", {"sample": "logits sampling_metadata"}
-    ),
-    *_methods(VLLM, "V2 runner", V2, "GPUModelRunner", _RUNNER_V2),
-    *_attributes(
-        VLLM, "V2 runner", V2, "GPUModelRunner", "max_num_tokens req_states sampler execute_model_state"
-    ),
-    *_attributes(VLLM, "V2 runner", V2, "ExecuteModelState", "hidden_states input_batch"),
-    *_attributes(
+    (VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler", _SAMPLE, ""),
+    (VLLM, "V2 runner", V2, _RUNNER, _RUNNER_V2, "max_num_tokens req_states sampler execute_model_state"),
+    (VLLM, "V2 runner", V2, _STATE, {}, "hidden_states input_batch"),
+    (
         VLLM,
         "V2 runner",
-        "vllm/v1/worker/gpu/input_batch.py",
+        f"{_GPU}/input_batch.py",
         "InputBatch",
+        {},
         "req_ids query_start_loc_np num_draft_tokens",
     ),
-    *_methods(VLLM, "V2 runner", f"{_SAMPLE_V2}/sampler.py", "Sampler", {"sample": "logits idx_mapping_np"}),
-    *_methods(
-        VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates", {"apply_temperature": "logits"}
+    (VLLM, "V2 runner", f"{_SAMPLE_V2}/sampler.py", "Sampler", {"sample": "logits idx_mapping_np"}, ""),
+    (
+        *(VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates"),
+        *({"apply_temperature": "logits"}, "temperature top_k top_p"),
     ),
-    *_attributes(VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates", "temperature top_k top_p"),
-    *_attributes(
-        VLLM,
-        "V2 runner",
-        "vllm/v1/worker/gpu/states.py",
-        "RequestState",
-        "prompt_len total_len all_token_ids",
-    ),
-    *_methods(VLLM, "worker", "vllm/v1/worker/gpu_worker.py", "Worker", {"init_device": ""}),
-    *_methods(VLLM, "worker", "vllm/v1/worker/cpu_worker.py", "CPUWorker", {"init_device": ""}),
-    *_methods(
+    (VLLM, "V2 runner", f"{_GPU}/states.py", "RequestState", {}, "prompt_len total_len all_token_ids"),
+    (VLLM, "worker", f"{_GPU}_worker.py", "Worker", _INIT, ""),
+    (VLLM, "worker", "vllm/v1/worker/cpu_worker.py", "CPUWorker", _INIT, ""),
+    (VLLM, "scheduler", "vllm/v1/core/sched/scheduler.py", "Scheduler", _SCHEDULER, ""),
+    (VLLM, "scheduler", "vllm/v1/core/sched/output.py", "CachedRequestData", {}, "resumed_req_ids"),
+    (
         VLLM,
         "scheduler",
-        "vllm/v1/core/sched/scheduler.py",
-        "Scheduler",
-        {
-            "add_request": "request",
-            "update_from_output": "scheduler_output model_runner_output",
-            "finish_requests": "request_ids finished_status",
-            "shutdown": "",
-        },
+        "vllm/v1/request.py",
+        "Request",
+        {},
+        "skip_reading_prefix_cache max_tokens num_tokens",
     ),
-    *_attributes(VLLM, "scheduler", "vllm/v1/core/sched/output.py", "CachedRequestData", "resumed_req_ids"),
-    *_attributes(
-        VLLM, "scheduler", "vllm/v1/request.py", "Request", "skip_reading_prefix_cache max_tokens num_tokens"
+    (VLLM, "outputs", "vllm/v1/outputs.py", "ModelRunnerOutput", {}, "pooler_output"),
+    (VLLM, "outputs", "vllm/v1/outputs.py", "AsyncModelRunnerOutput", {"get_output": ""}, ""),
+    (VLLM, "outputs", "vllm/v1/engine/__init__.py", "EngineCoreOutput", {}, "kv_transfer_params stop_reason"),
+    (ASCEND, "V1 runner", ASCEND_V1, "NPUModelRunner", _RUNNER_V1, ""),
+    (ASCEND, "V1 runner", ASCEND_V1, _STATE, {}, "hidden_states"),
+    (
+        *(ASCEND, "V1 runner", "vllm_ascend/sample/sampler.py", "AscendSampler"),
+        *({"forward": "logits sampling_metadata"} | _SAMPLE, ""),
     ),
-    *_attributes(VLLM, "outputs", "vllm/v1/outputs.py", "ModelRunnerOutput", "pooler_output"),
-    *_methods(VLLM, "outputs", "vllm/v1/outputs.py", "AsyncModelRunnerOutput", {"get_output": ""}),
-    *_attributes(
-        VLLM, "outputs", "vllm/v1/engine/__init__.py", "EngineCoreOutput", "kv_transfer_params stop_reason"
-    ),
-    *_methods(ASCEND, "V1 runner", ASCEND_V1, "NPUModelRunner", _RUNNER_V1),
-    *_attributes(ASCEND, "V1 runner", ASCEND_V1, "ExecuteModelState", "hidden_states"),
-    *_methods(
-        ASCEND,
-        "V1 runner",
-        "vllm_ascend/sample/sampler.py",
-        "AscendSampler",
-        {"forward": "logits sampling_metadata", "sample": "logits sampling_metadata"},
-        inherited=True,
-    ),
-    *_methods(ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, inherited=True),
-    *_methods(ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", {"init_device": ""}),
+    (ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, ""),
+    (ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", _INIT, ""),
 )
+# Their files need not define what they take from vLLM's class.
+_INHERITING = {(ASCEND_V2, "NPUModelRunner"), ("vllm_ascend/sample/sampler.py", "AscendSampler")}
+
+
+def _hooks() -> Iterator[Hook]:
+    for project, group, path, owner, methods, attributes in _CLASSES:
+        place, inherited = (project, group, path, owner), (path, owner) in _INHERITING
+        for name, wanted in methods.items():
+            yield Hook(*place, name, tuple(wanted.split()), inherited=inherited)
+        yield from (Hook(*place, name, kind="attribute") for name in attributes.split())
+
+
+HOOKS = tuple(_hooks())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, HOOKS, VERSIONS, VLLM, Hook
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.progress import say
 from npu_upgrade.program.program import Program
@@ -103,7 +103,7 @@ class Sources:
 def _parameters(method: Function) -> list[str]:
     """Names without ``self`` and annotations; ``=…`` stands for a default."""
     given = method.args
-    positional = [*given.posonlyargs, *given.args]
+    positional = places_of(given)
     without = len(positional) - len(given.defaults)
     shown = [one.arg + ("=…" if index >= without else "") for index, one in enumerate(positional)][1:]
     if given.vararg:

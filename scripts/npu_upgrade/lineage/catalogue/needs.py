@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from npu_upgrade.code.definitions import absolute, every_import, functions, read_module
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
-from npu_upgrade.code.walk import dotted
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import dotted, string
 from npu_upgrade.lineage.catalogue.syntax import nodes
 from npu_upgrade.sources.tree import SourceTree
 
@@ -59,9 +60,8 @@ def needs(keys: Sequence[str], module: Module, path: str, names: OmniNames) -> t
         elif isinstance(node, ast.Attribute):
             _note(found, dotted(node.value), node.attr, names)
         elif isinstance(node, ast.Call) and dotted(node.func) in _ASKS and len(node.args) > 1:
-            asked = node.args[1]  # getattr(self, "x") uses x as self.x does
-            if isinstance(asked, ast.Constant) and isinstance(asked.value, str):
-                _note(found, dotted(node.args[0]), asked.value, names)
+            if asked := string(node.args[1]):  # getattr(self, "x") uses x as self.x does
+                _note(found, dotted(node.args[0]), asked, names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             every = (absolute(item, path) for item in imports_in(node))
             found |= {_plain(item): None for item in every if _is_own(item, path)}
@@ -108,7 +108,7 @@ def _is_own(item: Import, path: str) -> bool:
 
 def _definitions(module: Module) -> set[str]:
     """The functions and classes at the top level of a file."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    kinds = (Function, ast.ClassDef)
     return {node.name for node in module.tree.body if isinstance(node, kinds)}
 
 
