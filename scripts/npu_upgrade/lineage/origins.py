@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.code.module import module_of
+from npu_upgrade.code.module import Module
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -97,7 +97,7 @@ class Origins:
         file = self.side.program.file(copies[0].path)
         if history is None or file is None:
             return None
-        units = module_of(file.source, file.tree).units  # those below a version guard that holds, too
+        units = Module(file.source, file.tree).units  # those below a version guard that holds, too
         entries = []
         for unit in copies:
             keys, name = keys_of(units[unit.name].source), unit.upstream.partition(":")[2]
