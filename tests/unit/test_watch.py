@@ -83,6 +83,24 @@ def test_what_touches_a_copy_is_green_where_it_merges_and_broken_where_it_does_n
     assert (world.omni / RUNNER).read_text() == own
 
 
+@pytest.mark.parametrize(("passed_over", "state"), [(True, "green"), (False, "broken")])
+def test_a_copy_that_the_last_upgrade_passed_over_is_no_longer_merged(
+    world: World, passed_over: bool, state: str
+) -> None:
+    choice = "def choose(batch):\n" + "".join(f"    step_{at} = batch.step_{at}()\n" for at in range(12))
+    commit_at(world.ascend, "2026-01-05", {"vllm_ascend/choice.py": choice})
+    if passed_over:
+        world.commit("2026-01-06", "batch.step_9()", "batch.step_nine()", "vllm_ascend/choice.py")
+    world.commit("2026-01-07", "self.count(batch)", "self.count(batch, 2)")
+    runner = (world.omni / RUNNER).read_text().replace("self.count(batch)", "self.count(batch, 2)")
+    own = choice.replace("batch.step_3()", "batch.ours()")
+    files = {RUNNER: runner, "vllm_omni/platforms/npu/choice.py": own}
+    commit_at(world.omni, "2026-02-02", files)
+    new = world.commit("2026-03-01", "batch.step_3()", "batch.step_three()", "vllm_ascend/choice.py")
+    _, data, _ = world.watch()
+    assert told(data) == {new[:9]: state}
+
+
 def test_the_next_look_tells_only_what_is_new_and_keeps_what_is_open(world: World) -> None:
     own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
     commit_at(world.omni, "2026-02-02", {RUNNER: own})

@@ -160,6 +160,7 @@ def _based(unit: UnitLineage, entry: MethodLineage, lineage: Lineage | None) -> 
     return msgspec.structs.replace(
         unit,
         base=entry.best.label,
+        base_date=entry.best.date.isoformat() if entry.best.date else "",
         confidence=entry.confidence,
         score=entry.score,
         matched=entry.matched,

@@ -6,10 +6,10 @@ not told again. The audit looks at the merged downstream. Outcomes are kept by t
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
@@ -21,7 +21,7 @@ from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
-from npu_upgrade.lineage.history import Version, open_history
+from npu_upgrade.lineage.history import History, Version, open_history
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.records import Bases, MethodLineage
 from npu_upgrade.merge.gone import decided, gone_item
@@ -51,7 +51,7 @@ class Judge:
         self._kept = Kept(cache_root() / "watch")
         self._beneath = Program({"vllm": vllm}) if vllm else None
         self._audited: dict[str, Problems] = {}
-        self._base_text = functools.lru_cache(maxsize=None)(self._read_base_text)
+        self._bases: dict[Tie, tuple[History, Version | None]] = {}
 
     def merged(self, tie: Tie, text: str | None, step: Step) -> tuple[Item, ...]:
         """What the merge of one copy up to a step leaves to a person."""
@@ -59,6 +59,17 @@ class Judge:
             ["merge", self.ours.digest, tie.unit.path, tie.unit.name, tie.unit.base, text],
             lambda: items_of(self._outcome(tie, text, step)),
         )
+
+    def left_behind(self, tie: Tie) -> bool:
+        """Whether a copy was passed over when ours were last brought up: upstream had changed it by then."""
+        runners, day = self.ours.runners, self.ours.taken
+        if day is None or (runners and runners.method(tie.unit.path, tie.unit.name)):
+            return False
+        history, base = self._base(tie)
+        later = [
+            one for one in history.versions if base and base.date and one.date and base.date < one.date <= day
+        ]
+        return bool(later) and history.keys(later[-1], tie.name) != history.keys(base, tie.name)
 
     def audited(self, step: Step) -> Problems:
         """What the audit finds in the merged downstream on a step, by id; nothing where it knows none."""
@@ -111,11 +122,17 @@ class Judge:
         merged = merge_method(base_now, ours, theirs, context)
         return MethodOutcome(entry, "auto", tie.unit.base, merged, text, base)
 
-    def _read_base_text(self, tie: Tie) -> str | None:
-        """The text that a copy which is in no runner was taken from."""
-        history = open_history(self.spec, Upstream(tie.path, ""))
-        version = next((one for one in history.versions if one.label == tie.unit.base), None)
+    def _base_text(self, tie: Tie) -> str | None:
+        history, version = self._base(tie)
         return history.unit(version, tie.name) if version else None
+
+    def _base(self, tie: Tie) -> tuple[History, Version | None]:
+        """The history of a copy which is in no runner, and the version it was taken from."""
+        if tie not in self._bases:
+            history = open_history(self.spec, Upstream(tie.path, ""))
+            version = next((one for one in history.versions if one.label == tie.unit.base), None)
+            self._bases[tie] = history, version
+        return self._bases[tie]
 
     def _version(self, step: Step) -> Version | None:
         """The version of the runner's file at a step: newer ones are not known yet."""
@@ -148,13 +165,13 @@ class Judge:
             return {}
         return {path: answers(text, path)[0] for path, text in merged.files.items()}
 
-    @functools.cached_property
+    @cached_property
     def _copied_at(self) -> Step:
         """What ours were copied from, with which everything fitted: the same for every look."""
         base = self.ours.runners.base if self.ours.runners else None
         return Step(base.label, base.spec, base.date, "") if base else self.line.start
 
-    @functools.cached_property
+    @cached_property
     def _old(self) -> World:
         before = self.line.tree(self._copied_at)
         return World(self._triple(self.ours.side.tree, before), None, self._beneath)

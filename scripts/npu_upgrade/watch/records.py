@@ -37,7 +37,7 @@ class Touch(msgspec.Struct, frozen=True):
     """One unit of ours that a step touches: its file and name, what it is to upstream, upstream's unit.
 
     ``how`` is ``changed``, ``signature changed``, ``removed`` or ``added``; ``merge`` of a copy is ``clean``,
-    ``flagged``, ``conflict`` or ``gone``, empty for what is no copy.
+    ``flagged``, ``conflict`` or ``gone``, empty for what is no copy or a copy that was left behind.
     """
 
     path: str
