@@ -77,7 +77,7 @@ class Judge:
             return {}
         content = self.line.content(step)
         if content not in self._audited:
-            what = ["audit", self.ours.digest, content, self._copied_at.spec, self.vllm_spec]
+            what = ["audit", self.ours.digest, content, self.copied_at.spec, self.vllm_spec]
             found = self.kept_as(what, lambda: tuple(self._audit(step)))
             self._audited[content] = {item.id: item for item in found}
         return self._audited[content]
@@ -166,14 +166,14 @@ class Judge:
         return {path: answers(text, path)[0] for path, text in merged.files.items()}
 
     @cached_property
-    def _copied_at(self) -> Step:
+    def copied_at(self) -> Step:
         """What ours were copied from, with which everything fitted: the same for every look."""
         base = self.ours.runners.base if self.ours.runners else None
         return Step(base.label, base.spec, base.date, "") if base else self.line.start
 
     @cached_property
     def _old(self) -> World:
-        before = self.line.tree(self._copied_at)
+        before = self.line.tree(self.copied_at)
         return World(self._triple(self.ours.side.tree, before), None, self._beneath)
 
     def triple_at(self, step: Step) -> Triple:
