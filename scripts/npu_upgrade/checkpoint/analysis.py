@@ -49,12 +49,13 @@ from npu_upgrade.checkpoint.parts import (
     wrong_values,
 )
 from npu_upgrade.checkpoint.quantization import Quantization, check_quantization, read_quantization
-from npu_upgrade.checkpoint.reading import SEVERITIES, Finding, error, note, read_object, shortened, unsure
+from npu_upgrade.checkpoint.reading import SEVERITIES, Finding, error, note, read_object, unsure
 from npu_upgrade.checkpoint.serving import Serving, Sources, choose, serving
 from npu_upgrade.checkpoint.shape import Shape, is_hybrid, layer_kinds, shape_of, sliding_window
 from npu_upgrade.checkpoint.side_files import Files, SideFiles, read_side_files
 from npu_upgrade.checkpoint.weights import Weights, read_weights
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import shortened
 
 # scales of caches and activations: vLLM renames them for every model
 _SCALE = re.compile(r"[._](?:scale|scale_inv|offset|zero_point|quant_bias|deq_scale)$")

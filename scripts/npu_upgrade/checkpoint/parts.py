@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, error, note, shortened
+from npu_upgrade.checkpoint.reading import Finding, error, note
 from npu_upgrade.checkpoint.shape import layer_kinds
 from npu_upgrade.checkpoint.weights import Tensor
+from npu_upgrade.ground.tables import shortened
 
 _MTP_KEYS = (
     *("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),

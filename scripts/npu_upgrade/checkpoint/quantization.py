@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, error, listed, note, shortened, unsure
+from npu_upgrade.checkpoint.reading import Finding, error, listed, note, unsure
 from npu_upgrade.checkpoint.weights import BITS, Tensor
+from npu_upgrade.ground.tables import shortened
 
 _FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 _MODELOPT_FP8 = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}

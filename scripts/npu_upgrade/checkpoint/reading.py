@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from npu_upgrade.ground.tables import shortened
+
 Severity = Literal["error", "unsure", "note"]
 SEVERITIES = get_args(Severity)
 
@@ -40,11 +42,6 @@ def unsure(kind: str, what: str, where: str = "") -> Finding:
 def note(kind: str, what: str, where: str = "") -> Finding:
     """Worth knowing."""
     return Finding("note", kind, what, where)
-
-
-def shortened(names: list[str], most: int = 5) -> str:
-    """The first names of a long list, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def listed(kind: str, what: str, names: Iterable[str], where: str = "", most: int = 3) -> list[Finding]:

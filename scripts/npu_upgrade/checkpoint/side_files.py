@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, listed, note, read_object, regular, shortened
+from npu_upgrade.checkpoint.reading import Finding, listed, note, read_object, regular
+from npu_upgrade.ground.tables import shortened
 
 _TOKENIZERS = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tiktoken.model", "tekken.json"),

@@ -22,9 +22,9 @@ from npu_upgrade.checkpoint.reading import (
     parse_json,
     read_object,
     regular,
-    shortened,
     unsure,
 )
+from npu_upgrade.ground.tables import shortened
 
 MOST_HEADER = 100_000_000  # the limit of the format's reference reader
 _MOST_DIMENSIONS = 16

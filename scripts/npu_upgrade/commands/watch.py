@@ -26,7 +26,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.lineage.project import distribution
@@ -210,30 +210,18 @@ def _result(judge: Judge, found: Look, seen: Seen, follow: Command | None) -> Re
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "label": entry.label,
-        "spec": entry.spec,
-        "date": entry.date,
-        "subject": entry.subject,
-        "state": entry.state.value,
-        "units": [
-            {name: getattr(touch, name) for name in ("path", "name", "relation", "upstream", "how", "merge")}
-            for touch in entry.touches
-        ],
-        "items": [{"id": item.id, "kind": item.kind, "title": item.title} for item in entry.items],
-    }
+    data = msgspec.to_builtins(entry)
+    units, items = data.pop("touches"), data.pop("items")
+    told = [{key: item[key] for key in ("id", "kind", "title")} for item in items]
+    return data | {"units": units, "items": told}
 
 
 def _short(entry: Entry) -> dict[str, Any]:
-    titles = [item.title for item in entry.items]
     return {
         "upstream": f"{entry.label} {entry.date[:10]} {entry.subject[:80]}",
         "state": entry.state.value,
         "units": _units(entry)[:_SHOWN],
-        "items": [
-            *titles[:_TITLES],
-            *([f"and {len(titles) - _TITLES} more"] if len(titles) > _TITLES else []),
-        ],
+        "items": first_of([item.title for item in entry.items], _TITLES),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from npu_upgrade.code.definitions import absolute, importable, module_of
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_of
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import File, Program
 
 _MOST = 4
@@ -78,13 +79,13 @@ def advice(program: Program, module: str, name: str) -> str:
     """What to do about an import of ``name`` from ``module`` that does not work."""
     if not program.has_module(module) and not name:
         places = new_modules(program, module)
-        return f"use {_listed(places)}" if places else f"nothing is called {module}"
+        return f"use {shortened(places, _MOST, ' or ')}" if places else f"nothing is called {module}"
     places = new_places(program, module, name)
     if places:
-        return f"take {name} from {_listed(places)}"
+        return f"take {name} from {shortened(places, _MOST, ' or ')}"
     renamed = alike(program.module(module), name)
     if renamed:
-        return f"nothing is called {name}; {module} has {_listed(renamed)}"
+        return f"nothing is called {name}; {module} has {shortened(renamed, _MOST, ' or ')}"
     return f"nothing is called {name}: find what replaced it, or a version that has it"
 
 
@@ -122,11 +123,6 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
             break
         count += 1
     return count
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return " or ".join(names[:_MOST]) + more
 
 
 def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:

@@ -18,6 +18,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
@@ -32,7 +33,6 @@ from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.watch.flags import items_of
 from npu_upgrade.watch.line import Line, Step
-from npu_upgrade.watch.records import Kept
 from npu_upgrade.watch.ties import Ours, Tie
 
 _ASIDE = ("cuda-names", "markers", "parity", "stale-copies", "versions")
@@ -48,7 +48,6 @@ class Judge:
 
     def __init__(self, ours: Ours, line: Line, spec: str, vllm: SourceTree | None) -> None:
         self.ours, self.line, self.spec, self.vllm = ours, line, spec, vllm
-        self._kept = Kept(cache_root() / "watch")
         self._beneath = Program({"vllm": vllm}) if vllm else None
         self._audited: dict[str, Problems] = {}
         self._bases: dict[Tie, tuple[History, Version | None]] = {}
@@ -98,8 +97,9 @@ class Judge:
     def kept_as(self, what: Sequence[object], judge: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
         """The kept outcome of the same content, else what ``judge`` says, which is then kept."""
         key = sha256(json.dumps([*what, code_digest(*_ROOMS)]))[:32]
-        found = self._kept.get(key)
-        return found if found is not None else self._kept.put(key, judge())
+        place = cache_root() / "watch" / f"{key}.json"
+        found = kept(place, tuple[Item, ...])
+        return found if found is not None else keep(place, judge())
 
     @property
     def vllm_spec(self) -> str:

@@ -15,6 +15,7 @@ from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import dotted
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
@@ -117,8 +118,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
 
 def _without_base(pair: Pair, base: ClassSymbol, reads: list[Read]) -> Finding:
     names = sorted({read.name for read in reads})
-    shown = ", ".join(f"self.{name}" for name in names[:3])
-    shown += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = shortened([f"self.{name}" for name in names], 3)
     first = reads[0]
     return Finding(
         kind="undefined",

@@ -12,6 +12,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.facts import facts_of
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
@@ -101,8 +102,7 @@ def _unlike(pair: Pair, base: ClassSymbol, asking: File, line: int) -> Finding:
 
 
 def _finding(pair: Pair, base: ClassSymbol) -> Finding:
-    names = _lacking(pair, base)
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = shortened(_lacking(pair, base), 3)
     return Finding(
         kind="missing base",
         owner=pair.npu.name,

@@ -13,6 +13,7 @@ from npu_upgrade.audit.parity.gaps import told_lacking
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
@@ -140,13 +141,12 @@ def _told(statement: Statement, helper: _Helper) -> bool:
 
 
 def _finding(helper: _Helper, lost: Sequence[Statement]) -> Finding:
-    shown = "; ".join(f"`{_short(statement.key)}`" for statement in lost[:2])
-    more = f" and {len(lost) - 2} more" if len(lost) > 2 else ""
+    shown = shortened([f"`{_short(statement.key)}`" for statement in lost], 2, "; ")
     return Finding(
         kind="diverged",
         owner=helper.owner,
         subject=helper.name,
-        what=f"{helper.name} of the NPU side lacks {shown}{more}",
+        what=f"{helper.name} of the NPU side lacks {shown}",
         here=Side(helper.npu_file.project, helper.npu_file.path, helper.npu.lineno, helper.name),
         there=Side(helper.gpu_file.project, helper.gpu_file.path, helper.gpu.lineno, helper.name),
         incident="P",

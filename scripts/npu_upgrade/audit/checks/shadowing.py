@@ -13,6 +13,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfit, plain_text, signature
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import SelfUse, self_use
 
@@ -53,11 +54,10 @@ def _what(shadow: Shadow) -> str:
     over, under = shadow.over, shadow.under
     if shadow.misfit:
         return f"{over.qualname} stands before {under.qualname} and does not fit its calls: {shadow.misfit}"
-    more = f" and {len(shadow.lost) - _SHOWN} more" if len(shadow.lost) > _SHOWN else ""
     way = "" if shadow.by is over else f"{shadow.by.qualname} goes on to it past vllm-ascend's; "
     return (
         f"{way}{over.qualname} hides {under.qualname} and does not pass on to it; "
-        f"lost: {', '.join(shadow.lost[:_SHOWN])}{more}"
+        f"lost: {shortened(shadow.lost, _SHOWN)}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.gaps import Gap
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.facts import CLASS, FUNCTION, MODEL, Fact
 
 _SHOWN = 4
@@ -20,9 +21,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def facts_text(facts: tuple[Fact, ...]) -> str:
-    texts = list(dict.fromkeys(map(fact_text, facts)))
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    return shortened(list(dict.fromkeys(map(fact_text, facts))), _SHOWN)
 
 
 def lacking(gap: Gap, kind: str, what: str, why: str, like: str) -> Finding:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from npu_upgrade.code.statements import parse_line
 from npu_upgrade.code.walk import dotted
+from npu_upgrade.ground.tables import shortened
 
 _MOST = 6
 _WORDS = (
@@ -111,6 +112,4 @@ def _read(tree: ast.AST) -> list[str]:
 
 
 def _list(names: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _MOST} more" if len(unique) > _MOST else ""
-    return ", ".join(f"`{name}`" for name in unique[:_MOST]) + more
+    return shortened([f"`{name}`" for name in dict.fromkeys(names)], _MOST)
