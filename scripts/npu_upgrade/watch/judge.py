@@ -65,9 +65,9 @@ class Judge:
         if day is None or (runners and runners.method(tie.unit.path, tie.unit.name)):
             return False
         history, base = self._base(tie)
-        later = [
-            one for one in history.versions if base and base.date and one.date and base.date < one.date <= day
-        ]
+        if base is None or base.date is None:
+            return False
+        later = [one for one in history.versions if one.date and base.date < one.date <= day]
         return bool(later) and history.keys(later[-1], tie.name) != history.keys(base, tie.name)
 
     def audited(self, step: Step) -> Problems:
