@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +456,49 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(
         run["env"]
     ) - {"GH_TOKEN"}
+
+
+def test_the_steps_of_the_action_run_from_a_clean_clone(
+    world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What action.yml runs, with its inputs as the environment; the tests of it run in a working tree."""
+    action, scratch = tmp_path / "action", tmp_path / "runner"
+    git_at(tmp_path, "2026-03-01", "clone", "-q", "--no-hardlinks", str(ROOT), str(action))
+    scratch.mkdir()
+    pull_requests(tmp_path, monkeypatch)
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    env = os.environ | {
+        "DOWNSTREAM": str(world.omni),
+        "UPSTREAM": str(world.ascend),
+        "REF": inputs["ref"]["default"],
+        "OPEN_PR": "true",
+        "SIGN_OFF": "A Maintainer <maintainer@example.com>",
+        "FAIL_ON": inputs["fail-on"]["default"],
+        "CLONE": str(scratch / "clone"),
+        "ACTION": str(action),
+        "PYTHON": sys.executable,
+        "GITHUB_OUTPUT": str(scratch / "output"),
+        "GITHUB_STEP_SUMMARY": str(scratch / "summary"),
+        "PIP_INDEX_URL": f"file://{scratch}",
+    }
+
+    def step() -> tuple[int, str]:
+        (scratch / "output").unlink(missing_ok=True)
+        done = subprocess.run(
+            ["bash", action / ".github/watch.sh"], env=env, capture_output=True, text=True, check=False
+        )
+        return done.returncode, (scratch / "output").read_text() if not done.returncode else done.stderr
+
+    world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    assert step()[0] == 0, step()
+    assert "Looked up to" in (scratch / "summary").read_text()
+    author = git_at(published, "2026-03-02", "log", "-1", "--format=%an <%ae>", "npu-upgrade/watch")
+    assert author.strip() == env["SIGN_OFF"]
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    assert step()[0] == 1
+    assert step() == (0, "verdict=PASS\n" + step()[1].partition("\n")[2])
 
 
 def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:
