@@ -138,7 +138,8 @@ class _Sides:
     ours: Keys
     later: Keys
     merged: Keys
-    open: frozenset[int]
+    disputed: frozenset[str]
+    """The statements of upstream's, of the base and of the target, that stand in a conflict."""
 
     @classmethod
     def of(cls, upgrade: Upgrade, entry: MethodLineage) -> _Sides:
@@ -149,12 +150,11 @@ class _Sides:
         outcome = merge_unit(entry, one, theirs, upgrade.bases, context)
         merged = outcome.merged
         found: Keys = []
-        disputed: set[int] = set()
+        disputed: set[str] = set()
         for piece in merged.pieces if merged else ():
             if isinstance(piece, Conflict):
-                disputed.add(len(found))
                 found += [statement.key for statement in piece.ours]
-                disputed.update(range(max(0, len(found) - len(piece.ours)), len(found) + 1))
+                disputed |= {statement.key for statement in (*piece.base, *piece.theirs)}
             elif piece.key != END:
                 found.append(piece.key)
         texts = (outcome.base_text, theirs or "", one.source, unit(upgrade.after, entry))
@@ -171,12 +171,13 @@ class _Sides:
         at_later, at_merged = (carried(self.ours, other, at_ours) for other in (self.later, self.merged))
         if self.later[slice(*at_later)] == self.ours[slice(*at_ours)]:
             return False  # the later release left it as it was
-        if any(at_merged[0] <= place <= at_merged[1] for place in self.open):
-            return True
         removed = upstream[slice(*span)]
+        if self.disputed & {one.key for one in (*removed, *added)}:
+            return True
         lasting = {one.key for one in added if one.key in self.target}
         stood = {one.key for one in removed if one.key in self.ours and one.key not in self.target}
-        if not (lasting | stood) & (set(self.merged) ^ set(self.later)):
+        there = set(self.merged[slice(*at_merged)]) ^ set(self.later[slice(*at_later)])
+        if not (lasting | stood) & (set(self.merged) ^ set(self.later)) & there:
             return False
         own = [key for key in self.later[slice(*at_later)] if key not in {*self.ours, *self.merged}]
         reworked = any(resembles(one, Statement(key, 0, ())) for one in (*removed, *added) for key in own)

@@ -17,7 +17,7 @@ def lines(keys: Iterable[str]) -> list[Statement]:
     return [Statement(key, 0, (key,)) for key in keys]
 
 
-def sides(ours: str, later: str, merged: str, target: str, disputed: tuple[int, ...] = ()) -> _Sides:
+def sides(ours: str, later: str, merged: str, target: str, disputed: str = "") -> _Sides:
     """Texts of one statement a letter; capitals are omni's own."""
     return _Sides(BASE, list(target), list(ours), list(later), list(merged), frozenset(disputed))
 
@@ -53,8 +53,8 @@ def test_a_statement_written_in_another_way_needed_a_hand_and_one_left_out_did_n
 
 
 def test_a_conflict_at_the_place_needed_a_hand() -> None:
-    assert sides("abXdef", "abxdef", "abXdef", "abxdef", (2,)).by_hand(lines("abcdef"), (2, 3), lines("x"))
-    assert not sides("abXdef", "abxXdef", "abxXdef", "abxdef", (6,)).by_hand(
+    assert sides("abXdef", "abxdef", "abXdef", "abxdef", "x").by_hand(lines("abcdef"), (2, 3), lines("x"))
+    assert not sides("abXdef", "abxXdef", "abxXdef", "abxdef", "f").by_hand(
         lines("abcdef"), (2, 3), lines("x")
     )
 

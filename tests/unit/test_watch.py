@@ -490,15 +490,16 @@ def test_the_steps_of_the_action_run_from_a_clean_clone(
         return done.returncode, (scratch / "output").read_text() if not done.returncode else done.stderr
 
     world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
-    assert step()[0] == 0, step()
+    code, said = step()
+    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "no pull request: audit: " in said  # this vllm-ascend names no vllm
     assert "Looked up to" in (scratch / "summary").read_text()
-    author = git_at(published, "2026-03-02", "log", "-1", "--format=%an <%ae>", "npu-upgrade/watch")
-    assert author.strip() == env["SIGN_OFF"]
     own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
     commit_at(world.omni, "2026-02-02", {RUNNER: own})
     world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
     assert step()[0] == 1
-    assert step() == (0, "verdict=PASS\n" + step()[1].partition("\n")[2])
+    code, said = step()
+    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
 
 
 def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:
