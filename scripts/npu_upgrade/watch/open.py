@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.history import open_newest
 from npu_upgrade.lineage.project import distribution, package_of
-from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.watch.judge import Judge
 from npu_upgrade.watch.line import Line, open_line
@@ -73,30 +70,14 @@ def _ours(asked: Asked, upstream: SourceTree) -> Ours:
 
 
 def _vllm(asked: Asked) -> SourceTree | None:
-    """The vllm that the newest vllm-ascend belongs with, else the newest release before it.
-
-    Both sides of an audit are looked at on the same one; without it nothing is audited.
-    """
+    """The vllm that the newest vllm-ascend belongs with; without it nothing is audited."""
     if asked.package != "vllm_ascend":
         return None
     try:
-        if spec := vllm_of(asked.newest) or _released_before(asked.newest):
+        spec = vllm_of(asked.newest)
+        if spec:
             return open_source(spec)
         say(f"note: not audited: {asked.newest.spec} tells no release of vllm; --upstream SPEC names one")
     except UpgradeError as error:
         say(f"note: not audited: {error.what}")
     return None
-
-
-def _released_before(ascend: SourceTree) -> str | None:
-    """The newest release of vllm when a vllm-ascend was made, which names a commit of vllm or nothing."""
-    day = ascend.date
-    known = [
-        Version(one.version)
-        for one in (releases_of("vllm") if day else ())
-        if not one.yanked and not one.prerelease and one.date and day and one.date <= day
-    ]
-    if not known:
-        return None
-    say(f"note: {ascend.spec} tells no release of vllm: audited on {max(known)}, the newest one then")
-    return f"pypi:vllm=={max(known)}"
