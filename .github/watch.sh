@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One look of the watch, as the action runs it. DOWNSTREAM, UPSTREAM, REF, ISSUE, FAIL_ON, CLONE and ACTION are
-# its inputs; on a machine without GitHub it runs alike.
+# One look of the watch, as the action runs it. DOWNSTREAM, UPSTREAM, REF, ISSUE, OPEN_PR, SIGN_OFF, FAIL_ON, CLONE
+# and ACTION are its inputs; on a machine without GitHub it runs alike.
 set -euo pipefail
 words=(--omni "dir:$DOWNSTREAM")
 if [ -n "${UPSTREAM:-}" ]; then
@@ -13,6 +13,14 @@ if [ -n "${UPSTREAM:-}" ]; then
 fi
 if [ "${ISSUE:-false}" = true ]; then
   words+=(--issue ${GITHUB_REPOSITORY:+"$GITHUB_REPOSITORY"})
+fi
+if [ "${OPEN_PR:-false}" = true ]; then
+  words+=(--open-pr)
+fi
+if [ -n "${SIGN_OFF:-}" ]; then
+  mail=${SIGN_OFF##*<}
+  export GIT_AUTHOR_NAME="${SIGN_OFF%% <*}" GIT_AUTHOR_EMAIL="${mail%>}"
+  export GIT_COMMITTER_NAME="$GIT_AUTHOR_NAME" GIT_COMMITTER_EMAIL="$GIT_AUTHOR_EMAIL"
 fi
 result=$(mktemp)
 code=0

@@ -4,10 +4,11 @@ The watch is not asked. A commit is judged by the first later release of the dow
 based on a version after it; commits that no release took over are not judged. It needed a hand when one of
 these holds:
 
-- place: it changed statements of a unit that the earlier release had copied, the earlier release had words
-  of its own at that place, the later one changed the place, and did with the statements that the commit put
-  or removed (as far as that lasted) what the automatic merge onto the later one's base does not do. Where
-  that has a conflict, it does nothing.
+- place: it changed a statement of a unit that the earlier release had copied, the earlier release had words
+  of its own at that place, the later one changed the place, and did with what the commit put or removed (as
+  far as that lasted) what the automatic merge onto the later one's base does not do. Where that has a
+  conflict, it does nothing. A statement that the later release left as if the commit had never been, with
+  no words of its own for it, shows no hand: it shows that nobody looked.
 - name: it removed a definition that the later release's base has nowhere, a statement of the earlier
   release's own named it, and the later release has no such statement any more.
 - parameters: it changed the parameters of a function, a statement of the earlier release's own called or
@@ -18,18 +19,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.signatures import signature
-from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import Lineage
 from npu_upgrade.lineage.records import Bases, MethodLineage
 from npu_upgrade.merge.runners import merge_unit, own_names
+from npu_upgrade.threeway.align import fine_changes, resembles
 from npu_upgrade.threeway.method import Context
 from npu_upgrade.threeway.pieces import Conflict
 from npu_upgrade.watch.ties import text_of
@@ -100,7 +102,7 @@ def needed(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str]
 
 def keys(source: str) -> Keys:
     """The statements of a unit."""
-    return [one.key for one in split_statements(source) if one.key != END] if source else []
+    return [one.key for one in _statements_of(source)]
 
 
 def unit(side: Downstream, entry: MethodLineage) -> str:
@@ -116,12 +118,15 @@ def _places(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str
     if path not in after:
         return
     for entry in upgrade.copies:
-        was, now = (keys(text_of(texts[path], entry.upstream) or "") for texts in (before, after))
-        sides = _Sides.of(upgrade, entry) if was != now else None
-        codes = SequenceMatcher(None, was, now, False).get_opcodes() if sides else ()
-        changed = [((a, b), now[c:d]) for tag, a, b, c, d in codes if tag != "equal"]
-        if sides and any(sides.by_hand(was, span, added) for span, added in changed):
+        was, now = (_statements_of(text_of(texts[path], entry.upstream)) for texts in (before, after))
+        changed = fine_changes(was, now)
+        sides = _Sides.of(upgrade, entry) if changed else None
+        if sides and any(sides.by_hand(was, (one.a0, one.a1), now[one.b0 : one.b1]) for one in changed):
             yield f"place: {entry.name}"
+
+
+def _statements_of(source: str | None) -> list[Statement]:
+    return [one for one in split_statements(source) if one.key != END] if source else []
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,8 @@ class _Sides:
     ours: Keys
     later: Keys
     merged: Keys
-    open: frozenset[int]
+    disputed: frozenset[str]
+    """The statements of upstream's, of the base and of the target, that stand in a conflict."""
 
     @classmethod
     def of(cls, upgrade: Upgrade, entry: MethodLineage) -> _Sides:
@@ -144,31 +150,38 @@ class _Sides:
         outcome = merge_unit(entry, one, theirs, upgrade.bases, context)
         merged = outcome.merged
         found: Keys = []
-        disputed: set[int] = set()
+        disputed: set[str] = set()
         for piece in merged.pieces if merged else ():
             if isinstance(piece, Conflict):
-                disputed.add(len(found))
                 found += [statement.key for statement in piece.ours]
-                disputed.update(range(max(0, len(found) - len(piece.ours)), len(found) + 1))
+                disputed |= {statement.key for statement in (*piece.base, *piece.theirs)}
             elif piece.key != END:
                 found.append(piece.key)
         texts = (outcome.base_text, theirs or "", one.source, unit(upgrade.after, entry))
         return cls(*map(keys, texts), found, frozenset(disputed))
 
-    def by_hand(self, upstream: Keys, span: tuple[int, int], added: Keys) -> bool:
+    def by_hand(
+        self, upstream: Sequence[Statement], span: tuple[int, int], added: Sequence[Statement]
+    ) -> bool:
         """Whether the later release did what no merge does where upstream put ``added`` for a span."""
-        at_base = carried(upstream, self.base, span)
+        at_base = carried([one.key for one in upstream], self.base, span)
         at_ours = carried(self.base, self.ours, at_base)
         if self.base[slice(*at_base)] == self.ours[slice(*at_ours)]:
             return False  # no words of ours at this place
         at_later, at_merged = (carried(self.ours, other, at_ours) for other in (self.later, self.merged))
         if self.later[slice(*at_later)] == self.ours[slice(*at_ours)]:
             return False  # the later release left it as it was
-        if any(at_merged[0] <= place <= at_merged[1] for place in self.open):
+        removed = upstream[slice(*span)]
+        if self.disputed & {one.key for one in (*removed, *added)}:
             return True
-        lasting = {key for key in added if key in self.target}
-        stood = {key for key in upstream[slice(*span)] if key in self.ours and key not in self.target}
-        return bool((lasting | stood) & (set(self.merged) ^ set(self.later)))
+        lasting = {one.key for one in added if one.key in self.target}
+        stood = {one.key for one in removed if one.key in self.ours and one.key not in self.target}
+        there = set(self.merged[slice(*at_merged)]) ^ set(self.later[slice(*at_later)])
+        if not (lasting | stood) & (set(self.merged) ^ set(self.later)) & there:
+            return False
+        own = [key for key in self.later[slice(*at_later)] if key not in {*self.ours, *self.merged}]
+        reworked = any(resembles(one, Statement(key, 0, ())) for one in (*removed, *added) for key in own)
+        return reworked or bool(stood - set(self.later) or lasting & set(self.later) - set(self.ours))
 
 
 def carried(one: Keys, other: Keys, span: tuple[int, int]) -> tuple[int, int]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from bench import watch
 from bench.watch_truth import _Sides, carried
+from npu_upgrade.code.statements import Statement
 
 BASE = list("abcdef")
 
 
-def sides(ours: str, later: str, merged: str, target: str, disputed: tuple[int, ...] = ()) -> _Sides:
+def lines(keys: Iterable[str]) -> list[Statement]:
+    return [Statement(key, 0, (key,)) for key in keys]
+
+
+def sides(ours: str, later: str, merged: str, target: str, disputed: str = "") -> _Sides:
     """Texts of one statement a letter; capitals are omni's own."""
     return _Sides(BASE, list(target), list(ours), list(later), list(merged), frozenset(disputed))
 
@@ -23,18 +30,33 @@ def sides(ours: str, later: str, merged: str, target: str, disputed: tuple[int, 
         ("abcXdef", "abxXdef", "abxXdef", False),  # the merge does what the later release did
         ("abXdef", "abYdef", "abXdef", False),  # ours moved on; of the commit both have nothing
         ("abXdef", "abxYdef", "abXdef", True),  # the later release took it, the merge does not
-        ("abcXdef", "abcXYdef", "abxXdef", True),  # the merge takes it, the later release left it out
+        ("abXdef", "abYxdef", "abXdef", True),  # the later release took it and has words of its own
+        ("abcXdef", "abXdef", "abxXdef", True),  # the later release dropped it for words of its own
+        ("abcXdef", "abcXYdef", "abxXdef", False),  # the later release left it out and wrote something else
     ],
 )
 def test_a_place_needed_a_hand_where_the_release_did_what_no_merge_does(
     ours: str, later: str, merged: str, by_hand: bool
 ) -> None:
-    assert sides(ours, later, merged, "abxdef").by_hand(BASE, (2, 3), ["x"]) is by_hand
+    assert sides(ours, later, merged, "abxdef").by_hand(lines("abcdef"), (2, 3), lines("x")) is by_hand
+
+
+def test_a_statement_written_in_another_way_needed_a_hand_and_one_left_out_did_not() -> None:
+    base, target = ["a", "run(batch)", "b"], ["a", "run(batch, size)", "b"]
+    ours, merged = ["a", "run(batch)", "OWN", "b"], ["a", "run(batch, size)", "OWN", "b"]
+    for later, by_hand in (
+        (["a", "run(batch, own=size)", "OWN", "b"], True),
+        (["a", "run(batch)", "OWN", "note()", "b"], False),
+    ):
+        found = _Sides(base, target, ours, later, merged, frozenset())
+        assert found.by_hand(lines(base), (1, 2), lines(["run(batch, size)"])) is by_hand
 
 
 def test_a_conflict_at_the_place_needed_a_hand() -> None:
-    assert sides("abXdef", "abxdef", "abXdef", "abxdef", (2,)).by_hand(BASE, (2, 3), ["x"])
-    assert not sides("abXdef", "abxXdef", "abxXdef", "abxdef", (6,)).by_hand(BASE, (2, 3), ["x"])
+    assert sides("abXdef", "abxdef", "abXdef", "abxdef", "x").by_hand(lines("abcdef"), (2, 3), lines("x"))
+    assert not sides("abXdef", "abxXdef", "abxXdef", "abxdef", "f").by_hand(
+        lines("abcdef"), (2, 3), lines("x")
+    )
 
 
 def test_a_span_is_carried_between_the_equal_statements_around_it() -> None:

@@ -101,7 +101,7 @@ def test_what_stands_on_a_failed_rung_is_not_tried(monkeypatch) -> None:
     codes = {"a": 1, "b": 0, "c": 3}
 
     def answer(rung: Rung) -> Outcome:
-        return judged(rung, codes[rung.name], json.dumps({"summary": rung.name}), 1.0)
+        return judged(rung, codes[rung.name], {"summary": rung.name}, 1.0)
 
     monkeypatch.setattr("npu_upgrade.gates.validation.rungs.run", answer)
     rungs = [
@@ -132,7 +132,7 @@ def test_a_ladder_is_as_good_as_its_worst_rung(verdicts: str, whole: str) -> Non
 
 @pytest.mark.parametrize("code", [2, 70, -9, 130])
 def test_an_exit_code_of_no_verdict_judges_nothing(code: int) -> None:
-    assert judged(Rung("r", "", upgrade("serve")), code, "no json", 0.0).verdict is Verdict.INCONCLUSIVE
+    assert judged(Rung("r", "", upgrade("serve")), code, {}, 0.0).verdict is Verdict.INCONCLUSIVE
 
 
 def fake_smi(folder: Path, monkeypatch, used: int) -> Path:
@@ -222,7 +222,7 @@ def test_stages_are_left_to_serve_unless_they_are_named(
 def test_dummy_weights_that_pass_do_not_hide_real_ones_that_cannot_run(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    with_npus(monkeypatch, lambda rung: judged(rung, 0 if "dummy" in rung.name else 3, "{}", 1.0))
+    with_npus(monkeypatch, lambda rung: judged(rung, 0 if "dummy" in rung.name else 3, {}, 1.0))
     words = ["validate", "--npu", "--model", "A", "--gates", "dummy,real", "--workspace", str(tmp_path)]
     assert cli.main("upgrade.py", "", ["validate"], words) == 3
     assert json.loads(capsys.readouterr().out)["verified_on_npu"] is False

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from merge_kit import NEW, OLD, OURS, runner_files
 from sources_kit import clean_machine, server, write_tree  # noqa: F401
 
 from documented import ROOT
+from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR
@@ -81,6 +84,24 @@ def test_what_touches_a_copy_is_green_where_it_merges_and_broken_where_it_does_n
     assert data["new"][1]["units"][0]["merge"] == "conflict"
     assert "merge" in data["next"]
     assert (world.omni / RUNNER).read_text() == own
+
+
+@pytest.mark.parametrize(("passed_over", "state"), [(True, "green"), (False, "broken")])
+def test_a_copy_that_the_last_upgrade_passed_over_is_no_longer_merged(
+    world: World, passed_over: bool, state: str
+) -> None:
+    choice = "def choose(batch):\n" + "".join(f"    step_{at} = batch.step_{at}()\n" for at in range(12))
+    commit_at(world.ascend, "2026-01-05", {"vllm_ascend/choice.py": choice})
+    if passed_over:
+        world.commit("2026-01-06", "batch.step_9()", "batch.step_nine()", "vllm_ascend/choice.py")
+    world.commit("2026-01-07", "self.count(batch)", "self.count(batch, 2)")
+    runner = (world.omni / RUNNER).read_text().replace("self.count(batch)", "self.count(batch, 2)")
+    own = choice.replace("batch.step_3()", "batch.ours()")
+    files = {RUNNER: runner, "vllm_omni/platforms/npu/choice.py": own}
+    commit_at(world.omni, "2026-02-02", files)
+    new = world.commit("2026-03-01", "batch.step_3()", "batch.step_three()", "vllm_ascend/choice.py")
+    _, data, _ = world.watch()
+    assert told(data) == {new[:9]: state}
 
 
 def test_the_next_look_tells_only_what_is_new_and_keeps_what_is_open(world: World) -> None:
@@ -217,16 +238,121 @@ def test_one_issue_is_opened_once_and_then_rewritten(
     assert notes.read_text().count("issue create") == 1
 
 
-def test_without_gh_the_text_is_left_with_how_to(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, program = world.omni.parent / "only-git", shutil.which("git")
+def only_git(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has git, and no gh."""
+    folder, program = folder / "only-git", shutil.which("git")
     assert program
     folder.mkdir()
     (folder / "git").symlink_to(program)
     monkeypatch.setenv("PATH", str(folder))
+
+
+def test_without_gh_the_text_is_left_with_how_to(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_git(world.omni.parent, monkeypatch)
     code, data, _ = world.watch("--issue")
     assert code == 0
     assert "gh issue create" in data["issue"]
     assert Path(data["issue_text"]).is_file()
+
+
+def pull_requests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A gh that opens pull requests; the file of its notes."""
+    program, notes = folder / "bin" / "gh", folder / "notes"
+    program.parent.mkdir()
+    answer = "[ $2 = create ] && cat > /dev/null && echo https://host/pull/9; exit 0"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {notes}\n{answer}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return notes
+
+
+@pytest.fixture
+def published(world: World, tmp_path: Path, server, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """A remote of the downstream, somebody who commits, and an index without releases."""
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A Person")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "person@example.com")
+    remote = tmp_path / "remote.git"
+    git_at(tmp_path, "2026-02-03", "init", "-q", "--bare", str(remote))
+    git_at(world.omni, "2026-02-03", "remote", "add", "origin", str(remote))
+    return remote
+
+
+def state_of(repo: Path) -> list[str]:
+    asked = (
+        ("branch", "--show-current"),
+        ("for-each-ref", "refs/heads"),
+        ("worktree", "list"),
+        ("status", "-s"),
+    )
+    return [git_at(repo, "2026-02-03", *words) for words in asked]
+
+
+def test_a_clean_look_opens_one_pull_request_and_leaves_the_checkout(
+    world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = pull_requests(tmp_path, monkeypatch)
+    new = world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    before = (world.omni / RUNNER).read_text()
+    code, data, err = world.watch("--open-pr")
+    assert (code, data["pull_request"].get("address")) == (0, "https://host/pull/9"), (data, err)
+    assert (world.omni / RUNNER).read_text() == before
+    assert git_at(world.omni, "2026-03-02", "branch", "--show-current").strip() == "main"
+    assert "self.count(batch, True)" in git_at(published, "2026-03-02", "show", f"npu-upgrade/watch:{RUNNER}")
+    message = git_at(published, "2026-03-02", "log", "-1", "--format=%B", "npu-upgrade/watch")
+    assert new[:9] in message
+    assert "Signed-off-by: " in message
+    assert len(git_at(world.omni, "2026-03-02", "log", "--format=%H", "main..npu-upgrade/watch").split()) == 1
+    code, data, _ = world.watch("--open-pr")
+    assert "there already" in data["pull_request"]["why"]
+    assert notes.read_text().count("pr create") == 1
+
+
+def test_what_is_open_keeps_a_pull_request_from_being_made(
+    world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = pull_requests(tmp_path, monkeypatch)
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    before = state_of(world.omni)
+    code, data, _ = world.watch("--open-pr")
+    assert (code, "1 items are open" in data["pull_request"]["why"]) == (1, True)
+    world.commit("2026-03-05", "self.record(logits.numpy())", "self.record(logits)")
+    world.commit("2026-03-06", "self.count(batch)", "self.count(batch, True)")
+    (world.omni / RUNNER).write_text(f"{own}# mine\n")
+    assert "uncommitted" in world.watch("--open-pr")[1]["pull_request"]["why"]
+    (world.omni / RUNNER).write_text(own)
+    assert state_of(world.omni) == before
+    assert not notes.exists()
+    assert world.watch("--open-pr", "--omni", "pypi:vllm-omni==0.1")[0] == 2
+
+
+def test_a_check_that_refuses_leaves_nothing_of_the_upgrade(
+    world: World, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    before = state_of(world.omni)
+    real = watch_request.answered
+    refuse = {"summary": "1 finding is new"}
+    monkeypatch.setattr(
+        watch_request, "answered", lambda one: (1, refuse) if one.name == "audit" else real(one)
+    )
+    code, data, _ = world.watch("--open-pr")
+    assert (code, data["pull_request"]) == (0, {"why": "audit: 1 finding is new"})
+    assert state_of(world.omni) == before
+
+
+def test_without_gh_the_branch_is_left_with_how_to(
+    world: World, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_git(world.omni.parent, monkeypatch)
+    world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    code, data, err = world.watch("--open-pr")
+    request = data["pull_request"]
+    assert (code, "gh is not installed" in request["why"]) == (0, True), err
+    assert "push -u origin npu-upgrade/watch" in request["by_hand"]
+    assert git_at(world.omni, "2026-03-02", "rev-parse", request["branch"]).strip() == request["commit"]
 
 
 def test_a_log_is_brought_home_to_the_commit_behind_it(world: World, tmp_path: Path) -> None:
@@ -330,6 +456,50 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     assert {name for name in run["env"] if f"${name}" in script or f"${{{name}" in script} == set(
         run["env"]
     ) - {"GH_TOKEN"}
+
+
+def test_the_steps_of_the_action_run_from_a_clean_clone(
+    world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What action.yml runs, with its inputs as the environment; the tests of it run in a working tree."""
+    action, scratch = tmp_path / "action", tmp_path / "runner"
+    git_at(tmp_path, "2026-03-01", "clone", "-q", "--no-hardlinks", str(ROOT), str(action))
+    scratch.mkdir()
+    pull_requests(tmp_path, monkeypatch)
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    env = os.environ | {
+        "DOWNSTREAM": str(world.omni),
+        "UPSTREAM": str(world.ascend),
+        "REF": inputs["ref"]["default"],
+        "OPEN_PR": "true",
+        "SIGN_OFF": "A Maintainer <maintainer@example.com>",
+        "FAIL_ON": inputs["fail-on"]["default"],
+        "CLONE": str(scratch / "clone"),
+        "ACTION": str(action),
+        "PYTHON": sys.executable,
+        "GITHUB_OUTPUT": str(scratch / "output"),
+        "GITHUB_STEP_SUMMARY": str(scratch / "summary"),
+        "PIP_INDEX_URL": f"file://{scratch}",
+    }
+
+    def step() -> tuple[int, str]:
+        (scratch / "output").unlink(missing_ok=True)
+        done = subprocess.run(
+            ["bash", action / ".github/watch.sh"], env=env, capture_output=True, text=True, check=False
+        )
+        return done.returncode, (scratch / "output").read_text() if not done.returncode else done.stderr
+
+    world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
+    code, said = step()
+    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "no pull request: audit: " in said  # this vllm-ascend names no vllm
+    assert "Looked up to" in (scratch / "summary").read_text()
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    assert step()[0] == 1
+    code, said = step()
+    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
 
 
 def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:

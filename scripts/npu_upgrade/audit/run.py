@@ -6,7 +6,6 @@ of its own, and a check that breaks takes nothing but itself with it.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import pkgutil
@@ -20,8 +19,9 @@ from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import World
 from npu_upgrade.ground.beside import beside
 from npu_upgrade.ground.collector import no_collector
-from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.content import code_digest, content_of
@@ -82,8 +82,8 @@ def look_at_both(world: World, names: Sequence[str]) -> tuple[Outcome, Outcome]:
 
 
 def _is_kept(world: World, names: Sequence[str]) -> bool:
-    kept = KeptFindings(world)
-    return all(kept.get(name) is not None for name in names)
+    found = KeptFindings(world)
+    return all(found.get(name) is not None for name in names)
 
 
 def _outcome(data: bytes) -> Outcome:
@@ -92,15 +92,15 @@ def _outcome(data: bytes) -> Outcome:
 
 def look(world: World, names: Sequence[str]) -> Outcome:
     """The findings of the named checks on one triple."""
-    kept = KeptFindings(world)
+    known = KeptFindings(world)
     outcome = Outcome()
     with no_collector(last=True):
         for name in names:
-            found = kept.get(name)
+            found = known.get(name)
             if found is None:
                 found = _run(world, name, outcome)
                 if name not in outcome.faults:
-                    kept.put(name, found)
+                    known.put(name, found)
             outcome.findings += found
     outcome.findings = in_order(outcome.findings)
     return outcome
@@ -131,14 +131,11 @@ class KeptFindings:
 
     def get(self, check: str) -> list[Finding] | None:
         """The findings of a check, None when they are not known."""
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self.folder / f"{check}.json").read_bytes(), type=list[Finding])
-        return None
+        return kept(self.folder / f"{check}.json", list[Finding])
 
     def put(self, check: str, found: list[Finding]) -> None:
-        """Keep them; a cache that cannot be written is no reason to fail."""
-        with contextlib.suppress(BadInput):
-            write_atomic(self.folder / f"{check}.json", msgspec.json.encode(found).decode())
+        """Keep them."""
+        keep(self.folder / f"{check}.json", found)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -23,6 +23,7 @@ from npu_upgrade.checkpoint.parts import by_pattern, pattern_of
 from npu_upgrade.checkpoint.registry import ModelSources, read_registry
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.sources.tree import SourceTree
 
 Form = Literal["plugin", "tree"]
@@ -117,8 +118,8 @@ def patterns(found: Analysis) -> list[dict[str, Any]]:
     for pattern, names in by_pattern(found.weights.names).items():
         known = [found.weights.tensors[name] for name in names if name in found.weights.tensors]
         shapes = sorted({f"{list(one.shape)} {one.dtype}" for one in known})
-        shown = ", ".join(shapes[:2]) + (f" and {len(shapes) - 2} more" if len(shapes) > 2 else "")
-        result.append({"pattern": pattern, "tensors": len(names), "shape": shown or "unknown shape"})
+        shown = shortened(shapes, 2) or "unknown shape"
+        result.append({"pattern": pattern, "tensors": len(names), "shape": shown})
     return result
 
 

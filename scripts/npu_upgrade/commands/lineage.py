@@ -13,23 +13,19 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from packaging.version import Version as Number
 
 from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.downstream import Downstream, omni_side
-from npu_upgrade.lineage.history import Version, parse_history_spec
+from npu_upgrade.lineage.history import Version, open_newest
 from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
-from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0
@@ -78,11 +74,11 @@ def _of_omni(args: argparse.Namespace) -> Result:
 def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
     """The NPU side, where the histories of its upstreams are, and the vllm-ascend to upgrade to."""
     package, farther = omni_side(omni).project.upstreams
-    ascend = _tree(args.ascend)
+    ascend = open_newest(args.ascend)
     upstreams, specs = {package: ascend}, {package: args.ascend}
     vllm = next(iter(args.upstream), None) or vllm_release(omni)
     if vllm:
-        upstreams[farther], specs[farther] = _tree(vllm), vllm
+        upstreams[farther], specs[farther] = open_newest(vllm), vllm
     return omni_side(omni, upstreams), specs, ascend
 
 
@@ -95,7 +91,7 @@ def _of_any(args: argparse.Namespace) -> Result:
             try_="--upstream pypi:NAME==VERSION, git:PATH@REF or dir:PATH",
         )
     tree = open_source(args.downstream)
-    trees = {spec: _tree(spec) for spec in args.upstream}
+    trees = {spec: open_newest(spec) for spec in args.upstream}
     packages = {package_of(tree): spec for spec, tree in trees.items()}
     side = Downstream(tree, {package: trees[spec] for package, spec in packages.items()})
     found = Origins(side, packages)
@@ -108,18 +104,6 @@ def _of_any(args: argparse.Namespace) -> Result:
     related = any(unit.relation is not Relation.OWN for unit in found.units)
     verdict = Verdict.PASS if related else Verdict.INCONCLUSIVE
     return Result(verdict, summary, data | _whole(found, side), _files(found.units), None)
-
-
-def _tree(text: str) -> SourceTree:
-    """The tree of a spec; of a project without a version, its newest release."""
-    say(f"reading {text}")
-    spec = parse_history_spec(text)
-    if spec.kind != "pypi" or spec.version:
-        return open_source(spec)
-    releases = releases_of(spec.project)
-    usable = [release for release in releases if not release.yanked] or releases
-    newest = max(usable, key=lambda release: Number(release.version))
-    return open_source(Spec("pypi", project=spec.project, version=newest.version))
 
 
 def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:

@@ -126,26 +126,16 @@ def _merge_any(args: argparse.Namespace) -> Result:
     merged = merge_copies(
         origins, target, labels=(f"ours: {names[0]}", f"base: {names[1]}", f"theirs: {names[2]}")
     )
-    if tree.root:
-        for path, text in merged.files.items():
-            merged.files[path] = formatted(tree.root, path, merged.ours[path], text)
+    _format(tree.root, merged)
     identities = {"omni": tree, "ascend": target, "base": now}
     versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
     plan = build_plan(merged, versions, patch_items(origins, target), _earlier(out))
     texts = {out / path: text for path, text in merged.files.items()}
     write_together(texts | {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)})
-    found = counts(plan)
-    ready = not plan["conflicts_open"] and not found["blocking items"]
-    summary = (
-        f"{len(plan['methods'])} copies merged in {len(merged.files)} files, {plan['conflicts_open']} "
-        f"conflicts, {found['blocking items']} items to resolve, {found['items to look at']} to look at"
-    )
-    data: dict[str, Any] = {"out": str(out), "plan": str(out / "plan.json"), "versions": versions}
-    data |= {"counts": found, "conflicts_open": plan["conflicts_open"]}
-    data["files"] = [str(out / path) for path in merged.files]
-    head = ("method", "outcome", "base", "statements", "flags", "conflicts")
+    result = _told(plan, f"copies merged in {len(merged.files)} files", merged, out, out)
     changed = [row for row in method_rows(plan) if row[1] != "unchanged"]
-    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, table(head, changed))
+    result.text = table(_HEAD, changed)
+    return result
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -184,9 +174,7 @@ def _run(args: argparse.Namespace) -> Result:
         answers=answers,
         mark=args.mark,
     )
-    if folder := repo or inputs.omni.root:
-        for path, text in merged.files.items():
-            merged.files[path] = formatted(folder, path, merged.ours[path], text)
+    _format(repo or inputs.omni.root, merged)
     earlier = before[1] if before else _earlier(out)
     plan = _plan(inputs, base, merged, earlier)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
@@ -347,26 +335,44 @@ def _changed(merged: MergedRunners) -> dict[str, str]:
 def _result(
     plan: dict[str, Any], merged: MergedRunners, out: Path, job: Job, repo: Path | None, branch: str
 ) -> Result:
+    result = _told(plan, "copied methods merged", merged, out, repo or out)
+    result.data |= {
+        "job": job.id,
+        "repo": str(repo) if repo else None,
+        "branch": branch if repo else None,
+        "methods": [{key: m[key] for key in ("runner", "name", "outcome", "base")} for m in plan["methods"]],
+        "resolve": [{"id": i["id"], "title": i["title"]} for i in plan["items"] if i["blocking"]],
+    }
+    text = [table(_HEAD, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
+    text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
+    result.text = "\n".join(text)
+    return result
+
+
+_HEAD = ("method", "outcome", "base", "statements", "flags", "conflicts")
+
+
+def _format(folder: Path | None, merged: MergedRunners) -> None:
+    """Format what was merged as the project at ``folder`` does."""
+    if folder:
+        for path, text in merged.files.items():
+            merged.files[path] = formatted(folder, path, merged.ours[path], text)
+
+
+def _told(plan: dict[str, Any], what: str, merged: MergedRunners, out: Path, root: Path) -> Result:
+    """The verdict, the counts and the places of any merge; its files are below ``root``."""
     found = counts(plan)
     ready = not plan["conflicts_open"] and not found["blocking items"]
     summary = (
-        f"{len(plan['methods'])} copied methods merged, {plan['conflicts_open']} conflicts, "
+        f"{len(plan['methods'])} {what}, {plan['conflicts_open']} conflicts, "
         f"{found['blocking items']} items to resolve, {found['items to look at']} to look at"
     )
     data = {
-        "job": job.id,
         "out": str(out),
-        "repo": str(repo) if repo else None,
-        "branch": branch if repo else None,
         "plan": str(out / "plan.json"),
         "versions": plan["versions"],
         "counts": found,
         "conflicts_open": plan["conflicts_open"],
-        "files": [str((repo or out) / path) for path in merged.files],
-        "methods": [{key: m[key] for key in ("runner", "name", "outcome", "base")} for m in plan["methods"]],
-        "resolve": [{"id": i["id"], "title": i["title"]} for i in plan["items"] if i["blocking"]],
+        "files": [str(root / path) for path in merged.files],
     }
-    head = ("method", "outcome", "base", "statements", "flags", "conflicts")
-    text = [table(head, method_rows(plan)), "", f"plan: {out / 'plan.md'}"]
-    text += [f"resolve: {item['title']}" for item in plan["items"] if item["blocking"]]
-    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data, "\n".join(text))
+    return Result(Verdict.PASS if ready else Verdict.FAIL, summary, data)

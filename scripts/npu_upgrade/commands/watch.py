@@ -14,7 +14,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.commands.watch_request import check_asked, open_request
 from npu_upgrade.delivery.publish import keep_issue
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import explain
@@ -23,7 +26,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.lineage.project import distribution
@@ -40,6 +43,7 @@ from npu_upgrade.watch.records import Entry, Seen, State, Watched, read_state, w
 EXAMPLES = """--omni dir:. --ascend git:../vllm-ascend@main
 --omni pypi:vllm-omni==0.30.0
 --omni dir:. --ascend git:../vllm-ascend@main --since 2026-07-01 --issue
+--omni dir:. --ascend git:../vllm-ascend@main --open-pr
 --omni dir:. --ascend git:../vllm-ascend@main --bisect NPUARModelRunner.execute_model
 --downstream dir:. --upstream git:../vllm@main
 --log serve.log"""
@@ -83,12 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OWNER/NAME",
         help="keep one issue up to date by gh; without gh its text is left in a file",
     )
+    parser.add_argument(
+        "--open-pr",
+        action="store_true",
+        help="when nothing is open: one signed-off commit of the upgrade on a branch, its pull request by gh",
+    )
     add_workspace_argument(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new needs a hand, FAIL when it does, INCONCLUSIVE when it is to be looked at."""
     workspace = _workspace(args)
+    repo = check_asked(args.omni) if args.open_pr else None
     if args.log:
         return _explained(args.log, read_state(workspace))
     downstream, upstreams = _specs(args)
@@ -113,11 +123,15 @@ def run(args: argparse.Namespace) -> Result:
     result.data |= {"page": str(page), "issue_text": str(text)}
     if args.issue is not None:
         result.data["issue"] = _issue(workspace, args.issue, names, body, text)
+    if repo:
+        request = open_request(repo, workspace, judge, seen)
+        result.data["pull_request"] = msgspec.to_builtins(request)
+        result.summary += f"; {request.said}"
     result.brief = (result.brief or {}) | {key: result.data[key] for key in _PLACES if key in result.data}
     return result
 
 
-_PLACES = ("page", "issue_text", "issue")
+_PLACES = ("page", "issue_text", "issue", "pull_request")
 
 
 def _workspace(args: argparse.Namespace) -> Path:
@@ -196,30 +210,18 @@ def _result(judge: Judge, found: Look, seen: Seen, follow: Command | None) -> Re
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "label": entry.label,
-        "spec": entry.spec,
-        "date": entry.date,
-        "subject": entry.subject,
-        "state": entry.state.value,
-        "units": [
-            {name: getattr(touch, name) for name in ("path", "name", "relation", "upstream", "how", "merge")}
-            for touch in entry.touches
-        ],
-        "items": [{"id": item.id, "kind": item.kind, "title": item.title} for item in entry.items],
-    }
+    data = msgspec.to_builtins(entry)
+    units, items = data.pop("touches"), data.pop("items")
+    told = [{key: item[key] for key in ("id", "kind", "title")} for item in items]
+    return data | {"units": units, "items": told}
 
 
 def _short(entry: Entry) -> dict[str, Any]:
-    titles = [item.title for item in entry.items]
     return {
         "upstream": f"{entry.label} {entry.date[:10]} {entry.subject[:80]}",
         "state": entry.state.value,
         "units": _units(entry)[:_SHOWN],
-        "items": [
-            *titles[:_TITLES],
-            *([f"and {len(titles) - _TITLES} more"] if len(titles) > _TITLES else []),
-        ],
+        "items": first_of([item.title for item in entry.items], _TITLES),
     }
 
 

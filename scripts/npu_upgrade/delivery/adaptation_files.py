@@ -12,10 +12,10 @@ import msgspec
 from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.delivery.incoming import Content, backport, check_free
 from npu_upgrade.delivery.place import Place
-from npu_upgrade.delivery.refusals import some
 from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.tables import shortened
 
 _HEAD = b"# adapt.py deliver:"
 
@@ -48,7 +48,7 @@ class Named:
         others = [path for path in changed if path not in left and path not in goes]
         if others:
             raise BadInput(
-                f"{root.checkout.root} has changes that nobody named: {some(others)}",
+                f"{root.checkout.root} has changes that nobody named: {shortened(others)}",
                 expected="changes of the model only: planned by adapt.py, or named",
                 try_=f"--include {others[0]} to deliver it, --leave {others[0]} to leave it where it is",
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import first_of
 
 VALIDATION = "NPU-Validation"
 LIMIT = 100
@@ -44,8 +45,7 @@ class Section:
 
 def counted(heading: str, items: Sequence[str]) -> Section:
     """A section that says how many items it has, and shows the first of them."""
-    more = [f"and {len(items) - SHOWN} more"] if len(items) > SHOWN else []
-    return Section(heading, [*items[:SHOWN], *more], f"({len(items)})")
+    return Section(heading, first_of(items, SHOWN), f"({len(items)})")
 
 
 def evidence(records: Sequence[Record]) -> Section:

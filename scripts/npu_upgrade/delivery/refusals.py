@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import shlex
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
 
 from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.sources.checkout import Checkout
 
 
@@ -53,7 +54,7 @@ def check_staged(checkout: Checkout, files: Collection[str]) -> None:
     others = sorted(set(staged.split("\0")[:-1]) - set(files))
     if others:
         raise BadInput(
-            f"other changes are staged: {some(others)}",
+            f"other changes are staged: {shortened(others)}",
             expected="an index with nothing but the delivery's own files staged",
             try_=f"{shlex.join(['git', 'restore', '--staged', *others[:5]])} (the files keep their changes)",
         )
@@ -89,8 +90,3 @@ def _syntax_problem(file: Path, data: bytes) -> str | None:
     except (SyntaxError, ValueError, RecursionError, yaml.YAMLError) as error:
         return " ".join(str(error).split())
     return None
-
-
-def some(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -14,12 +14,13 @@ from npu_upgrade.delivery.kept import check_kept
 from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
 from npu_upgrade.delivery.place import Place, not_alone, open_place
 from npu_upgrade.delivery.publish import push_command
-from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged, some
+from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
 from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders
@@ -121,7 +122,7 @@ def _check_own(place: Place, plan: Plan) -> None:
     others = sorted(set(place.earlier.files) - set(plan.files)) if place.earlier else []
     if others:
         raise not_alone(
-            f"{place.head[:12]} also changes {some(others)}, which the delivery does not",
+            f"{place.head[:12]} also changes {shortened(others)}, which the delivery does not",
             "git reset --soft HEAD^, deliver again, and commit those files on top",
         )
 

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.paths import cache_root, python_of
 from npu_upgrade.ground.progress import say
 
 STAMP = "npu-upgrade-env.json"
@@ -51,7 +52,7 @@ class EnvSpec(NamedTuple):
             "name": self.name,
             "requirements": sorted(self.requirements),
             "python": f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}",
-            "platform": f"{sys.platform}-{os.uname().machine}",
+            "platform": f"{sys.platform}-{platform.machine()}",
         } | (more if self.heavy else {})
 
     @property
@@ -68,7 +69,7 @@ class EnvSpec(NamedTuple):
     @property
     def python(self) -> Path:
         """The environment's interpreter."""
-        return self.folder / "bin" / "python"
+        return python_of(self.folder)
 
 
 def envs_folder() -> Path:

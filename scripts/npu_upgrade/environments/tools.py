@@ -35,7 +35,11 @@ def ensure_tools():
     except UpgradeError as error:
         sys.exit(report(error, as_text=sys.stdout.isatty()))
     os.environ[STARTED_IN] = str(spec.folder)
-    os.execv(python, [python, *sys.orig_argv[1:]])
+    if os.name == "posix":
+        os.execv(python, [python, *sys.orig_argv[1:]])
+    import subprocess
+
+    sys.exit(subprocess.call([python, *sys.orig_argv[1:]]))  # an exec of Windows's would not be waited for
 
 
 def _keep_byte_code_outside():

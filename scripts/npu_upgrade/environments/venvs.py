@@ -18,7 +18,7 @@ from urllib.parse import quote
 from npu_upgrade.environments.pip_wheel import fetch_pip_wheel
 from npu_upgrade.environments.store import EnvSpec
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.paths import cache_root, python_of
 from npu_upgrade.ground.pipconfig import Index, ca_bundle, indexes, pip_settings, redact
 from npu_upgrade.ground.progress import say
 
@@ -37,7 +37,7 @@ def create_venv(folder: Path, lock: int) -> None:
     say("this Python has no ensurepip; taking pip from the package index")
     run([*create, "--without-pip", str(folder)], lock, "making a virtual environment")
     wheel = fetch_pip_wheel(folder)
-    python = str(folder / "bin" / "python")
+    python = str(python_of(folder))
     # a wheel is a zip archive, and pip can run from inside its own
     run([python, f"{wheel}/pip", "install", "--no-index", str(wheel)], lock, "installing pip")
     wheel.unlink()
@@ -52,7 +52,8 @@ def install(python: Path, requirements: Sequence[str], lock: int) -> None:
 def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | None = None) -> None:
     """Run to the end, with downloads as progress. Raises :class:`Blocked` with the last lines of its output.
 
-    The child inherits the lock: should this process be killed, no other one starts until the child ended.
+    The child inherits the lock: should this process be killed, no other one starts until the child ended
+    (on Windows it cannot be inherited so).
     ``variables`` is the child's whole environment, this process's own by default.
     """
     lines: list[str] = []
@@ -63,7 +64,7 @@ def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | N
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=[lock],
+        pass_fds=[lock] if os.name == "posix" else (),
         env=variables,
     ) as process:
         assert process.stdout is not None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.ground.paths import FROM_WHEEL, SKILL
 
@@ -69,6 +73,29 @@ class Command:
 def upgrade(name: str, *arguments: str) -> Command:
     """A command of ``upgrade.py``, or of the program that was called, where that has it too."""
     return Command(program() if name in _shared else UPGRADE, name, arguments)
+
+
+def answered(command: Command) -> tuple[int, dict[str, Any]]:
+    """Run a command of ours in a process of its own: its exit code, and its whole result or its error.
+
+    The result is empty where the process gave none.
+    """
+    with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
+        whole = Path(scratch) / "result.json"
+        options = command.adding("--format", "json", "--output", str(whole))
+        argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        try:
+            text, _ = process.communicate()
+        except BaseException:
+            process.wait()  # an interruption reached it as well; it ends what it started first
+            raise
+        text = whole.read_text("utf-8") if whole.exists() else text  # an error has no whole result
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {}
+    return process.returncode, found if isinstance(found, dict) else {}
 
 
 def adapt(name: str, *arguments: str) -> Command:

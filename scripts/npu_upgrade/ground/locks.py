@@ -17,12 +17,8 @@ from npu_upgrade.ground.progress import say
 
 try:
     import fcntl
-except ImportError as error:
-    raise Blocked(
-        "this system has no POSIX file locks",
-        expected="Linux or macOS",
-        try_="the same command in WSL, in a container, or on another machine",
-    ) from error
+except ImportError:
+    from npu_upgrade.ground import windows_locks as fcntl
 
 
 @contextmanager

@@ -23,6 +23,11 @@ def cache_root() -> Path:
     return Path(base).expanduser() / APP
 
 
+def python_of(environment: Path) -> Path:
+    """The interpreter of a virtual environment."""
+    return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
 def workspace_root(workspace: Path) -> Path:
     """The job folder of a workspace, created on first use and kept out of its git.
 

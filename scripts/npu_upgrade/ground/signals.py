@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # which Windows does not have
+ENDING = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 
 
 @contextmanager

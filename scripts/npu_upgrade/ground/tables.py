@@ -1,4 +1,4 @@
-"""Plain text tables that fit a terminal and a log."""
+"""Plain text that fits a terminal and a log: tables, and long lists cut short."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def shortened(items: Iterable[str], most: int = 5, joint: str = ", ") -> str:
 def cut(text: str, most: int) -> str:
     """A text of at most ``most`` characters, with dots where it goes on."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def first_of(lines: Sequence[str], most: int) -> list[str]:
+    """The first of some lines, and one that says how many more there are."""
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]

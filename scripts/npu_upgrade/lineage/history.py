@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from packaging.version import Version as Number
 
 from npu_upgrade.code.outline import outline
 from npu_upgrade.code.statements import END, split_statements
@@ -29,6 +30,7 @@ from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_release
 from npu_upgrade.sources.spec import Spec, parse_spec
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 Keys = tuple[int, ...]
 T = TypeVar("T")
@@ -266,6 +268,18 @@ def parse_history_spec(text: str) -> Spec:
     if kind == "git" and path and Path(path).expanduser().is_dir():
         return Spec("git", path=path, ref="HEAD")
     return parse_spec(text, allow_unversioned=True)
+
+
+def open_newest(text: str) -> SourceTree:
+    """The tree of a spec; of a project without a version its newest release, of a clone its HEAD."""
+    say(f"reading {text}")
+    spec = parse_history_spec(text)
+    if spec.kind != "pypi" or spec.version:
+        return open_source(spec)
+    releases = releases_of(spec.project)
+    usable = [release for release in releases if not release.yanked] or releases
+    newest = max(usable, key=lambda release: Number(release.version))
+    return open_source(Spec("pypi", project=spec.project, version=newest.version))
 
 
 def _of_clone(spec: Spec, upstream: Upstream) -> History:

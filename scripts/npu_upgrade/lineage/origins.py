@@ -6,7 +6,6 @@ history only when something is a copy of it; everything else is compared with th
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +15,8 @@ import msgspec
 
 from npu_upgrade.code.module import Module
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream, Upstream
@@ -57,15 +57,11 @@ class Origins:
     @cached_property
     def units(self) -> list[UnitLineage]:
         """Every unit; what was found before is kept by the content of the trees and their histories."""
-        kept = self._kept()
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(kept.read_bytes(), type=list[UnitLineage])
-        units = self._read()
-        with contextlib.suppress(BadInput):  # a cache that cannot be written is no reason to fail
-            write_atomic(kept, msgspec.json.encode(units))
-        return units
+        place = self._place()
+        found = kept(place, list[UnitLineage])
+        return keep(place, self._read()) if found is None else found
 
-    def _kept(self) -> Path:
+    def _place(self) -> Path:
         trees = {package: content_of(tree) for package, tree in self.side.upstreams.items()}
         histories = {package: history_state(spec) for package, spec in self.specs.items()}
         content = [content_of(self.side.tree), trees, histories, code_digest("lineage", "program", "code")]
@@ -161,6 +157,7 @@ def _based(unit: UnitLineage, entry: MethodLineage, lineage: Lineage | None) -> 
     return msgspec.structs.replace(
         unit,
         base=entry.best.label,
+        base_date=entry.best.date.isoformat() if entry.best.date else "",
         confidence=entry.confidence,
         score=entry.score,
         matched=entry.matched,

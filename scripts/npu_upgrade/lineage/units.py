@@ -44,8 +44,8 @@ class UnitLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One unit. ``upstream``, ``mirror`` and ``patches`` are ``path:name``, empty where there is none.
 
     ``score`` is the dice of its statements and upstream's, ``matched`` how many are common. Of a
-    copy, ``base`` is the version it was most likely taken from, ``behind`` how many newer texts
-    there were; ``compared`` says what it was compared with.
+    copy, ``base`` is the version it was most likely taken from and ``base_date`` its day (ISO),
+    ``behind`` how many newer texts there were; ``compared`` says what it was compared with.
     """
 
     path: str
@@ -61,6 +61,7 @@ class UnitLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     matched: int = 0
     score: float = 0.0
     base: str = ""
+    base_date: str = ""
     confidence: float = 0.0
     behind: int = 0
     compared: str = ""

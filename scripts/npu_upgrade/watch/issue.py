@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from npu_upgrade.ground.command import Command
+from npu_upgrade.ground.tables import first_of
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.watch.records import Entry, Seen, State
+from npu_upgrade.watch.records import Entry, Seen
 
 MOST = 60_000
 """GitHub takes 65,536 characters."""
 
-_SIGNS = {State.BROKEN: "broken", State.FLAGGED: "flagged", State.GREEN: "green"}
 _ITEMS, _ROWS = 8, 60
 
 
@@ -45,10 +45,8 @@ def markdown(names: tuple[str, str], seen: Seen, new: Sequence[Entry], follow: C
 
 def _open(left: list[tuple[Entry, list[Item]]]) -> Iterator[str]:
     for entry, items in left[:_ROWS]:
-        yield f"- {_SIGNS[entry.state]} `{entry.label}` {entry.date[:10]} {_plain(entry.subject)}"
-        yield from (f"  - {_plain(item.title)}" for item in items[:_ITEMS])
-        if more := len(items) - _ITEMS:
-            yield from [f"  - and {more} more"] if more > 0 else []
+        yield f"- {entry.state.value} `{entry.label}` {entry.date[:10]} {_plain(entry.subject)}"
+        yield from (f"  - {line}" for line in first_of([_plain(item.title) for item in items], _ITEMS))
     if len(left) > _ROWS:
         yield f"- and {len(left) - _ROWS} more"
 
@@ -60,7 +58,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for entry in list(entries)[: -_ROWS - 1 : -1]:
         units = ", ".join(dict.fromkeys(f"`{touch.unit}`" for touch in entry.touches))
-        cells = (_SIGNS[entry.state], f"`{entry.label}`", entry.date[:10], _plain(entry.subject), units)
+        cells = (entry.state.value, f"`{entry.label}`", entry.date[:10], _plain(entry.subject), units)
         yield f"| {' | '.join(cells)} |"
     if len(entries) > _ROWS:
         yield f"\n{len(entries) - _ROWS} older ones are left out."

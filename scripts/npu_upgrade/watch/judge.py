@@ -6,10 +6,10 @@ not told again. The audit looks at the merged downstream. Outcomes are kept by t
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
@@ -18,10 +18,11 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
-from npu_upgrade.lineage.history import Version, open_history
+from npu_upgrade.lineage.history import History, Version, open_history
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.records import Bases, MethodLineage
 from npu_upgrade.merge.gone import decided, gone_item
@@ -32,7 +33,6 @@ from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.watch.flags import items_of
 from npu_upgrade.watch.line import Line, Step
-from npu_upgrade.watch.records import Kept
 from npu_upgrade.watch.ties import Ours, Tie
 
 _ASIDE = ("cuda-names", "markers", "parity", "stale-copies", "versions")
@@ -48,10 +48,9 @@ class Judge:
 
     def __init__(self, ours: Ours, line: Line, spec: str, vllm: SourceTree | None) -> None:
         self.ours, self.line, self.spec, self.vllm = ours, line, spec, vllm
-        self._kept = Kept(cache_root() / "watch")
         self._beneath = Program({"vllm": vllm}) if vllm else None
         self._audited: dict[str, Problems] = {}
-        self._base_text = functools.lru_cache(maxsize=None)(self._read_base_text)
+        self._bases: dict[Tie, tuple[History, Version | None]] = {}
 
     def merged(self, tie: Tie, text: str | None, step: Step) -> tuple[Item, ...]:
         """What the merge of one copy up to a step leaves to a person."""
@@ -60,13 +59,24 @@ class Judge:
             lambda: items_of(self._outcome(tie, text, step)),
         )
 
+    def left_behind(self, tie: Tie) -> bool:
+        """Whether a copy was passed over when ours were last brought up: upstream had changed it by then."""
+        runners, day = self.ours.runners, self.ours.taken
+        if day is None or (runners and runners.method(tie.unit.path, tie.unit.name)):
+            return False
+        history, base = self._base(tie)
+        if base is None or base.date is None:
+            return False
+        later = [one for one in history.versions if one.date and base.date < one.date <= day]
+        return bool(later) and history.keys(later[-1], tie.name) != history.keys(base, tie.name)
+
     def audited(self, step: Step) -> Problems:
         """What the audit finds in the merged downstream on a step, by id; nothing where it knows none."""
         if not self.can_audit:
             return {}
         content = self.line.content(step)
         if content not in self._audited:
-            what = ["audit", self.ours.digest, content, self._copied_at.spec, self.vllm_spec]
+            what = ["audit", self.ours.digest, content, self.copied_at.spec, self.vllm_spec]
             found = self.kept_as(what, lambda: tuple(self._audit(step)))
             self._audited[content] = {item.id: item for item in found}
         return self._audited[content]
@@ -87,8 +97,9 @@ class Judge:
     def kept_as(self, what: Sequence[object], judge: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
         """The kept outcome of the same content, else what ``judge`` says, which is then kept."""
         key = sha256(json.dumps([*what, code_digest(*_ROOMS)]))[:32]
-        found = self._kept.get(key)
-        return found if found is not None else self._kept.put(key, judge())
+        place = cache_root() / "watch" / f"{key}.json"
+        found = kept(place, tuple[Item, ...])
+        return found if found is not None else keep(place, judge())
 
     @property
     def vllm_spec(self) -> str:
@@ -111,11 +122,17 @@ class Judge:
         merged = merge_method(base_now, ours, theirs, context)
         return MethodOutcome(entry, "auto", tie.unit.base, merged, text, base)
 
-    def _read_base_text(self, tie: Tie) -> str | None:
-        """The text that a copy which is in no runner was taken from."""
-        history = open_history(self.spec, Upstream(tie.path, ""))
-        version = next((one for one in history.versions if one.label == tie.unit.base), None)
+    def _base_text(self, tie: Tie) -> str | None:
+        history, version = self._base(tie)
         return history.unit(version, tie.name) if version else None
+
+    def _base(self, tie: Tie) -> tuple[History, Version | None]:
+        """The history of a copy which is in no runner, and the version it was taken from."""
+        if tie not in self._bases:
+            history = open_history(self.spec, Upstream(tie.path, ""))
+            version = next((one for one in history.versions if one.label == tie.unit.base), None)
+            self._bases[tie] = history, version
+        return self._bases[tie]
 
     def _version(self, step: Step) -> Version | None:
         """The version of the runner's file at a step: newer ones are not known yet."""
@@ -148,15 +165,15 @@ class Judge:
             return {}
         return {path: answers(text, path)[0] for path, text in merged.files.items()}
 
-    @functools.cached_property
-    def _copied_at(self) -> Step:
+    @cached_property
+    def copied_at(self) -> Step:
         """What ours were copied from, with which everything fitted: the same for every look."""
         base = self.ours.runners.base if self.ours.runners else None
         return Step(base.label, base.spec, base.date, "") if base else self.line.start
 
-    @functools.cached_property
+    @cached_property
     def _old(self) -> World:
-        before = self.line.tree(self._copied_at)
+        before = self.line.tree(self.copied_at)
         return World(self._triple(self.ours.side.tree, before), None, self._beneath)
 
     def triple_at(self, step: Step) -> Triple:

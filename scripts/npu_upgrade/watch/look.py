@@ -41,12 +41,14 @@ def _look(judge: Judge, importing: Callable[[Step], Problems] | None) -> Look:
         for label, items in _first_found([line.start, *line.steps], importing).items():
             new[label] = new.get(label, {}) | items
     texts = _Texts(judge)
-    left = {tie: texts.merge(tie, line.start) for tie in judge.ours.ties if mergeable(tie)}
+    merged = {tie for tie in judge.ours.ties if mergeable(tie)}
+    passed = {tie for tie in merged if judge.left_behind(tie)}
+    left = {tie: texts.merge(tie, line.start) for tie in merged - passed}
     for step in line.steps:
         touches, items = [], dict(new.get(step.label, {}))
         for tie, was, now in texts.changed(step):
-            if not mergeable(tie):
-                items |= {item.id: item for item in _changed(tie, was, now)}
+            if tie not in left:
+                items |= {item.id: item for item in _changed(tie, was, now) if tie not in passed}
                 touches.append(_touch(tie, was, now))
                 continue
             before, left[tie] = left[tie], texts.merge(tie, step)

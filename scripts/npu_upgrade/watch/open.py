@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.lineage.history import parse_history_spec
+from npu_upgrade.lineage.history import open_newest
 from npu_upgrade.lineage.project import distribution, package_of
-from npu_upgrade.sources.index import releases_of
-from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.watch.judge import Judge
 from npu_upgrade.watch.line import Line, open_line
@@ -39,18 +35,9 @@ def open_asked(downstream: str, upstreams: Sequence[str]) -> Asked:
     say(f"reading {downstream}")
     tree = open_source(downstream)
     spec = upstreams[0]
-    newest = newest_of(spec)
-    farther = {package_of(one): one for one in map(newest_of, upstreams[1:])}
+    newest = open_newest(spec)
+    farther = {package_of(one): one for one in map(open_newest, upstreams[1:])}
     return Asked(tree, spec, package_of(newest), newest, farther)
-
-
-def newest_of(spec: str) -> SourceTree:
-    """The tree of a spec; of a project without a version its newest release, of a clone its HEAD."""
-    parsed = parse_history_spec(spec)
-    if parsed.kind == "pypi" and not parsed.version:
-        versions = [Version(release.version) for release in releases_of(parsed.project) if not release.yanked]
-        parsed = Spec("pypi", project=parsed.project, version=str(max(versions)))
-    return open_source(parsed)
 
 
 def open_judge(asked: Asked, since: str | None) -> Judge:

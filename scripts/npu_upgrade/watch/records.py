@@ -6,7 +6,6 @@ mentioned. It is written whole and at once.
 
 from __future__ import annotations
 
-import contextlib
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import msgspec
 
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
-from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.lineage.items import Item
 
 SCHEMA = 1
@@ -37,7 +36,7 @@ class Touch(msgspec.Struct, frozen=True):
     """One unit of ours that a step touches: its file and name, what it is to upstream, upstream's unit.
 
     ``how`` is ``changed``, ``signature changed``, ``removed`` or ``added``; ``merge`` of a copy is ``clean``,
-    ``flagged``, ``conflict`` or ``gone``, empty for what is no copy.
+    ``flagged``, ``conflict`` or ``gone``, empty for what is no copy or a copy that was left behind.
     """
 
     path: str
@@ -94,7 +93,7 @@ class Watched(msgspec.Struct):
 
 def state_path(workspace: Path) -> Path:
     """The state file of a workspace."""
-    return workspace / ".npu-upgrade" / "watch.json"
+    return workspace / WORKSPACE_DIR / "watch.json"
 
 
 def read_state(workspace: Path) -> Watched:
@@ -124,22 +123,3 @@ def write_state(workspace: Path, state: Watched) -> None:
         seen.entries = [entry for entry in seen.entries if entry.label in left | recent]
     workspace_root(workspace)
     write_atomic(state_path(workspace), msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
-
-
-class Kept:
-    """Outcomes by content, a file for each; one that cannot be written is no reason to fail."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, key: str) -> tuple[Item, ...] | None:
-        """The items kept under a key, None when there are none."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode((self.folder / f"{key}.json").read_bytes(), type=tuple[Item, ...])
-        return None
-
-    def put(self, key: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
-        """Keep them."""
-        with contextlib.suppress(BadInput):
-            write_atomic(self.folder / f"{key}.json", msgspec.json.encode(items))
-        return items

@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from npu_upgrade.code.outline import outline
@@ -58,7 +59,16 @@ class Ours:
         if self.runners and self.runners.base:
             version = self.runners.base.version
             return version.sha or version.version
-        return max((tie.unit.base for tie in self.ties), default="") or None
+        units = [tie.unit for tie in self.ties if tie.unit.base]
+        return max(units, key=lambda unit: unit.base_date).base if units else None
+
+    @property
+    def taken(self) -> datetime | None:
+        """When the version that :attr:`base` names came out: ours were brought up to it as a whole."""
+        if self.runners and self.runners.base:
+            return self.runners.base.date
+        days = [tie.unit.base_date for tie in self.ties if tie.unit.base_date]
+        return datetime.fromisoformat(max(days)) if days else None
 
 
 def read_ours(tree: SourceTree, upstreams: Mapping[str, SourceTree], package: str, spec: str) -> Ours:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +10,7 @@ from typing import Any
 
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.gates.validation.matrix import Cell
-from npu_upgrade.ground.command import Command, upgrade
-from npu_upgrade.ground.paths import SKILL
+from npu_upgrade.ground.command import Command, answered, upgrade
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 
@@ -153,28 +148,12 @@ def climb(rungs: Iterable[Rung]) -> list[Outcome]:
 def run(rung: Rung) -> Outcome:
     """Run a rung's command; its exit code is its verdict, and an exit code of none is INCONCLUSIVE."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="npu-upgrade-rung-") as scratch:
-        whole = Path(scratch) / "result.json"
-        command = rung.command.adding("--format", "json", "--output", str(whole))
-        argv = [sys.executable, str(SKILL / "scripts" / command.program), *command.argv[1:]]
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        try:
-            text, _ = process.communicate()
-        except BaseException:
-            process.wait()  # an interruption reached it as well; it ends its server first
-            raise
-        text = whole.read_text("utf-8") if whole.exists() else text  # an error has no whole result
-    seconds = round(time.monotonic() - started, 1)
-    return judged(rung, process.returncode, text, seconds)
+    code, data = answered(rung.command)
+    return judged(rung, code, data, round(time.monotonic() - started, 1))
 
 
-def judged(rung: Rung, code: int, text: str, seconds: float) -> Outcome:
+def judged(rung: Rung, code: int, data: dict[str, Any], seconds: float) -> Outcome:
     """The outcome a command's exit code and JSON say."""
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = {}
-    data = data if isinstance(data, dict) else {}
     why = str(data.get("summary") or data.get("error") or f"exit code {code}")
     verdict = _VERDICTS.get(code)
     if verdict is None:  # usage, a defect of this program, a signal: nothing was judged
