@@ -58,7 +58,7 @@ def change(deploy: dict[str, Any], plan: dict[str, Any]) -> None:
         stage["worker_cls"] = worker
     own = deploy.get("platforms", {}).get("npu", {})
     for one in (deploy, own):
-        if "model_runner" in one or plan["runner"] == "v2":
+        if "model_runner" in one or one is deploy:
             one["model_runner"] = plan["runner"]
 
 

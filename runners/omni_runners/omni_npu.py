@@ -4,10 +4,13 @@
 generation stage; the schedulers stay vllm-omni's.
 """
 
+from typing import Any
+
 from vllm_ascend.worker.worker import NPUWorker  # noqa: F401 # isort: skip - has to be imported first
 from vllm_ascend.worker import model_runner_v1
 from vllm_omni.platforms.npu.worker import npu_ar_model_runner, npu_ar_worker, npu_generation_worker
 
+from omni_runners.errors import InterfaceError
 from omni_runners.stages import ARStage, GenerationStage
 
 
@@ -21,13 +24,31 @@ class NPUGenerationModelRunner(GenerationStage, model_runner_v1.NPUModelRunner):
     """Payloads from one forward."""
 
 
-class NPUARWorker(npu_ar_worker.NPUARWorker):
+class _Worker:
+    """In front of a worker of vllm-omni's, whose ``model_runner_cls`` is V1."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.use_v2_model_runner = bool(getattr(self.model_config, "use_v2_model_runner", False))
+        if self.use_v2_model_runner != self.vllm_config.use_v2_model_runner:
+            raise InterfaceError(
+                f"the deploy file's model_runner is v{1 + self.use_v2_model_runner}, the scheduler's is another",
+                expected="one runner, whose outputs the scheduler understands",
+                try_=f"VLLM_USE_V2_MODEL_RUNNER={int(self.use_v2_model_runner)}",
+            )
+        if self.use_v2_model_runner:
+            from omni_runners import omni_npu_v2
+
+            self.model_runner_cls = getattr(omni_npu_v2, f"{self.model_runner_cls.__name__}V2")
+
+
+class NPUARWorker(_Worker, npu_ar_worker.NPUARWorker):
     """The worker of an AR stage."""
 
     model_runner_cls = NPUARModelRunner
 
 
-class NPUGenerationWorker(npu_generation_worker.NPUGenerationWorker):
+class NPUGenerationWorker(_Worker, npu_generation_worker.NPUGenerationWorker):
     """The worker of a generation stage."""
 
     model_runner_cls = NPUGenerationModelRunner

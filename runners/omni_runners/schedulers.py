@@ -18,6 +18,7 @@ from omni_runners.collector import Collected
 from omni_runners.core.payload import StepPayload
 from omni_runners.errors import InterfaceError, PayloadError
 from omni_runners.payload_files import PayloadFiles
+from omni_runners.plugin import check_pair
 
 
 class _Pending(NamedTuple):
@@ -29,8 +30,9 @@ class _Pending(NamedTuple):
 class PayloadSchedulerMixin:
     """Put in front of a scheduler of vLLM's: it hands a request's tensors over as a file when it ends."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        check_pair(vllm_config)
+        super().__init__(vllm_config, *args, **kwargs)
         self._omni_files = PayloadFiles.from_environment()
         self._omni_pending: dict[str, _Pending] = {}
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from vllm.logger import init_logger
 
+from omni_runners.plugin import check_pair
+
 logger = init_logger("vllm.omni_runners")
 
 
@@ -20,6 +22,10 @@ class OmniWorkerMixin:
 
     runner_class: type
     runner_mixin: type
+
+    def __init__(self, vllm_config: Any, *args: Any, **options: Any) -> None:
+        check_pair(vllm_config)
+        super().__init__(vllm_config, *args, **options)
 
     def init_device(self, *args: Any, **options: Any) -> Any:
         """Start the device and build the runner as ever, then make it an omni runner."""
