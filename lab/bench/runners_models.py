@@ -1,7 +1,7 @@
 """Real models inside vllm-omni, on the emulated NPU: ours against vllm-omni's own runners.
 
-Each cell is a real ``vllm serve --omni`` of a pipeline of the emulator: the release's model code and deploy file
-on a tiny checkpoint. The reference is what vllm-omni's own V1 runners answer to the same requests.
+Each cell is a real ``vllm serve --omni`` of a pipeline of the emulator: the release's model code and deploy
+file on a tiny checkpoint. The reference is what vllm-omni's own V1 runners answer to the same requests.
 """
 
 from __future__ import annotations
@@ -105,9 +105,12 @@ def _row(model: Model, mode: str) -> list[Result]:
             why = f"vllm-omni itself does not run it: {_last(error)}"
             return [Result(why)] * 2
         first = _compared(model, mode, "v1", own, Path(scratch) / "v1")
-        return [first, Result(f"not run: {model.v2}") if model.v2 else _compared(
-            model, mode, "v2", own, Path(scratch) / "v2"
-        )]
+        return [
+            first,
+            Result(f"not run: {model.v2}")
+            if model.v2
+            else _compared(model, mode, "v2", own, Path(scratch) / "v2"),
+        ]
 
 
 def _compared(model: Model, mode: str, runner: str, own: Path, out: Path) -> Result:

@@ -58,13 +58,13 @@ class Result:
 
 def make_checkpoints(folder: Path) -> None:
     """All tiny models, and one whose step takes a while."""
-    _json(cpu_python(), ["-m", "runner_checks.checkpoint", str(folder), CHECKPOINT_LARGE], {}, lines=False)
+    run_json(cpu_python(), ["-m", "runner_checks.checkpoint", str(folder), CHECKPOINT_LARGE], {}, lines=False)
 
 
 def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions: int) -> Throughput:
     """Decode throughput on the default release. Raises UpgradeError."""
     plan = {"folder": str(checkpoint), "batches": batches, "tokens": tokens, "repetitions": repetitions}
-    found = _json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
+    found = run_json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
     decodings = {int(batch): Decoding(**one) for batch, one in found["batches"].items()}
     return Throughput(found["vllm"], found["cosine"], decodings)
 
@@ -114,10 +114,10 @@ def play(cell: Cell, folder: Path) -> Result:
 def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     command = ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))]
     if RAY not in cell.mode:
-        return _json(python, command, variables)
+        return run_json(python, command, variables)
     with _ray_alone() as ray:
         paths = os.pathsep.join([variables.get("PYTHONPATH", ""), str(ray)])
-        return _json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
+        return run_json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _ray_alone() -> Generator[Path]:
 def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-runners-") as scratch:
         command = ["-m", "runner_checks.served", str(folder / MODELS[SERVED]), scratch]
-        checks = _json(python, [*command, json.dumps(cell.served())], variables)
+        checks = run_json(python, [*command, json.dumps(cell.served())], variables)
     return {"checks": checks, "graphs": {}}
 
 
@@ -149,7 +149,7 @@ def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
     return prepared.python, prepared.variables | own
 
 
-def _json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:
+def run_json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:
     """The JSON line that a command prints. Raises RuntimeError with the end of its output."""
     paths = [*PATHS, *filter(None, [variables.get("PYTHONPATH")])]
     own = {"OMP_NUM_THREADS": "1", **variables, "PYTHONPATH": os.pathsep.join(paths)}

@@ -32,7 +32,7 @@ class _Worker:
         self.use_v2_model_runner = bool(getattr(self.model_config, "use_v2_model_runner", False))
         if self.use_v2_model_runner != self.vllm_config.use_v2_model_runner:
             raise InterfaceError(
-                f"the deploy file's model_runner is v{1 + self.use_v2_model_runner}, the scheduler's is another",
+                f"the deploy file says model_runner v{1 + self.use_v2_model_runner}, vLLM took another",
                 expected="one runner, whose outputs the scheduler understands",
                 try_=f"VLLM_USE_V2_MODEL_RUNNER={int(self.use_v2_model_runner)}",
             )

@@ -1,4 +1,4 @@
-"""vllm-omni's V2 runners over vllm-ascend's V2 runner: the NPU side that vllm-omni's ``worker_v2`` has not."""
+"""vllm-omni's V2 runners over vllm-ascend's V2 runner: the NPU side that vllm-omni has not."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class NPUGenerationModelRunnerV2(OmniGenerationModelRunner, NPUModelRunner):
     """Payloads from one forward, which has no attention."""
 
     def initialize_kv_cache(self, *args: Any, **options: Any) -> None:
-        """There is no cache, which vllm-ascend's V2 block tables do not expect: they take the smallest block."""
+        """There is no cache, and vllm-ascend's V2 block tables look for the smallest of its blocks."""
         block_table.min = partial(min, default=1)
         super().initialize_kv_cache(*args, **options)

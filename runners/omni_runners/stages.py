@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,9 +100,15 @@ class _Stage:
         inputs = bound.arguments | bound.arguments.pop("model_kwargs", {})
         told = self._omni_told(inputs)
         output = forward(**inputs | told)
-        if type(output) is tuple and len(output) == 2 and getattr(self.model, "have_multimodal_outputs", False):
+        if (
+            type(output) is tuple
+            and len(output) == 2
+            and getattr(self.model, "have_multimodal_outputs", False)
+        ):
             output = OmniOutput(*output)  # a replayed graph gives a plain tuple
-        if not isinstance(output, OmniOutput | IntermediateTensors) and hasattr(self.model, "make_omni_output"):
+        if not isinstance(output, OmniOutput | IntermediateTensors) and hasattr(
+            self.model, "make_omni_output"
+        ):
             output = self.model.make_omni_output(output, **told)
         self._omni_last_model_output = output
         hidden, self._omni_outputs = self.extract_multimodal_outputs(output)
@@ -144,7 +151,8 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
         """The step; one without a forward tells which caches were copied out."""
         output = super().execute_model(scheduler_output, *args, **options)
         if self.execute_model_state is None and self.kv_extracted_req_ids and output is not None:
-            output, output.kv_extracted_req_ids = _copy(output), self.kv_extracted_req_ids
+            output = copy(output)  # vLLM shares the empty one
+            output.kv_extracted_req_ids = self.kv_extracted_req_ids
         return output
 
     def _update_states(self, scheduler_output: Any) -> Any:
@@ -178,7 +186,10 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
         hidden = super()._model_forward(*args, **options)
         if (step := self._omni_step) is None or not isinstance(hidden, torch.Tensor):
             return hidden
-        told = ["flush_pending_metadata", *([] if step.scheduled_spec_decode_tokens else ["set_batch_req_ids"])]
+        told = [
+            "flush_pending_metadata",
+            *([] if step.scheduled_spec_decode_tokens else ["set_batch_req_ids"]),
+        ]
         for name in told:
             if callable(tell := getattr(self.model, name, None)):
                 tell(self.input_batch.req_ids[: self.input_batch.num_reqs])

@@ -44,7 +44,15 @@ def python(tmp_path_factory) -> Path:
     for command in (
         (uv, "build", "--wheel", "--out-dir", place, ROOT / "runners"),
         (uv, "venv", "--python", base, place / "env"),
-        (uv, "pip", "install", "--python", place / "env", "--no-deps", place / "omni_runners-0.1.0-py3-none-any.whl"),
+        (
+            uv,
+            "pip",
+            "install",
+            "--python",
+            place / "env",
+            "--no-deps",
+            place / "omni_runners-0.1.0-py3-none-any.whl",
+        ),
     ):
         done = called(*command)
         assert done.returncode == 0, done.stderr
