@@ -84,7 +84,7 @@ def rows(run: Run, words: Sequence[str]) -> tuple[list[tuple[str, ...]], list[st
             if run.kind == "default" and label not in DEFAULT:
                 found.append((model.name, mode, "not in a default run", "not in a default run", "not run"))
                 continue
-            results = run.result(label, [], list[Result], _row, model, mode, good=_good)
+            results = run.result(label, [], list[Result], play, model, mode, good=_good)
             found.append((model.name, mode, *(one.state for one in results), "emulated dry-run"))
             failed += [f"{label}: {one.state}: {one.why}" for one in results if one.state.startswith("fail")]
     return found, failed
@@ -94,7 +94,7 @@ def _good(results: list[Result]) -> bool:
     return not any(one.state.startswith(("fail", BLOCKED)) for one in results)
 
 
-def _row(model: Model, mode: str) -> list[Result]:
+def play(model: Model, mode: str) -> list[Result]:
     """V1's result and V2's."""
     with tempfile.TemporaryDirectory(prefix="bench-runners-") as scratch:
         try:

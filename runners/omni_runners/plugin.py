@@ -37,13 +37,14 @@ def register() -> None:
 def check_pair(config: Any) -> None:
     """Raises :class:`InterfaceError` when a VllmConfig's worker and scheduler do not belong together."""
     worker, scheduler = config.parallel_config.worker_cls, config.scheduler_config.scheduler_cls
-    if not any(_name(one).startswith(_OURS) for one in (worker, scheduler)) or worker == "auto":
+    both = _family(worker), _family(scheduler)
+    if worker == "auto" or both[0] == both[1] or both == (_STAGES, _OMNI):
         return
-    if _family(worker) == _family(scheduler):
+    if not any(one.startswith(_OURS) for one in both):
         return
     wanted, option = (
         ("a scheduler of vllm-omni, as its pipelines have", "the worker in a deploy file of vllm-omni")
-        if _family(worker) == _OMNI
+        if both[0] == _STAGES
         else (
             "both of omni_runners, and for one kind of stage",
             "--worker-cls omni_runners.gpu.ARGPUWorker --scheduler-cls omni_runners.schedulers.ARScheduler "
@@ -67,8 +68,8 @@ def _family(of: Any) -> str:
         of = resolve_obj_by_qualname(of)
     bases = of.__mro__ if isinstance(of, type) else [of]
     for name in map(_name, bases):
-        if name.startswith((_OMNI, _STAGES)):
-            return _OMNI
+        if name.startswith((_STAGES, _OMNI)):
+            return _STAGES if name.startswith(_STAGES) else _OMNI
         if name.startswith(_OURS):
             return _OURS + ("generation" if "Generation" in name or "Diffusion" in name else "ar")
     return ""

@@ -97,22 +97,21 @@ class _Stage:
         forward = self._platform._model_forward
         bound = inspect.signature(forward).bind(*args, **options)
         bound.apply_defaults()
-        inputs = bound.arguments | bound.arguments.pop("model_kwargs", {})
-        told = self._omni_told(inputs)
-        output = forward(**inputs | told)
-        if (
-            type(output) is tuple
-            and len(output) == 2
-            and getattr(self.model, "have_multimodal_outputs", False)
-        ):
+        inputs, told = bound.arguments, bound.arguments.pop("model_kwargs", {})
+        told |= self._omni_told(inputs)
+        output = forward(**inputs, **told)
+        if type(output) is tuple and len(output) == 2 and self._omni_gives_more:
             output = OmniOutput(*output)  # a replayed graph gives a plain tuple
-        if not isinstance(output, OmniOutput | IntermediateTensors) and hasattr(
-            self.model, "make_omni_output"
-        ):
+        bare = not isinstance(output, OmniOutput | IntermediateTensors)
+        if bare and self._omni_step is not None and hasattr(self.model, "make_omni_output"):
             output = self.model.make_omni_output(output, **told)
         self._omni_last_model_output = output
         hidden, self._omni_outputs = self.extract_multimodal_outputs(output)
         return hidden
+
+    @property
+    def _omni_gives_more(self) -> bool:
+        return bool(getattr(self.model, "have_multimodal_outputs", False))
 
     def _omni_told(self, inputs: dict[str, Any]) -> dict[str, Any]:
         return self._build_model_kwargs_extra()
@@ -253,6 +252,8 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
 class GenerationStage(_Stage, gpu_generation_model_runner.GPUGenerationModelRunner):
     """The runner of a generation stage: nothing is drawn, and vllm-omni's ``sample_tokens`` is no copy."""
 
+    _omni_rows: torch.Tensor | None = None  # in place of hidden states
+
     def load_model(self, *args: Any, **options: Any) -> None:
         """Load the model, which has no logits."""
         super().load_model(*args, **options)
@@ -297,9 +298,11 @@ class GenerationStage(_Stage, gpu_generation_model_runner.GPUGenerationModelRunn
 
     def _model_forward(self, *args: Any, **options: Any) -> Any:
         hidden = super()._model_forward(*args, **options)
-        if isinstance(hidden, torch.Tensor):
+        if isinstance(hidden, IntermediateTensors):
             return hidden
-        return torch.zeros((self.max_num_tokens, 1), dtype=self.dtype, device=self.device)
+        if self._omni_rows is None:
+            self._omni_rows = torch.zeros((self.max_num_tokens, 1), dtype=self.dtype, device=self.device)
+        return self._omni_rows
 
 
 class _Later(AsyncModelRunnerOutput):
