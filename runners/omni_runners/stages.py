@@ -100,7 +100,7 @@ class _Stage:
         inputs, told = bound.arguments, bound.arguments.pop("model_kwargs", {})
         told |= self._omni_told(inputs)
         output = forward(**inputs, **told)
-        if type(output) is tuple and len(output) == 2 and self._omni_gives_more:
+        if type(output) is tuple and len(output) == len(OmniOutput._fields):
             output = OmniOutput(*output)  # a replayed graph gives a plain tuple
         bare = not isinstance(output, OmniOutput | IntermediateTensors)
         if bare and self._omni_step is not None and hasattr(self.model, "make_omni_output"):
@@ -108,10 +108,6 @@ class _Stage:
         self._omni_last_model_output = output
         hidden, self._omni_outputs = self.extract_multimodal_outputs(output)
         return hidden
-
-    @property
-    def _omni_gives_more(self) -> bool:
-        return bool(getattr(self.model, "have_multimodal_outputs", False))
 
     def _omni_told(self, inputs: dict[str, Any]) -> dict[str, Any]:
         return self._build_model_kwargs_extra()
