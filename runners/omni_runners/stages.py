@@ -230,7 +230,7 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
             req_ids_output_copy=batch.req_ids.copy(),
             req_id_to_index_output_copy=batch.req_id_to_index.copy(),
             num_scheduled_tokens_np=self._omni_num_scheduled_tokens_np,
-            query_start_loc_cpu=self._snapshot_query_start_loc_cpu(),
+            query_start_loc_cpu=self.query_start_loc.cpu.clone(),
             prefix_cache_step_id=self._omni_saved,
             kv_extracted_req_ids=self.kv_extracted_req_ids,
             valid_sampled_token_ids=[],
