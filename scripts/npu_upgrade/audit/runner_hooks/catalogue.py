@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 V1, V2 = "vllm/v1/worker/gpu_model_runner.py", "vllm/v1/worker/gpu/model_runner.py"
 ASCEND_V1, ASCEND_V2 = "vllm_ascend/worker/model_runner_v1.py", "vllm_ascend/worker/v2/model_runner.py"
-VLLM, ASCEND = "vllm", "vllm-ascend"
+VLLM, ASCEND, OMNI = "vllm", "vllm-ascend", "vllm-omni"
 VERSIONS: dict[str, tuple[str, ...]] = {
     VLLM: (
         *("0.22.1", "0.23.0", "0.24.0", "0.25.1", "0.26.0", "0.27.1"),  # below releases of vllm-ascend
@@ -16,6 +16,7 @@ VERSIONS: dict[str, tuple[str, ...]] = {
         *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
         *("0.28.0rc1", "0.29.0rc1", "0.30.0rc2"),
     ),
+    OMNI: ("0.30.0", "0.32.0rc1"),  # whose stages can have our workers
 }
 
 
@@ -65,6 +66,51 @@ _RUNNER_V2 = {
     "sample_tokens": "grammar_output",
     "sample": "hidden_states input_batch grammar_output",
     "prepare_inputs": "scheduler_output",
+}
+_STAGES_V1 = {  # of vllm-omni, by file and class
+    ("worker/gpu_model_runner.py", "OmniGPUModelRunner"): {
+        "_update_streaming_input_additional_info": "new_req_data req_id",
+        "_decode_and_store_request_payloads": "scheduler_output",
+        "_build_model_kwargs_extra": "",
+        "_preprocess": "scheduler_output num_input_tokens",
+        "extract_multimodal_outputs": "hidden_states",
+    },
+    ("worker/gpu_ar_model_runner.py", "GPUARModelRunner"): {
+        "_build_omni_model_runner_output_from_snapshot": "scheduler_output hidden_states multimodal_outputs "
+        "req_ids_output_copy num_scheduled_tokens_np query_start_loc_cpu prefix_cache_step_id",
+        "_merge_model_kv_transfer_metadata": "finished_reqs",
+        "_sample": "logits spec_decode_metadata",
+    },
+    ("worker/gpu_generation_model_runner.py", "GPUGenerationModelRunner"): {
+        "_update_request_states": "scheduler_output",
+        "sample_tokens": "grammar_output",
+    },
+    ("core/prefix_cache/runner_mixin.py", "PrefixCacheRunnerMixin"): {
+        "_prefix_cache_step_begin": "scheduler_output",
+        "_prefix_cache_save_step": "hidden_states multimodal_outputs num_tokens_unpadded num_tokens_padded",
+    },
+    ("platforms/npu/platform.py", "NPUOmniPlatform"): {
+        "get_omni_ar_worker_cls": "",
+        "get_omni_generation_worker_cls": "",
+    },
+}
+_STAGES_V2 = {
+    ("worker_v2/omni_model_runner.py", "OmniGPUModelRunner"): {
+        "_prepare_native_data_plane": "scheduler_output",
+        "_sync_native_data_plane_payloads": "scheduler_output",
+        "_attach_native_data_plane_signals": "output",
+        "_add_legacy_forward_inputs": "model_inputs input_batch",
+        "_dispatch_mtp_batch_descriptor": "num_mtp_reqs",
+    },
+    ("worker_v2/omni_ar_model_runner.py", "OmniARModelRunner"): {
+        "_handle_kv_transfer_pre": "scheduler_output",
+        "sample_tokens": "grammar_output",
+    },
+    ("worker_v2/model_states/omni_model_state.py", "OmniModelState"): {
+        "prepare_inputs": "input_batch req_states",
+        "run_preprocess": "input_batch model_inputs",
+        "run_postprocess": "hidden_states input_batch",
+    },
 }
 _SAMPLE_V2 = "vllm/v1/worker/gpu/sample"
 
@@ -141,4 +187,10 @@ HOOKS: tuple[Hook, ...] = (
     ),
     *_methods(ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, inherited=True),
     *_methods(ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", {"init_device": ""}),
+    *(
+        hook
+        for group, stages in (("stages, V1", _STAGES_V1), ("stages, V2", _STAGES_V2))
+        for (path, owner), needs in stages.items()
+        for hook in _methods(OMNI, group, f"vllm_omni/{path}", owner, needs)
+    ),
 )
