@@ -1,4 +1,4 @@
-"""Which hooks of vLLM, vllm-ascend and vllm-omni the runners of ``runners/omni_runners`` rely on, release by release.
+"""Which hooks of vLLM, vllm-ascend and vllm-omni ``runners/omni_runners`` relies on, release by release.
 
 Without options: does references/runner-hooks.md hold, and has every release in it what is needed? ``--vllm``,
 ``--ascend`` and ``--omni`` ask a release that is not in the table, before anything runs on it.
