@@ -18,8 +18,11 @@ from omni_runners.options import TALKER_SEED
 
 CODES = ("codes", "audio")  # where the codes of talker_mtp go in a request's info
 GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arguments
-    "model_intermediate_buffer runtime_additional_information request_token_spans request_sample_eligible "
-    "sampling_extra_args sampling_metadata sampler logits_index seq_token_counts".split()
+    (
+        *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
+        *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
+        "seq_token_counts",
+    )
 )
 
 
