@@ -28,8 +28,8 @@ FAULTS = {  # fault: (ends the request, also that of its neighbours; the text)
     "output raises": (False, True, "Broken: 'codes'"),
     "keys": (False, True, "in some steps and not in others"),
     "dtype": (False, True, "torch.float16 (2,) and were torch.float32"),
-    "rows": (False, True, "as 'frames' to 2 tokens of 2 requests"),
-    "list": (False, True, "a list of 4 as 'list' to 2 requests"),
+    "rows": (False, True, "5 rows or values as 'frames' to 2 requests"),
+    "list": (False, True, "4 rows or values as 'list' to 2 requests"),
 }
 
 

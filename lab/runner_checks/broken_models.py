@@ -1,4 +1,4 @@
-"""Tiny models that break as their requests say: ``omni_info`` has a fault's name, and maybe from which step."""
+"""Tiny models that break as their requests say: ``omni_info`` has a fault's name."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ from torch import nn  # noqa: E402
 
 from omni_runners.core.model_calls import Around, ModelCalls  # noqa: E402
 from omni_runners.core.model_sampler import ModelSampler, drawing_v2, require_drawn  # noqa: E402
-from omni_runners.core.multimodal import MultimodalOutputs, by_request, flat  # noqa: E402
+from omni_runners.core.multimodal import MultimodalOutputs  # noqa: E402
 from omni_runners.core.requests import Requests  # noqa: E402
 from omni_runners.core.rows import BatchRows  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
 from omni_runners.interfaces import OmniOutput, generation_entry, prefers_own_sampler  # noqa: E402
 from omni_runners.models import GenerationModel  # noqa: E402
+from omni_runners.outputs import by_request, flat  # noqa: E402
 
 
 def model(base=nn.Module, **members):
@@ -310,7 +311,8 @@ def test_values_find_their_requests():
             "rate": 24000,
             "text": "no tensor",
         },
-        ROWS,
+        ("a", "b"),
+        5,
     )
     assert found["token"].tolist() == [0, 1, 2, 3, 4]
     assert [one.tolist() for one in found["request"]] == [[[1]], [[2]]]
@@ -322,7 +324,7 @@ def test_values_find_their_requests():
 
 def test_sparse_outputs_are_in_the_order_of_their_own_ids():
     marks = {"meta.sparse_audio": ["1"], "meta.req_id": ["b"]}
-    found = by_request({"wave": [torch.ones(2)], **marks}, ROWS)
+    found = by_request({"wave": [torch.ones(2)], **marks}, ("a", "b"), 5)
     assert found["wave"][0] is None
     assert found["wave"][1].tolist() == [1, 1]
     assert set(found) == {"wave"}
@@ -330,8 +332,8 @@ def test_sparse_outputs_are_in_the_order_of_their_own_ids():
 
 @pytest.mark.parametrize("value", [torch.ones(3, 2), [torch.ones(1)] * 3])
 def test_a_value_that_fits_no_request_is_an_error(value):
-    with pytest.raises(PayloadError, match="'codes' to"):
-        by_request({"codes": value}, ROWS)
+    with pytest.raises(PayloadError, match="3 rows or values as 'codes' to 2 requests"):
+        by_request({"codes": value}, ("a", "b"), 5)
 
 
 class Asking(nn.Module):

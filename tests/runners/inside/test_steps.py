@@ -13,9 +13,9 @@ from vllm.v1.engine import FinishReason  # noqa: E402
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput  # noqa: E402
 
 from omni_runners import client, payload_files  # noqa: E402
+from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core import ar  # noqa: E402
 from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
-from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core.payload import Column, StepPayload  # noqa: E402
 from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
