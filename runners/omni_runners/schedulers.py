@@ -81,11 +81,9 @@ class PayloadSchedulerMixin:
         started = {new.req_id for new in scheduler_output.scheduled_new_reqs}
         started |= scheduler_output.scheduled_cached_reqs.resumed_req_ids
         for index, one in enumerate(request_ids):
-            if (
-                step.spans[index] is None or one not in self._omni_pending
-            ):  # finished while this was under way
+            pending = self._omni_pending.get(one)
+            if step.spans[index] is None or pending is None:  # it finished while this step was under way
                 continue
-            pending = self._omni_pending[one]
             if one in started and not pending.request.resumable:
                 pending.collected.restart()
             pending.collected.add(index, step)

@@ -9,17 +9,21 @@ from typing import Any
 
 import torch
 
-from omni_runners.core.multimodal import MultimodalOutputs, by_request, flat
+from omni_runners.core.multimodal import MultimodalOutputs
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows
 from omni_runners.errors import InterfaceError, PayloadError
 from omni_runners.interfaces import is_omni_model, is_omni_output
 from omni_runners.options import TALKER_SEED
+from omni_runners.outputs import by_request, flat
 
 CODES = ("codes", "audio")  # where the codes of talker_mtp go in a request's info
 GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arguments
-    "model_intermediate_buffer runtime_additional_information request_token_spans request_sample_eligible "
-    "sampling_extra_args sampling_metadata sampler logits_index seq_token_counts".split()
+    (
+        *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
+        *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
+        "seq_token_counts",
+    )
 )
 
 
@@ -267,7 +271,7 @@ class ModelCalls:
             outputs = self.outputs.read(rows.total)
             if hasattr(self._model, "make_omni_output"):
                 outputs |= self._made(hidden, rows)
-            found = by_request(outputs, rows)
+            found = by_request(outputs, rows.request_ids, rows.total)
         except Exception as error:
             why = str(error) if isinstance(error, PayloadError) else f"{type(self._model).__name__}: {error}"
             return {}, dict.fromkeys(range(len(rows.request_ids)), why)

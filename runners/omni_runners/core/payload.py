@@ -139,9 +139,7 @@ class OutputWithPayload(AsyncModelRunnerOutput):
 
 def _column(tensor: torch.Tensor, per_token: bool) -> Column:
     rows = tensor.shape[0]
-    data = tensor.contiguous().view(rows, -1).view(torch.uint8).numpy() if tensor.numel() else _nothing(rows)
-    return Column(data, tensor.dtype, tuple(tensor.shape[1:]), per_token)
-
-
-def _nothing(rows: int) -> Any:
-    return torch.empty((rows, 0), dtype=torch.uint8).numpy()
+    data = torch.empty((rows, 0), dtype=torch.uint8)
+    if tensor.numel():
+        data = tensor.contiguous().view(rows, -1).view(torch.uint8)
+    return Column(data.numpy(), tensor.dtype, tuple(tensor.shape[1:]), per_token)

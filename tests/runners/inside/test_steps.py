@@ -9,12 +9,14 @@ vllm = pytest.importorskip("vllm", reason="needs vLLM: run by test_on_vllm.py in
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from vllm.sequence import IntermediateTensors  # noqa: E402
+from vllm.v1.engine import FinishReason  # noqa: E402
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput  # noqa: E402
 
 from omni_runners import client, payload_files  # noqa: E402
+from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core import ar  # noqa: E402
 from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
-from omni_runners.core.payload import StepPayload  # noqa: E402
+from omni_runners.core.payload import Column, StepPayload  # noqa: E402
 from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
 from omni_runners.schedulers import GenerationSchedulerMixin, PayloadSchedulerMixin  # noqa: E402
@@ -29,8 +31,13 @@ def scheduled(counts, new=(), resumed=(), drafts=None, finished=()):
         num_scheduled_tokens=counts,
         scheduled_spec_decode_tokens=drafts or {},
         finished_req_ids=set(finished),
-        scheduled_new_reqs=[SimpleNamespace(req_id=one, sampling_params=given) for one, given in new],
-        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set(resumed)),
+        scheduled_new_reqs=[
+            SimpleNamespace(req_id=one, sampling_params=given, prompt_token_ids=[1], num_computed_tokens=0)
+            for one, given in new
+        ],
+        scheduled_cached_reqs=SimpleNamespace(
+            resumed_req_ids=set(resumed), req_ids=list(resumed), num_computed_tokens=[0] * len(resumed)
+        ),
     )
 
 
@@ -42,7 +49,11 @@ class Runner:
     def __init__(self, hidden, tokens):
         self.input_batch = SimpleNamespace(req_ids=["a", "b"])
         self.hidden, self.tokens, self.model = hidden, tokens, nn.Linear(1, 1)
-        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(prefill_context_parallel_size=1))
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(prefill_context_parallel_size=1),
+            model_config=SimpleNamespace(),
+            scheduler_config=SimpleNamespace(get_scheduler_cls=lambda: PayloadScheduler),
+        )
         self.execute_model_state = None
 
     def load_model(self):
@@ -89,7 +100,9 @@ def test_rows_of_who_wants_them():
     assert found.execute_model(scheduled({"a": 3, "b": 1}, BOTH)) is None
     payload = found.sample_tokens(None).pooler_output
     assert isinstance(payload, StepPayload)
-    assert payload.spans == {"a": slice(0, 3)}
+    assert payload.spans == [slice(0, 3), None]
+    assert payload[0]["hidden"].tolist() == ROWS[:3].tolist(), "as vLLM indexes it: by the request's number"
+    assert payload[1] is None
     assert payload.columns["hidden"].data.shape == (3, 8), "padding and rows of others are left out"
 
 
@@ -98,25 +111,25 @@ def test_rows_of_a_later_request_alone_and_of_all():
     found = runner(ROWS)
     found.execute_model(scheduled({"a": 3, "b": 1}, known))
     payload = found.sample_tokens(None).pooler_output
-    assert payload.spans == {"b": slice(0, 1)}
+    assert payload.spans == [None, slice(0, 1)]
     assert payload.columns["hidden"].data.view("float32").tolist() == [[6.0, 7.0]]
     found = runner(ROWS)
     found.execute_model(scheduled({"a": 3, "b": 1}, [("a", params()), ("b", params())]))
     payload = found.sample_tokens(None).pooler_output
-    assert payload.spans == {"a": slice(0, 3), "b": slice(3, 4)}
+    assert payload.spans == [slice(0, 3), slice(3, 4)]
 
 
 def test_prompts_split_over_ranks_are_told_to_the_client():
     found = runner(ROWS)
     found.vllm_config.parallel_config.prefill_context_parallel_size = 2
     found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
-    assert "prefill context parallel" in found.sample_tokens(None).pooler_output.error
+    assert "prefill context parallel" in found.sample_tokens(None).pooler_output.errors[0]
 
 
 def test_rows_of_rejected_drafts_are_trimmed():
     found = runner(ROWS, tokens=((1, 2), (2,)))
     found.execute_model(scheduled({"a": 4, "b": 1}, BOTH, drafts={"a": [7, 8, 9]}))
-    assert found.sample_tokens(None).pooler_output.spans == {"a": slice(0, 2)}
+    assert found.sample_tokens(None).pooler_output.spans == [slice(0, 2), None]
 
 
 def test_an_asynchronous_output_gets_the_payload_when_it_is_read():
@@ -159,7 +172,16 @@ def test_other_tensor_parallel_ranks_make_no_payload(monkeypatch):
 def test_scattered_rows_are_told_to_the_client():
     found = runner(ROWS[:2])
     found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
-    assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.error
+    assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.errors[0]
+
+
+def test_vllm_s_own_scheduler_meets_no_payload():
+    stock = type("Scheduler", (), {"__module__": "vllm.v1.core.sched.scheduler"})
+    found = AR(ROWS, [[1], [2]])
+    found.vllm_config.scheduler_config.get_scheduler_cls = lambda: stock
+    found.load_model()
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    assert found.sample_tokens(None).pooler_output is None
 
 
 class Graphs(Runner):
@@ -185,7 +207,8 @@ def test_preprocess_comes_before_a_graph_is_replayed():
     found.vllm_config.parallel_config.pipeline_parallel_size = 1
     mode = SimpleNamespace(has_full_cudagraphs=lambda: True)
     found.vllm_config.compilation_config = SimpleNamespace(cudagraph_mode=mode)
-    found.vllm_config.model_config = SimpleNamespace(enforce_eager=False)
+    found.vllm_config.model_config.enforce_eager = False
+    found.input_ids = SimpleNamespace(gpu=torch.arange(8))
     assert found.load_model() == "loaded"
     for _ in range(2):
         found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
@@ -222,10 +245,11 @@ class Scheduler:
         assert output.pooler_output is None, "vLLM's scheduler must not see the payload"
         ended = []
         for one, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True):
-            if 0 in tokens and self.requests.pop(one, None):
+            reason = 1 if 0 in tokens and self.requests.pop(one, None) else None
+            if reason or one in self.requests:
                 ended.append(
                     SimpleNamespace(
-                        request_id=one, finish_reason=1, stop_reason=5, kv_transfer_params={"x": 1}
+                        request_id=one, finish_reason=reason, stop_reason=5, kv_transfer_params={"x": 1}
                     )
                 )
         return {0: SimpleNamespace(outputs=ended)}
@@ -243,16 +267,21 @@ class PayloadScheduler(PayloadSchedulerMixin, Scheduler):
 
 def request(name, sampling, tokens=100):
     return SimpleNamespace(
-        request_id=name, sampling_params=sampling, skip_reading_prefix_cache=False, num_tokens=tokens
+        request_id=name,
+        sampling_params=sampling,
+        skip_reading_prefix_cache=False,
+        num_tokens=tokens,
+        resumable=False,
+        client_index=0,
     )
 
 
-def play(scheduler, steps):
+def play(scheduler, steps, asked=None):
     """Steps of one AR runner whose requests ``a`` and ``b`` have the given rows and tokens."""
     outputs = []
     for counts, tokens, extra in steps:
         found = runner(torch.full((sum(counts), 2), float(len(outputs))), tokens)
-        known = [("a", params()), ("b", params(omni_payload=False))]
+        known = [("a", asked or params()), ("b", params(omni_payload=False))]
         step = scheduled(dict(zip("ab", counts, strict=True)), known, **extra)
         found.execute_model(step)
         step.scheduled_new_reqs = step.scheduled_new_reqs if not outputs else []
@@ -273,6 +302,51 @@ def test_a_request_gets_all_its_rows_when_it_ends():
     assert payload.tensors["hidden"][:, 0].tolist() == [0, 0, 0, 1]
     with pytest.raises(PayloadError, match="No such file"):
         client.take(got)
+
+
+def test_a_request_that_cannot_go_on_is_told_why():
+    scheduler = PayloadScheduler()
+    for name, sampling in BOTH:
+        scheduler.add_request(request(name, sampling))
+    found = runner(ROWS)
+    step = scheduled({"a": 3, "b": 1}, BOTH)
+    found.execute_model(step)
+    found._omni_requests.fail(["b"], "no voice")
+    first, second = scheduler.update_from_output(step, found.sample_tokens(None))[0].outputs
+    assert first.finish_reason is None
+    assert (second.finish_reason, second.stop_reason) == (FinishReason.ABORT, "no voice")
+    second.outputs = []
+    with pytest.raises(PayloadError, match="no voice"):
+        client.take(second)
+    assert set(scheduler.requests) == set(scheduler._omni_pending) == {"a"}
+
+
+def test_parts_come_with_each_step_and_what_was_lost_at_the_end():
+    asked = params("CUMULATIVE", omni_payload="parts")
+    outputs = {}
+    for reader in ("every", "late"):
+        scheduler, parts = PayloadScheduler(), client.Parts()
+        scheduler.add_request(request("a", asked))
+        steps = [((3, 1), ((1,), (1,)), {}), ((1, 1), ((1,), (1,)), {}), ((1, 1), ((0,), (0,)), {})]
+        taken = []
+        for number, (output, *_) in enumerate(play(scheduler, steps, asked)):
+            if reader == "every" or number != 1:
+                output.finished = output.finish_reason is not None
+                taken.append(parts.take(output)["hidden"][:, 0].tolist())
+        outputs[reader] = taken
+        assert list(scheduler._omni_files.folder.iterdir()) == [], "another stage needs no files"
+    assert outputs == {"every": [[0, 0, 0], [1], [2]], "late": [[0, 0, 0], [1, 2]]}
+
+
+def test_names_that_come_and_go_are_an_error():
+    collected = Collected(1000)
+    for names in (("x",), ("x", "y")):
+        columns = {
+            name: Column(torch.zeros(1, 4, dtype=torch.uint8).numpy(), torch.float32, (1,)) for name in names
+        }
+        collected.add(0, StepPayload([slice(0, 1)], columns))
+    with pytest.raises(PayloadError, match="rows of y in some steps and not in others"):
+        collected.tensors(2)
 
 
 def test_a_preempted_request_starts_over():
