@@ -151,7 +151,7 @@ def _answers(model: Model, mode: str, runner: str, out: Path) -> Path:
         "eager": mode == EAGER,
     }
     told = run_json(environment.python, ["-P", "-m", "runner_checks.pipeline", json.dumps(plan)], variables)
-    ours = "omni_runners." in told["runner"]
+    ours = "omni_stages." in told["runner"]
     if ours != bool(runner) or (runner and ("V2" in told["runner"]) != (runner == "v2")):
         raise RuntimeError(f"another runner than asked for ran: {told['runner']}")
     if mode == GRAPH and not told["replayed"]:

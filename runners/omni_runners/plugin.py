@@ -2,7 +2,7 @@
 
 ``register``, of ``vllm.general_plugins``, refuses a worker without its scheduler, and the other way round,
 before anything is loaded. ``platform``, of ``vllm_omni.platform_plugins``, puts the workers of
-:mod:`omni_runners.omni_npu` into every stage when ``OMNI_RUNNERS`` is v1 or v2.
+:mod:`omni_stages.npu` into every stage when ``OMNI_RUNNERS`` is v1 or v2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from omni_runners.errors import InterfaceError
 
 CHOSEN = "OMNI_RUNNERS"
-_OURS, _STAGES, _OMNI = "omni_runners.", "omni_runners.omni_npu", "vllm_omni."
+_OURS, _STAGES, _OMNI = "omni_runners.", "omni_stages.", "vllm_omni."
 
 
 def register() -> None:
@@ -40,7 +40,7 @@ def check_pair(config: Any) -> None:
     both = _family(worker), _family(scheduler)
     if worker == "auto" or both[0] == both[1] or both == (_STAGES, _OMNI):
         return
-    if not any(one.startswith(_OURS) for one in both):
+    if not any(one.startswith((_OURS, _STAGES)) for one in both):
         return
     wanted, option = (
         ("a scheduler of vllm-omni, as its pipelines have", "the worker in a deploy file of vllm-omni")
@@ -62,7 +62,11 @@ def _name(of: Any) -> str:
 
 def _family(of: Any) -> str:
     """Whose it is, and for which kind of stage."""
-    if isinstance(of, str) and not of.startswith(("vllm.", "vllm_ascend.", _OURS, _OMNI)) and "." in of:
+    if (
+        isinstance(of, str)
+        and not of.startswith(("vllm.", "vllm_ascend.", _OURS, _STAGES, _OMNI))
+        and "." in of
+    ):
         from vllm.utils.import_utils import resolve_obj_by_qualname
 
         of = resolve_obj_by_qualname(of)
@@ -78,4 +82,4 @@ def _family(of: Any) -> str:
 def platform() -> str | None:
     """vllm-omni's platform with our workers, where ``OMNI_RUNNERS`` asks for it and vllm-ascend is."""
     chosen = os.environ.get(CHOSEN)
-    return f"omni_runners.omni_platform.NPUPlatform{chosen.upper()}" if chosen in ("v1", "v2") else None
+    return f"omni_stages.platform.NPUPlatform{chosen.upper()}" if chosen in ("v1", "v2") else None

@@ -8,7 +8,7 @@ from omni_runners import plugin
 from omni_runners.errors import InterfaceError
 
 AR, GENERATION = "omni_runners.gpu.ARGPUWorker", "omni_runners.npu.NPUGenerationWorker"
-STAGE = "omni_runners.omni_npu.NPUARWorker"
+STAGE = "omni_stages.npu.NPUARWorker"
 OWN = "vllm.v1.worker.gpu_worker.Worker"
 SCHEDULER = "omni_runners.schedulers.ARScheduler"
 

@@ -1,6 +1,6 @@
 """Workers for vllm-omni's stages on vllm-ascend, each stage's ``worker_cls`` in a deploy file.
 
-``omni_runners.omni_npu.NPUARWorker`` for an AR stage, ``omni_runners.omni_npu.NPUGenerationWorker`` for a
+``omni_stages.npu.NPUARWorker`` for an AR stage, ``omni_stages.npu.NPUGenerationWorker`` for a
 generation stage; the schedulers stay vllm-omni's, whose ``npu_model_runner`` knows the runner of the device.
 """
 
@@ -15,7 +15,7 @@ from vllm_omni.platforms.npu.worker import (
 )
 
 from omni_runners.errors import InterfaceError
-from omni_runners.stages import ARStage, GenerationStage
+from omni_stages.stages import ARStage, GenerationStage
 
 
 class NPUARModelRunner(ARStage, npu_model_runner.NPUModelRunner):
@@ -41,9 +41,9 @@ class _Worker:
                 try_=f"VLLM_USE_V2_MODEL_RUNNER={int(self.use_v2_model_runner)}",
             )
         if self.use_v2_model_runner:
-            from omni_runners import omni_npu_v2
+            from omni_stages import npu_v2
 
-            self.model_runner_cls = getattr(omni_npu_v2, f"{self.model_runner_cls.__name__}V2")
+            self.model_runner_cls = getattr(npu_v2, f"{self.model_runner_cls.__name__}V2")
 
 
 class NPUARWorker(_Worker, npu_ar_worker.NPUARWorker):

@@ -9,12 +9,12 @@ class NPUPlatformV1(NPUOmniPlatform):
     @classmethod
     def get_omni_ar_worker_cls(cls) -> str:
         """The worker of AR stages."""
-        return "omni_runners.omni_npu.NPUARWorker"
+        return "omni_stages.npu.NPUARWorker"
 
     @classmethod
     def get_omni_generation_worker_cls(cls) -> str:
         """The worker of generation stages."""
-        return "omni_runners.omni_npu.NPUGenerationWorker"
+        return "omni_stages.npu.NPUGenerationWorker"
 
 
 class NPUPlatformV2(NPUPlatformV1):

@@ -23,8 +23,6 @@ from vllm_omni.worker import gpu_ar_model_runner, gpu_generation_model_runner, s
 from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner
 from vllm_omni.worker.mixins import maybe_unpad_input_ids
 
-from omni_runners.core.generation import _one_column
-
 _OF_VLLM = [field.name for field in dataclasses.fields(ModelRunnerOutput) if field.name != "pooler_output"]
 
 
@@ -253,7 +251,7 @@ class GenerationStage(_Stage, gpu_generation_model_runner.GPUGenerationModelRunn
     def load_model(self, *args: Any, **options: Any) -> None:
         """Load the model, which has no logits."""
         super().load_model(*args, **options)
-        self.get_model().compute_logits = _one_column
+        self.get_model().compute_logits = lambda hidden, *more: hidden.new_zeros((len(hidden), 1))
 
     def profile_run(self) -> None:
         """The platform's, with the model's own dummy inputs."""
