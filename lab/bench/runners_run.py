@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.runners_cells import MODELS, RAY, SERVED, Cell
+from bench.runners_cells import MODELS, OMNI, RAY, REAL, SERVED, Cell
 from bench.shared import ROOT, Run
 from npu_upgrade.audit.triples import open_triple
 from npu_upgrade.environments.store import EnvSpec, ensure
@@ -22,11 +22,13 @@ from npu_upgrade.gates.emulation.environment import prepare
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.tree import open_source
 
 PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
 BLOCKED = "blocked"
+OMNI_FOLDER = "RUNNER_CHECKS_OMNI"  # as runner_checks.released reads it
 ONLY_RAY = EnvSpec("ray", ("ray==2.60.0",), size_mb=300)
 V2_MODULES = ("worker.gpu.model_runner.", "worker.v2.model_runner.")  # of vLLM and vllm-ascend
 
@@ -113,6 +115,8 @@ def play(cell: Cell, folder: Path) -> Result:
 
 def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     command = ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))]
+    if cell.kind in REAL:
+        variables = variables | {OMNI_FOLDER: str(open_source(f"pypi:vllm-omni=={OMNI}").root)}
     if RAY not in cell.mode:
         return run_json(python, command, variables)
     with _ray_alone() as ray:

@@ -17,7 +17,6 @@ import traceback
 from pathlib import Path
 
 from runner_checks.names import PLAN, WORKERS
-from runner_checks.released import OMNI
 
 COMMON = {
     "dtype": "float32",
@@ -35,7 +34,7 @@ def main(plan: dict) -> dict:
 
     os.environ[PLAN] = json.dumps(plan)
     if "omni" in plan:
-        os.environ[OMNI] = plan["omni"]
+        os.environ["RUNNER_CHECKS_OMNI"] = plan["omni"]
     for hook in plan.get("hooks", ()):
         getattr(platform, hook)()
     kind = importlib.import_module(f"runner_checks.{plan['kind']}")

@@ -49,14 +49,9 @@ class ARRunnerMixin:
         model = self.get_model()
         config = self.vllm_config
         self._omni_requests = Requests(frozenset(getattr(model, "gpu_resident_buffer_keys", ())))
-        talker = getattr(config.model_config, "subtalker_sampling_params", None)
-        around = Around(
-            rows=self._omni_rows_at_hand,
-            sampling=self._omni_sampling_at_hand,
-            tokens=self.max_num_tokens,
-            talker=dict(talker or {}),
-            generation=self._omni_generation,
-        )
+        talker = getattr(config.model_config, "subtalker_sampling_params", None) or {}
+        told = (self._omni_rows_at_hand, self._omni_sampling_at_hand)
+        around = Around(*told, self.max_num_tokens, talker, self._omni_generation)
         self._omni_calls = ModelCalls(model, self._omni_entry(model), self._omni_requests, around)
         # V2 makes the embeddings of images after its last hook
         self._omni_calls.check(config, self._omni_is_v1 or not self.supports_mm_inputs)

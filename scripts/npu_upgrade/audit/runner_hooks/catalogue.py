@@ -113,6 +113,14 @@ _STAGES_V2 = {
     },
 }
 _SAMPLE_V2 = "vllm/v1/worker/gpu/sample"
+_BATCH_V1 = "vllm/v1/worker/gpu_input_batch.py"
+_METHODS_OF_BATCH_V1 = {
+    "add_request": "request",
+    "remove_request": "req_id",
+    "condense": "",
+    "refresh_metadata": "",
+    "update_async_output_token_ids": "",
+}
 
 HOOKS: tuple[Hook, ...] = (
     *_methods(VLLM, "V1 runner", V1, "GPUModelRunner", _RUNNER_V1),
@@ -121,12 +129,25 @@ HOOKS: tuple[Hook, ...] = (
     *_attributes(
         VLLM,
         "V1 runner",
-        "vllm/v1/worker/gpu_input_batch.py",
+        _BATCH_V1,
         "InputBatch",
-        "logitsprocs_need_output_token_ids req_ids",
+        "logitsprocs_need_output_token_ids req_ids sampling_metadata vocab_size "
+        "req_output_token_ids generators",
     ),
+    *_methods(VLLM, "V1 runner", _BATCH_V1, "InputBatch", _METHODS_OF_BATCH_V1),
     *_methods(
-        VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler", {"sample": "logits sampling_metadata"}
+        VLLM,
+        "V1 runner",
+        "vllm/v1/sample/sampler.py",
+        "Sampler",
+        {"compute_logprobs": "", "gather_logprobs": "num_logprobs token_ids"},
+    ),
+    *_attributes(
+        VLLM,
+        "V1 runner",
+        "vllm/v1/sample/logits_processor/builtin.py",
+        "MinTokensLogitsProcessor",
+        "min_toks logits_slice",
     ),
     *_methods(VLLM, "V2 runner", V2, "GPUModelRunner", _RUNNER_V2),
     *_attributes(
@@ -141,16 +162,13 @@ HOOKS: tuple[Hook, ...] = (
         "req_ids query_start_loc_np num_draft_tokens",
     ),
     *_methods(VLLM, "V2 runner", f"{_SAMPLE_V2}/sampler.py", "Sampler", {"sample": "logits idx_mapping_np"}),
-    *_methods(
-        VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates", {"apply_temperature": "logits"}
-    ),
-    *_attributes(VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates", "temperature top_k top_p"),
+    *_attributes(VLLM, "V2 runner", f"{_SAMPLE_V2}/output.py", "SamplerOutput", "logprobs_tensors"),
     *_attributes(
         VLLM,
         "V2 runner",
         "vllm/v1/worker/gpu/states.py",
         "RequestState",
-        "prompt_len total_len all_token_ids",
+        "prompt_len total_len all_token_ids index_to_req_id",
     ),
     *_methods(VLLM, "worker", "vllm/v1/worker/gpu_worker.py", "Worker", {"init_device": ""}),
     *_methods(VLLM, "worker", "vllm/v1/worker/cpu_worker.py", "CPUWorker", {"init_device": ""}),
@@ -166,25 +184,38 @@ HOOKS: tuple[Hook, ...] = (
             "shutdown": "",
         },
     ),
-    *_attributes(VLLM, "scheduler", "vllm/v1/core/sched/output.py", "CachedRequestData", "resumed_req_ids"),
     *_attributes(
-        VLLM, "scheduler", "vllm/v1/request.py", "Request", "skip_reading_prefix_cache max_tokens num_tokens"
+        VLLM,
+        "scheduler",
+        "vllm/v1/core/sched/output.py",
+        "NewRequestData",
+        "req_id prompt_token_ids sampling_params num_computed_tokens",
+    ),
+    *_attributes(
+        VLLM,
+        "scheduler",
+        "vllm/v1/core/sched/output.py",
+        "CachedRequestData",
+        "req_ids num_computed_tokens resumed_req_ids",
+    ),
+    *_attributes(
+        VLLM,
+        "scheduler",
+        "vllm/v1/request.py",
+        "Request",
+        "skip_reading_prefix_cache max_tokens num_tokens client_index resumable",
     ),
     *_attributes(VLLM, "outputs", "vllm/v1/outputs.py", "ModelRunnerOutput", "pooler_output"),
     *_methods(VLLM, "outputs", "vllm/v1/outputs.py", "AsyncModelRunnerOutput", {"get_output": ""}),
     *_attributes(
-        VLLM, "outputs", "vllm/v1/engine/__init__.py", "EngineCoreOutput", "kv_transfer_params stop_reason"
+        VLLM,
+        "outputs",
+        "vllm/v1/engine/__init__.py",
+        "EngineCoreOutput",
+        "kv_transfer_params stop_reason finish_reason",
     ),
     *_methods(ASCEND, "V1 runner", ASCEND_V1, "NPUModelRunner", _RUNNER_V1),
     *_attributes(ASCEND, "V1 runner", ASCEND_V1, "ExecuteModelState", "hidden_states"),
-    *_methods(
-        ASCEND,
-        "V1 runner",
-        "vllm_ascend/sample/sampler.py",
-        "AscendSampler",
-        {"forward": "logits sampling_metadata", "sample": "logits sampling_metadata"},
-        inherited=True,
-    ),
     *_methods(ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, inherited=True),
     *_methods(ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", {"init_device": ""}),
     *(
