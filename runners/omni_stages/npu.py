@@ -13,6 +13,7 @@ from vllm_omni.platforms.npu.worker import (
     npu_generation_worker,
     npu_model_runner,
 )
+from vllm_omni.worker.gpu_generation_worker import GPUGenerationWorker
 
 from omni_runners.errors import InterfaceError
 from omni_stages.stages import ARStage, GenerationStage
@@ -56,3 +57,9 @@ class NPUGenerationWorker(_Worker, npu_generation_worker.NPUGenerationWorker):
     """The worker of a generation stage."""
 
     model_runner_cls = NPUGenerationModelRunner
+
+    def compile_or_warm_up_model(self) -> Any:
+        """On V2 there is no graph around the model to capture, as vllm-omni's GPU worker knows."""
+        if self.use_v2_model_runner:
+            return GPUGenerationWorker.compile_or_warm_up_model(self)
+        return super().compile_or_warm_up_model()
