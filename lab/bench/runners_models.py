@@ -61,7 +61,7 @@ MODELS = (
     Model(
         "Qwen3-Omni",
         "qwen3-omni",
-        v2="its pipeline declares no native V2 data plane (supports_native_mrv2_data_plane)",
+        v2="its pipeline declares no native V2 data plane, and the older one was not tried",
     ),
     Model("MiniCPM-o 4.5", instead=NOT_HERE),
     Model("HunyuanImage3, AR stage", instead=NOT_HERE),
