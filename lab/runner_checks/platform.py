@@ -105,3 +105,6 @@ def v2() -> None:
     backends.setdefault("cpu", Backend)
     _inert_streams()
     torch.Event = _Event
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    topk_topp_sampler.HAS_TRITON = False  # the interpreter cannot run this kernel, torch can

@@ -114,7 +114,7 @@ class ARRunnerMixin:
         """Sample as ever, and add the payload to the step's output."""
         copy, self._omni_copy = self._omni_copy, None
         output = super().sample_tokens(*args, **options)
-        ended = self._omni_requests.ended
+        ended = dict(self._omni_requests.ended)
         if copy is None or output is None or not self._omni_delivers or not (copy.wanted or ended):
             return output
         if isinstance(output, AsyncModelRunnerOutput):

@@ -58,7 +58,8 @@ class ModelCalls:
         self._takes_counts = around.generation and self._takes("seq_token_counts")
         if self.preprocesses:
             model.requires_raw_input_tokens = True  # an image model would get embeddings and no tokens
-        model.register_forward_pre_hook(self._before, with_kwargs=True)
+        if self.preprocesses or self._named is None or not self._named.isdisjoint(GIVEN):
+            model.register_forward_pre_hook(self._before, with_kwargs=True)
         model.register_forward_hook(self._after, with_kwargs=True)
         _tell_sampling(model, around.sampling)
 
@@ -134,8 +135,6 @@ class ModelCalls:
 
     def _more(self, options: dict[str, Any]) -> dict[str, Any]:
         """What the forward gets beside what vLLM gives it: all that vllm-omni's runners give, if taken."""
-        if self._named is not None and self._named.isdisjoint(GIVEN):
-            return {}
         rows = self._around.rows()
         more = self._of_requests(rows) | self._around.sampling()
         if self._takes_counts:
@@ -247,9 +246,8 @@ class ModelCalls:
         return options if _takes_any(parameters) else {n: o for n, o in options.items() if n in parameters}
 
     def _after(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> Any:
-        rows = self._around.rows()
         for hook in ("flush_pending_metadata", "set_batch_req_ids"):
-            if rows and hasattr(self._model, hook):
+            if hasattr(self._model, hook) and (rows := self._around.rows()):
                 getattr(self._model, hook)(rows.request_ids)
         if not is_omni_output(output):
             self.outputs.ran()

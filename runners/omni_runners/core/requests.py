@@ -14,7 +14,7 @@ from omni_runners.tensors import unpacked
 
 @dataclass
 class Request:
-    """One request. ``info`` is what the model knows of it, ``error`` why it cannot go on.
+    """One request. ``info`` is what the model knows of it, ``asked`` what came with it.
 
     ``prompt`` has its token ids, ``computed`` counts the tokens whose steps are done, ``scheduled`` those of
     the step at hand.
@@ -27,7 +27,6 @@ class Request:
     asked: Any = None
     computed: int = 0
     scheduled: int = 0
-    error: str | None = None
     generator: torch.Generator | None = None
     talker: torch.Generator | None = None
 
@@ -52,11 +51,13 @@ class Requests:
     def __init__(self, resident: frozenset[tuple[str, str]] = frozenset()) -> None:
         self._known: dict[str, Request] = {}
         self._resident = resident
+        self.ended: dict[str, str] = {}  # those that cannot go on, and why
 
     def update(self, scheduler_output: Any) -> None:
         """Forget finished requests, learn new ones, and what came with this step for others."""
         for one in scheduler_output.finished_req_ids:
             self._known.pop(one, None)
+            self.ended.pop(one, None)
         for new in scheduler_output.scheduled_new_reqs:
             self._start(new)
         cached = scheduler_output.scheduled_cached_reqs
@@ -120,8 +121,7 @@ class Requests:
 
     def fail(self, request_ids: list[str], why: str) -> None:
         """These requests cannot go on; their scheduler is told with the step's output."""
-        for one in request_ids:
-            self._known[one].error = self._known[one].error or why
+        self.ended = dict.fromkeys(request_ids, why) | self.ended
 
     def talker_generator(self, request_id: str, device: torch.device) -> torch.Generator | None:
         """The generator of a request whose talker has a seed of its own."""
@@ -130,11 +130,6 @@ class Requests:
             known.talker = torch.Generator(device=device)
             known.talker.manual_seed(int(seed))
         return known.talker
-
-    @property
-    def ended(self) -> dict[str, str]:
-        """Those that cannot go on, and why."""
-        return {one: known.error for one, known in self._known.items() if known.error}
 
     def wants_payload(self, request_id: str) -> bool:
         """Whether the request asks for its tensors."""
