@@ -338,6 +338,31 @@ def test_parts_come_with_each_step_and_what_was_lost_at_the_end():
     assert outputs == {"every": [[0, 0, 0], [1], [2]], "late": [[0, 0, 0], [1, 2]]}
 
 
+def test_a_request_that_is_sent_in_parts_has_a_payload_for_each():
+    class Sessions(Scheduler):
+        """A request whose step is over waits for its next part."""
+
+        def update_from_output(self, scheduler_output, output):
+            waiting = dict(self.requests)
+            found = super().update_from_output(scheduler_output, output)
+            self.requests = waiting
+            return found
+
+    scheduler = type("S", (PayloadSchedulerMixin, Sessions), {})()
+    asked, parts, taken = params("DELTA", omni_payload="parts"), client.Parts(), []
+    for number in range(2):
+        scheduler.add_request(one := request("a", asked))
+        scheduler._omni_pending["a"].request.resumable = True
+        (output, *_), *_ = play(scheduler, [((3 - number, 1), ((0,), (1,)), {})], asked)
+        output.finished = False
+        taken.append(len(parts.take(output)["hidden"]))
+    assert taken == [3, 2]
+    assert set(scheduler._omni_pending) == {"a"}
+    del scheduler.requests[one.request_id]
+    scheduler.finish_requests("a", None)
+    assert scheduler._omni_pending == {}
+
+
 def test_names_that_come_and_go_are_an_error():
     collected = Collected(1000)
     for names in (("x",), ("x", "y")):
