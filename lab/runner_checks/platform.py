@@ -91,6 +91,7 @@ def asked_for() -> None:
 def v2() -> None:
     """Let a CPU engine use the V2 runner; before vLLM is imported."""
     os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler asks the driver below for more than it has
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
     from triton.backends import backends
 

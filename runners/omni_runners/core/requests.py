@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from vllm.logger import init_logger
 
 from omni_runners.options import GLOBAL_ID, TALKER_SEED, delivery, extra, info
 from omni_runners.tensors import unpacked
+
+logger = init_logger("vllm.omni_runners")
 
 
 @dataclass
@@ -120,7 +123,11 @@ class Requests:
         return value
 
     def fail(self, request_ids: list[str], why: str) -> None:
-        """These requests cannot go on; their scheduler is told with the step's output."""
+        """These requests cannot go on; their scheduler is told with the step's output.
+
+        Called where an exception is handled, which is logged.
+        """
+        logger.exception("requests %s end: %s", ", ".join(request_ids), why)
         self.ended = dict.fromkeys(request_ids, why) | self.ended
 
     def talker_generator(self, request_id: str, device: torch.device) -> torch.Generator | None:
