@@ -66,6 +66,8 @@ class Requests:
         cached = scheduler_output.scheduled_cached_reqs
         for one, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
             self._known[one].computed = computed
+        for one, prompt in (getattr(cached, "prompt_token_ids", None) or {}).items():
+            self._known[one].prompt = list(prompt)
         for one, more in (getattr(cached, "additional_information", None) or {}).items():
             self.add(one, unpacked(more))
         for one, count in scheduler_output.num_scheduled_tokens.items():
@@ -74,9 +76,7 @@ class Requests:
     def _start(self, new: Any) -> None:
         """A new request; a preempted one, or the next part of one that is sent in parts, comes so too."""
         asked = info(new.req_id, new.sampling_params)
-        known = self._known.get(new.req_id)
-        if known is None:
-            known = self._known[new.req_id] = Request(new.sampling_params, [], False)
+        known = self._known.setdefault(new.req_id, Request(new.sampling_params, [], False))
         known.params, known.prompt = new.sampling_params, list(new.prompt_token_ids or ())
         known.wants_payload = delivery(new.req_id, new.sampling_params) is not None
         known.computed = new.num_computed_tokens

@@ -16,6 +16,7 @@ from omni_runners import client, payload_files  # noqa: E402
 from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core import ar  # noqa: E402
 from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
+from omni_runners.core.generation import GenerationRunnerMixin  # noqa: E402
 from omni_runners.core.payload import Column, StepPayload  # noqa: E402
 from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
@@ -213,6 +214,27 @@ def test_preprocess_comes_before_a_graph_is_replayed():
     for _ in range(2):
         found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
         assert found.replayed.flatten().tolist() == [10, 11, 12, 13, 4], "the last row is padding"
+
+
+def test_a_generation_request_starts_over_with_the_next_part_that_vllm_omni_gives_it():
+    removed = []
+
+    found = type("G", (GenerationRunnerMixin, Runner), {})(ROWS, [[1], [2]])
+    found.requests = {"a": SimpleNamespace(prompt_token_ids=[1], num_prompt_tokens=1, output_token_ids=[2])}
+    found.model.forward = lambda *given, **more: ROWS
+    found.load_model()
+    found.input_batch.remove_request = removed.append
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    step = scheduled({"a": 2, "b": 1})
+    step.scheduled_cached_reqs.prompt_token_ids = {"a": [7, 8]}
+    found.execute_model(step)
+    assert removed == ["a"]
+    assert vars(found.requests["a"]) == {
+        "prompt_token_ids": [7, 8],
+        "num_prompt_tokens": 2,
+        "output_token_ids": [],
+    }
+    assert found._omni_requests["a"].prompt == [7, 8]
 
 
 def test_the_worker_makes_any_runner_an_omni_runner():
