@@ -22,7 +22,7 @@ GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arg
     (
         *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
         *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
-        "seq_token_counts",
+        *("seq_token_counts", "request_ids"),
     )
 )
 
@@ -151,6 +151,8 @@ class ModelCalls:
             if info:
                 info["generated_len"] = self._requests[one].generated
         found: dict[str, Any] = {"model_intermediate_buffer": infos, "runtime_additional_information": infos}
+        if getattr(self._model, "requires_request_ids", False):
+            found["request_ids"] = names
         if rows:
             found["request_token_spans"] = list(zip(rows.starts, rows.starts[1:], strict=False))
             found["request_sample_eligible"] = [self._requests[one].draws for one in names]
@@ -242,8 +244,7 @@ class ModelCalls:
             options |= {"generator": generators[0]} if len(names) == 1 else {"generators": generators}
         if getattr(self._model, "talker_mtp_accepts_req_infos", False):
             options |= {"req_ids": names, "req_infos": [self._requests.info(one) for one in names]}
-        parameters = inspect.signature(talk).parameters
-        return options if _takes_any(parameters) else {n: o for n, o in options.items() if n in parameters}
+        return _taken(talk, options)
 
     def _after(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> Any:
         for hook in ("flush_pending_metadata", "set_batch_req_ids"):
@@ -305,6 +306,12 @@ def _tell_sampling(model: Any, sampling: Callable[[], dict[str, Any]]) -> None:
             return head(hidden_states, *args, **(told | options))
 
         model.compute_logits = compute_logits
+
+
+def _taken(call: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Of ``options`` those that the call takes."""
+    parameters = inspect.signature(call).parameters
+    return {name: one for name, one in options.items() if name in parameters or _takes_any(parameters)}
 
 
 def _takes_any(parameters: Any) -> bool:
