@@ -286,14 +286,9 @@ class ModelCalls:
         return found, {}
 
     def _made(self, hidden: torch.Tensor, rows: BatchRows) -> dict[str, Any]:
+        more = self._of_requests(rows) | self._around.sampling()
         make = self._model.make_omni_output
-        more, parameters = (
-            self._of_requests(rows) | self._around.sampling(),
-            inspect.signature(make).parameters,
-        )
-        if not _takes_any(parameters):
-            more = {name: one for name, one in more.items() if name in parameters}
-        return flat(getattr(make(hidden, **more), "multimodal_outputs", None))
+        return flat(getattr(make(hidden, **_taken(make, more)), "multimodal_outputs", None))
 
 
 def _tell_sampling(model: Any, sampling: Callable[[], dict[str, Any]]) -> None:
