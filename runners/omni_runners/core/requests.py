@@ -127,7 +127,8 @@ class Requests:
 
         Called where an exception is handled, which is logged.
         """
-        logger.exception("requests %s end: %s", ", ".join(request_ids), why)
+        if not self.ended.keys() >= set(request_ids):
+            logger.exception("requests %s end: %s", ", ".join(request_ids), why)
         self.ended = dict.fromkeys(request_ids, why) | self.ended
 
     def talker_generator(self, request_id: str, device: torch.device) -> torch.Generator | None:
