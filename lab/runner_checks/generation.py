@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
-from vllm import SamplingParams
-from vllm.sampling_params import RequestOutputKind
 
 from omni_runners import client
 from runner_checks.ar import ask
@@ -45,45 +41,4 @@ def there_is_no_key_value_cache(engine, folder):
     return f"{len(groups)} groups" if groups else ""
 
 
-def a_request_that_is_sent_in_parts(engine, folder):
-    """A forward for each part, with what came with it, as a stage gets chunks from the one before."""
-    from safetensors.torch import load_file
-
-    core, parts = engine.llm_engine, client.Parts()
-    if "resumable" not in inspect.signature(core.input_processor.process_inputs).parameters:
-        return ""
-    embeddings = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
-    name = None
-    for prompt in ([7, 9, 11], [5] * 4, [3, 200]):
-        extra = {"omni_payload": "parts", "omni_info": {"chunk": len(prompt)}}
-        params = SamplingParams(max_tokens=1, output_kind=RequestOutputKind.DELTA, extra_args=extra)
-        tasks = core.get_supported_tasks()
-        asked = {"prompt_token_ids": prompt}
-        request = core.input_processor.process_inputs(
-            "in-parts", asked, params, supported_tasks=tasks, resumable=True
-        )
-        if name is None:
-            core.input_processor.assign_request_id(request)
-            name = request.request_id
-        request.request_id, request.external_req_id = name, "in-parts"
-        core.output_processor.add_request(request, None, None, 0)
-        core.engine_core.add_request(request)
-        outputs = []
-        while not outputs:
-            outputs = core.step()
-        tensors = parts.take(outputs[0])
-        if not torch.allclose(tensors["wave"], embeddings[prompt].float() * 3):
-            return f"the waveform of {prompt} is another one: {tuple(tensors['wave'].shape)}"
-        if tensors["length"].tolist() != [len(prompt)]:
-            return f"lengths {tensors['length'].tolist()} of {len(prompt)} tokens"
-    core.abort_request(["in-parts"])
-    core.step()
-    return (
-        f"left: {core_of(engine).scheduler._omni_pending}" if core_of(engine).scheduler._omni_pending else ""
-    )
-
-
-CHECKS = {
-    one.__name__: one
-    for one in (one_forward_gives_everything, there_is_no_key_value_cache, a_request_that_is_sent_in_parts)
-}
+CHECKS = {one.__name__: one for one in (one_forward_gives_everything, there_is_no_key_value_cache)}
