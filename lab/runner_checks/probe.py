@@ -33,8 +33,6 @@ def main(plan: dict) -> dict:
     from runner_checks import platform
 
     os.environ[PLAN] = json.dumps(plan)
-    if "omni" in plan:
-        os.environ["RUNNER_CHECKS_OMNI"] = plan["omni"]
     for hook in plan.get("hooks", ()):
         getattr(platform, hook)()
     kind = importlib.import_module(f"runner_checks.{plan['kind']}")

@@ -33,28 +33,28 @@ class Collected:
     def __init__(self, limit: int) -> None:
         self._limit, self._rows, self._bytes = limit, {}, 0
         self._error: str | None = None
+        self._names: set[str] | None = None  # of those with one row for each token
 
     def restart(self) -> None:
         """The request was preempted and is computed anew."""
-        self._rows, self._bytes, self._error = {}, 0, None
+        self._rows, self._bytes, self._error, self._names = {}, 0, None, None
 
     def add(self, index: int, step: Any) -> None:
         """Append what a StepPayload has for the request with number ``index``."""
         self._error = self._error or step.errors.get(index)
         if self._error:
             return
-        given = dict(step.of(index))
-        missing = {name for name, rows in self._rows.items() if rows.per_token} - given.keys()
-        late = {name for name, column in given.items() if column.per_token} - self._rows.keys()
-        if self._rows and (missing or late):
-            names = ", ".join(sorted(missing or late))
+        names = step.columns.keys()
+        if self._names is not None and self._names != names:
+            changed = ", ".join(sorted(self._names ^ names))
             self._fail(
-                f"the model gave rows of {names} in some steps and not in others",
+                f"the model gave rows of {changed} in some steps and not in others",
                 "the same names in all steps of a request, where there is one row for each token",
                 "a list with None for requests that have nothing in a step",
             )
             return
-        for name, column in given.items():
+        self._names = set(names)
+        for name, column in step.of(index):
             self._append(name, column)
 
     def _append(self, name: str, column: Any) -> None:

@@ -2,7 +2,7 @@
 
 An AR model is any text generation model of vLLM. All of these are optional:
 
-``make_omni_output(hidden_states, model_intermediate_buffer=infos)``
+``make_omni_output(hidden_states, model_intermediate_buffer=infos, request_token_spans=spans)``
     returns an :class:`OmniOutput` for the step's rows; ``infos`` is one dictionary per request.
 ``forward``
     may return an :class:`OmniOutput` itself instead of a tensor.
@@ -14,9 +14,13 @@ An AR model is any text generation model of vLLM. All of these are optional:
     returns ``(input_embeds, codes)`` for the requests that decode in this step; ``preprocess`` puts
     ``mtp_inputs = (last_talker_hidden, text_step)`` into its update for each of them.
 ``prefer_model_sampler = True`` and ``sample(logits, sampling_metadata)``
-    returns vLLM's SamplerOutput, or None to let vLLM's sampler draw.
+    gets what the model's head gave and vLLM's SamplingMetadata; returns vLLM's SamplerOutput, or None to let
+    vLLM's sampler draw. With ``model_sampler_wants_extra_args`` it gets ``per_req_extra_args`` as well.
 
-A generation model has one entry instead: the first of ``sample``, ``forward``, ``diffuse`` it defines.
+A generation model has one entry instead: the first of ``sample``, ``forward``, ``diffuse`` it defines; a
+``sample`` that draws tokens is none.
+
+Tensors in an info are on the host, but those that ``gpu_resident_buffer_keys`` names.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ class OmniOutput(NamedTuple):
     """What an omni model gives for one step.
 
     ``text_hidden_states`` is (rows, hidden size). A value of ``multimodal_outputs`` is a tensor with one
-    row per token, a list with one tensor per request, or a dictionary of such values. Another project's
-    class with these two attributes is taken as well.
+    row per token, a list with one tensor, or None, per request, or a dictionary of such values. Another
+    project's class with these two attributes is taken as well.
     """
 
     text_hidden_states: torch.Tensor

@@ -59,10 +59,15 @@ class PayloadSchedulerMixin:
         for of_client in outputs.values():
             for output in of_client.outputs:
                 pending = self._omni_pending.get(output.request_id)
-                if pending and output.finish_reason is not None:
-                    self._omni_deliver(output)
-                elif pending and pending.how == options.PARTS:
+                over = output.finish_reason is not None
+                if (
+                    pending
+                    and pending.how == options.PARTS
+                    and (not over or output.request_id in self.requests)
+                ):
                     _add_reference(output, _part(pending.collected))
+                elif pending and over:
+                    self._omni_deliver(output)
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:

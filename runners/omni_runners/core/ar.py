@@ -114,7 +114,7 @@ class ARRunnerMixin:
         """Sample as ever, and add the payload to the step's output."""
         copy, self._omni_copy = self._omni_copy, None
         output = super().sample_tokens(*args, **options)
-        ended = self._omni_requests.ended
+        ended = dict(self._omni_requests.ended)
         if copy is None or output is None or not self._omni_delivers or not (copy.wanted or ended):
             return output
         if isinstance(output, AsyncModelRunnerOutput):
@@ -140,19 +140,15 @@ class ARRunnerMixin:
         """V2: the same."""
         if not self._omni_sampler or input_batch.num_draft_tokens:
             return super().sample(hidden_states, input_batch, *args, **options)
-        with drawing_v2(self.sampler, self._omni_sampler, self._omni_v1_batch) as chosen:
+        if self._omni_sampling is None:
+            parts = (self.vllm_config, self.device, self.req_states, self._omni_requests)
+            self._omni_sampling = SamplingBatch(*parts)
+        with drawing_v2(self.sampler, self._omni_sampler, self._omni_sampling) as chosen:
             found = super().sample(hidden_states, input_batch, *args, **options)
         require_drawn(chosen, self.sampler)
         if chosen[0] is not None:
             found[0].logprobs_tensors = chosen[0].logprobs_tensors
         return found
-
-    @property
-    def _omni_v1_batch(self) -> SamplingBatch:
-        if self._omni_sampling is None:
-            parts = (self.vllm_config, self.device, self.req_states, self._omni_requests)
-            self._omni_sampling = SamplingBatch(*parts)
-        return self._omni_sampling
 
     def _omni_sampling_at_hand(self) -> dict[str, Any]:
         """What a model's forward and head are told of sampling; a V2 runner has no such metadata then."""

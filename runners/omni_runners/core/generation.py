@@ -28,6 +28,16 @@ class GenerationRunnerMixin(ARRunnerMixin):
         model.compute_logits = _one_column
         return result
 
+    def execute_model(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
+        """A request to which vllm-omni's scheduler gives the next part of its input starts over with it."""
+        parts = getattr(scheduler_output.scheduled_cached_reqs, "prompt_token_ids", None) or {}
+        for one in parts if self._omni_is_v1 else ():
+            state = self.requests[one]
+            state.prompt_token_ids, state.num_prompt_tokens = parts[one], len(parts[one])
+            state.output_token_ids.clear()
+            self.input_batch.remove_request(one)  # vLLM adds what is scheduled and not there
+        return super().execute_model(scheduler_output, *args, **options)
+
     def _omni_kept_alive(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """No key-value cache depends on this forward: one that fails ends its requests, not the engine."""
 

@@ -22,7 +22,7 @@ GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arg
     (
         *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
         *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
-        "seq_token_counts",
+        *("seq_token_counts", "request_ids"),
     )
 )
 
@@ -58,7 +58,8 @@ class ModelCalls:
         self._takes_counts = around.generation and self._takes("seq_token_counts")
         if self.preprocesses:
             model.requires_raw_input_tokens = True  # an image model would get embeddings and no tokens
-        model.register_forward_pre_hook(self._before, with_kwargs=True)
+        if self.preprocesses or self._named is None or not self._named.isdisjoint(GIVEN):
+            model.register_forward_pre_hook(self._before, with_kwargs=True)
         model.register_forward_hook(self._after, with_kwargs=True)
         _tell_sampling(model, around.sampling)
 
@@ -134,8 +135,6 @@ class ModelCalls:
 
     def _more(self, options: dict[str, Any]) -> dict[str, Any]:
         """What the forward gets beside what vLLM gives it: all that vllm-omni's runners give, if taken."""
-        if self._named is not None and self._named.isdisjoint(GIVEN):
-            return {}
         rows = self._around.rows()
         more = self._of_requests(rows) | self._around.sampling()
         if self._takes_counts:
@@ -152,6 +151,8 @@ class ModelCalls:
             if info:
                 info["generated_len"] = self._requests[one].generated
         found: dict[str, Any] = {"model_intermediate_buffer": infos, "runtime_additional_information": infos}
+        if getattr(self._model, "requires_request_ids", False):
+            found["request_ids"] = names
         if rows:
             found["request_token_spans"] = list(zip(rows.starts, rows.starts[1:], strict=False))
             found["request_sample_eligible"] = [self._requests[one].draws for one in names]
@@ -243,13 +244,11 @@ class ModelCalls:
             options |= {"generator": generators[0]} if len(names) == 1 else {"generators": generators}
         if getattr(self._model, "talker_mtp_accepts_req_infos", False):
             options |= {"req_ids": names, "req_infos": [self._requests.info(one) for one in names]}
-        parameters = inspect.signature(talk).parameters
-        return options if _takes_any(parameters) else {n: o for n, o in options.items() if n in parameters}
+        return _taken(talk, options)
 
     def _after(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> Any:
-        rows = self._around.rows()
         for hook in ("flush_pending_metadata", "set_batch_req_ids"):
-            if rows and hasattr(self._model, hook):
+            if hasattr(self._model, hook) and (rows := self._around.rows()):
                 getattr(self._model, hook)(rows.request_ids)
         if not is_omni_output(output):
             self.outputs.ran()
@@ -287,14 +286,9 @@ class ModelCalls:
         return found, {}
 
     def _made(self, hidden: torch.Tensor, rows: BatchRows) -> dict[str, Any]:
+        more = self._of_requests(rows) | self._around.sampling()
         make = self._model.make_omni_output
-        more, parameters = (
-            self._of_requests(rows) | self._around.sampling(),
-            inspect.signature(make).parameters,
-        )
-        if not _takes_any(parameters):
-            more = {name: one for name, one in more.items() if name in parameters}
-        return flat(getattr(make(hidden, **more), "multimodal_outputs", None))
+        return flat(getattr(make(hidden, **_taken(make, more)), "multimodal_outputs", None))
 
 
 def _tell_sampling(model: Any, sampling: Callable[[], dict[str, Any]]) -> None:
@@ -307,6 +301,12 @@ def _tell_sampling(model: Any, sampling: Callable[[], dict[str, Any]]) -> None:
             return head(hidden_states, *args, **(told | options))
 
         model.compute_logits = compute_logits
+
+
+def _taken(call: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Of ``options`` those that the call takes."""
+    parameters = inspect.signature(call).parameters
+    return {name: one for name, one in options.items() if name in parameters or _takes_any(parameters)}
 
 
 def _takes_any(parameters: Any) -> bool:

@@ -48,7 +48,7 @@ class StepPayload(Sequence):
     def __len__(self) -> int:
         return len(self.spans)
 
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor] | None:  # ty: ignore[invalid-method-override]
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor] | None:
         if self.spans[index] is None or index in self.errors:
             return None
         return {name: column.tensor() for name, column in self.of(index)}

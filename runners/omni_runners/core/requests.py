@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from vllm.logger import init_logger
 
 from omni_runners.options import GLOBAL_ID, TALKER_SEED, delivery, extra, info
 from omni_runners.tensors import unpacked
 
+logger = init_logger("vllm.omni_runners")
+
 
 @dataclass
 class Request:
-    """One request. ``info`` is what the model knows of it, ``error`` why it cannot go on.
+    """One request. ``info`` is what the model knows of it, ``asked`` what came with it.
 
     ``prompt`` has its token ids, ``computed`` counts the tokens whose steps are done, ``scheduled`` those of
     the step at hand.
@@ -27,7 +30,6 @@ class Request:
     asked: Any = None
     computed: int = 0
     scheduled: int = 0
-    error: str | None = None
     generator: torch.Generator | None = None
     talker: torch.Generator | None = None
 
@@ -52,16 +54,20 @@ class Requests:
     def __init__(self, resident: frozenset[tuple[str, str]] = frozenset()) -> None:
         self._known: dict[str, Request] = {}
         self._resident = resident
+        self.ended: dict[str, str] = {}  # those that cannot go on, and why
 
     def update(self, scheduler_output: Any) -> None:
         """Forget finished requests, learn new ones, and what came with this step for others."""
         for one in scheduler_output.finished_req_ids:
             self._known.pop(one, None)
+            self.ended.pop(one, None)
         for new in scheduler_output.scheduled_new_reqs:
             self._start(new)
         cached = scheduler_output.scheduled_cached_reqs
         for one, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
             self._known[one].computed = computed
+        for one, prompt in (getattr(cached, "prompt_token_ids", None) or {}).items():
+            self._known[one].prompt = list(prompt)
         for one, more in (getattr(cached, "additional_information", None) or {}).items():
             self.add(one, unpacked(more))
         for one, count in scheduler_output.num_scheduled_tokens.items():
@@ -70,9 +76,7 @@ class Requests:
     def _start(self, new: Any) -> None:
         """A new request; a preempted one, or the next part of one that is sent in parts, comes so too."""
         asked = info(new.req_id, new.sampling_params)
-        known = self._known.get(new.req_id)
-        if known is None:
-            known = self._known[new.req_id] = Request(new.sampling_params, [], False)
+        known = self._known.setdefault(new.req_id, Request(new.sampling_params, [], False))
         known.params, known.prompt = new.sampling_params, list(new.prompt_token_ids or ())
         known.wants_payload = delivery(new.req_id, new.sampling_params) is not None
         known.computed = new.num_computed_tokens
@@ -119,9 +123,13 @@ class Requests:
         return value
 
     def fail(self, request_ids: list[str], why: str) -> None:
-        """These requests cannot go on; their scheduler is told with the step's output."""
-        for one in request_ids:
-            self._known[one].error = self._known[one].error or why
+        """These requests cannot go on; their scheduler is told with the step's output.
+
+        Called where an exception is handled, which is logged.
+        """
+        if not self.ended.keys() >= set(request_ids):
+            logger.exception("requests %s end: %s", ", ".join(request_ids), why)
+        self.ended = dict.fromkeys(request_ids, why) | self.ended
 
     def talker_generator(self, request_id: str, device: torch.device) -> torch.Generator | None:
         """The generator of a request whose talker has a seed of its own."""
@@ -130,11 +138,6 @@ class Requests:
             known.talker = torch.Generator(device=device)
             known.talker.manual_seed(int(seed))
         return known.talker
-
-    @property
-    def ended(self) -> dict[str, str]:
-        """Those that cannot go on, and why."""
-        return {one: known.error for one, known in self._known.items() if known.error}
 
     def wants_payload(self, request_id: str) -> bool:
         """Whether the request asks for its tensors."""

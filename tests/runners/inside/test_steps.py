@@ -16,6 +16,7 @@ from omni_runners import client, payload_files  # noqa: E402
 from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core import ar  # noqa: E402
 from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
+from omni_runners.core.generation import GenerationRunnerMixin  # noqa: E402
 from omni_runners.core.payload import Column, StepPayload  # noqa: E402
 from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
@@ -215,6 +216,27 @@ def test_preprocess_comes_before_a_graph_is_replayed():
         assert found.replayed.flatten().tolist() == [10, 11, 12, 13, 4], "the last row is padding"
 
 
+def test_a_generation_request_starts_over_with_the_next_part_that_vllm_omni_gives_it():
+    removed = []
+
+    found = type("G", (GenerationRunnerMixin, Runner), {})(ROWS, [[1], [2]])
+    found.requests = {"a": SimpleNamespace(prompt_token_ids=[1], num_prompt_tokens=1, output_token_ids=[2])}
+    found.model.forward = lambda *given, **more: ROWS
+    found.load_model()
+    found.input_batch.remove_request = removed.append
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    step = scheduled({"a": 2, "b": 1})
+    step.scheduled_cached_reqs.prompt_token_ids = {"a": [7, 8]}
+    found.execute_model(step)
+    assert removed == ["a"]
+    assert vars(found.requests["a"]) == {
+        "prompt_token_ids": [7, 8],
+        "num_prompt_tokens": 2,
+        "output_token_ids": [],
+    }
+    assert found._omni_requests["a"].prompt == [7, 8]
+
+
 def test_the_worker_makes_any_runner_an_omni_runner():
     class Platform:
         built = Runner
@@ -336,6 +358,31 @@ def test_parts_come_with_each_step_and_what_was_lost_at_the_end():
         outputs[reader] = taken
         assert list(scheduler._omni_files.folder.iterdir()) == [], "another stage needs no files"
     assert outputs == {"every": [[0, 0, 0], [1], [2]], "late": [[0, 0, 0], [1, 2]]}
+
+
+def test_a_request_that_is_sent_in_parts_has_a_payload_for_each():
+    class Sessions(Scheduler):
+        """A request whose step is over waits for its next part."""
+
+        def update_from_output(self, scheduler_output, output):
+            waiting = dict(self.requests)
+            found = super().update_from_output(scheduler_output, output)
+            self.requests = waiting
+            return found
+
+    scheduler = type("S", (PayloadSchedulerMixin, Sessions), {})()
+    asked, parts, taken = params("DELTA", omni_payload="parts"), client.Parts(), []
+    for number in range(2):
+        scheduler.add_request(one := request("a", asked))
+        scheduler._omni_pending["a"].request.resumable = True
+        (output, *_), *_ = play(scheduler, [((3 - number, 1), ((0,), (1,)), {})], asked)
+        output.finished = False
+        taken.append(len(parts.take(output)["hidden"]))
+    assert taken == [3, 2]
+    assert set(scheduler._omni_pending) == {"a"}
+    del scheduler.requests[one.request_id]
+    scheduler.finish_requests("a", None)
+    assert scheduler._omni_pending == {}
 
 
 def test_names_that_come_and_go_are_an_error():

@@ -184,6 +184,7 @@ HOOKS: tuple[Hook, ...] = (
             "shutdown": "",
         },
     ),
+    *_methods(VLLM, "scheduler", "vllm/config/scheduler.py", "SchedulerConfig", {"get_scheduler_cls": ""}),
     *_attributes(
         VLLM,
         "scheduler",
