@@ -32,9 +32,9 @@ class _Pending(NamedTuple):
 class PayloadSchedulerMixin:
     """Put in front of a scheduler of vLLM's: it hands a request's tensors over, in parts or when it ends."""
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        check_pair(vllm_config)
-        super().__init__(vllm_config, *args, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_pair(self.vllm_config)
         self._omni_files = PayloadFiles.from_environment()
         self._omni_pending: dict[str, _Pending] = {}
 

@@ -23,17 +23,13 @@ class OmniWorkerMixin:
     runner_class: type
     runner_mixin: type
 
-    def __init__(self, vllm_config: Any, *args: Any, **options: Any) -> None:
-        check_pair(vllm_config)
-        super().__init__(vllm_config, *args, **options)
-
     def init_device(self, *args: Any, **options: Any) -> Any:
         """Start the device and build the runner as ever, then make it an omni runner."""
+        check_pair(self.vllm_config)
         result = super().init_device(*args, **options)
         found = type(self.model_runner)
-        wanted = (
-            self.runner_class if issubclass(self.runner_class, found) else _in_front(self.runner_mixin, found)
-        )
+        fits = issubclass(self.runner_class, found)
+        wanted = self.runner_class if fits else _in_front(self.runner_mixin, found)
         self.model_runner.__class__ = wanted
         logger.info("omni runner %s over %s.%s", wanted.__name__, found.__module__, found.__qualname__)
         return result

@@ -237,9 +237,14 @@ def test_a_generation_request_starts_over_with_the_next_part_that_vllm_omni_give
     assert found._omni_requests["a"].prompt == [7, 8]
 
 
+UNDECIDED = SimpleNamespace(  # a configuration that nothing is known to be wrong with
+    parallel_config=SimpleNamespace(worker_cls="auto"), scheduler_config=SimpleNamespace(scheduler_cls=None)
+)
+
+
 def test_the_worker_makes_any_runner_an_omni_runner():
     class Platform:
-        built = Runner
+        built, vllm_config = Runner, UNDECIDED
 
         def init_device(self):
             self.model_runner = self.built(None, [])
@@ -256,6 +261,8 @@ def test_the_worker_makes_any_runner_an_omni_runner():
 
 class Scheduler:
     """As far as the mixin knows vLLM's scheduler: a request ends when it has its tokens."""
+
+    vllm_config = UNDECIDED
 
     def __init__(self, *args, **options):
         self.requests = {}
