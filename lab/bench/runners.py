@@ -1,10 +1,12 @@
 """Measure our runners on real vLLM on this CPU, and show where one source runs: ``make bench-runners``.
 
 Decode throughput with the mixin in front, payload off and on, against stock vLLM; hidden states against a
-reference; then one table of releases, runners and modes, on the CPU and in emulation.
+reference; then one table of releases, runners and modes, on the CPU and in emulation; and one of real models
+inside vllm-omni, on the emulated NPU.
 
 A default run measures the speed, and of the table one cell for each runner and kind of check, and one for
-each mode, on the newest release that has it. A whole run has every release.
+each mode, on the newest release that has it, and one real model in one mode. A whole run has every release
+and model.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from bench import runners_cells as cells
+from bench import runners_models as models
 from bench.runners_run import (
     CHECKPOINT_LARGE,
     Decoding,
@@ -40,7 +43,7 @@ def main() -> int:
     """Exit code 1 when a goal is missed or a cell fails, 3 when something outside is missing."""
     parser = options(__doc__)
     parser.add_argument("--repetitions", type=int, default=8, help="batches that are decoded to the end")
-    parser.add_argument("--only", choices=("speed", "table"), help="half of it")
+    parser.add_argument("--only", choices=("speed", "table", "models"), help="a part of it")
     parser.add_argument("--cell", action="append", help="words that a row of the table must have; repeatable")
     parser.add_argument(
         "--at-once", type=int, default=2, metavar="N", help="engines that run at a time, each on one core"
@@ -56,14 +59,19 @@ def main() -> int:
 def _run(given: argparse.Namespace, folder: Path, run: Run) -> int:
     make_checkpoints(folder)
     missed, summary = [], {}
-    if given.only != "table":
+    if given.only in (None, "speed"):
         missed, summary = _speed(measure(folder / CHECKPOINT_LARGE, BATCHES, TOKENS, given.repetitions))
-    if given.only != "speed":
+    if given.only in (None, "table"):
         chosen = cells.CELLS if run.kind != "default" else cells.each_kind()
         words = given.cell or ()
         chosen = some([one for one in chosen if all(word in one.label.split() for word in words)], words)
         failed, counts = _table(chosen, play_all(chosen, folder, run, given.at_once))
         missed, summary = missed + failed, summary | counts
+    if given.only in (None, "models"):
+        rows, failed = models.rows(run, given.cell or () if given.only else ())
+        print(table(models.HEAD, rows), end="\n\n")
+        missed += failed
+        summary["models_equal"] = str(sum(one.startswith("equal") for row in rows for one in row))
     return run.close(summary, missed)
 
 

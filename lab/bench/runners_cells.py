@@ -14,6 +14,12 @@ RAY = "ray"
 MODELS = {"ar": "Multimodal", "sampler": "Thinker", "talker": "Talker", "generation": "Waveform"}
 SERVED = "served"  # over HTTP, a process of its own
 MODELS |= {"ranks": "plain", "lora": "plain", "drafts": "Multimodal", SERVED: "Thinker"}
+# samplers of real models, taken from a release of vllm-omni, against its own runner's tokens
+REAL = {"hunyuanimage3": "Recaptioner", "cosyvoice3": "Speaker"}
+BROKEN = {"broken": "Broken", "broken-wave": "BrokenWaveform"}
+MODELS |= REAL | BROKEN | {"resumed": "Waveform"}
+MODULES = dict.fromkeys(REAL, "real_sampler") | {"broken-wave": "broken_wave"}
+OMNI = "0.30.0"
 CPU_RELEASES = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 ASCEND_RELEASES = (
     *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
@@ -73,7 +79,7 @@ class Cell:
     def plan(self, folder: str) -> dict[str, object]:
         """For runner_checks.probe; ``folder`` holds the checkpoints."""
         plan: dict[str, object] = {
-            "kind": self.kind,
+            "kind": MODULES.get(self.kind, self.kind),
             "folder": f"{folder}/{MODELS[self.kind]}",
             "hooks": self.hooks,
         }
@@ -117,6 +123,15 @@ CELLS += [
         *(("sync", "lora"), ("sync", "talker"), ("sync dp2", SERVED)),
     )
 ]
+CELLS += [
+    Cell("vllm", version, runner, mode, kind)
+    for version in CPU_RELEASES
+    for kind in REAL
+    for runner, mode in (("V1", "sync"), ("V1", "async"), ("V2", "async"))
+]
+CELLS += [Cell("vllm", OMNI, "V1", mode, "broken") for mode in ("sync", "async")]
+CELLS += [Cell("vllm", OMNI, "V2", "async", "broken")]
+CELLS += [Cell("vllm", OMNI, "V1", "sync", kind) for kind in ("broken-wave", "resumed")]
 CELLS += [Cell("vllm", "0.30.0", "V1", mode, SERVED) for mode in ("sync", "async")]
 CELLS += [Cell("vllm", "0.28.0", "V1", "sync", "drafts")]  # later CPU builds fail in vLLM's rejection sampler
 CELLS += [
@@ -139,6 +154,8 @@ CELLS += [
         *(("V2", "graph async", "ar"), ("V2", "eager async", "sampler")),
         *(("V1", "eager sync", SERVED), ("V1", "eager async", SERVED)),
         *(("V1", "eager sync", "drafts"), ("V1", "graph sync", "drafts"), ("V1", "eager sync", "lora")),
+        *((runner, "eager async", kind) for runner in ("V1", "V2") for kind in REAL),
+        *(("V1", "eager async", "broken"), ("V1", "eager sync", "broken-wave")),
     )
 ]
 

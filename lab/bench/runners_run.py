@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.runners_cells import MODELS, RAY, SERVED, Cell
+from bench.runners_cells import MODELS, OMNI, RAY, REAL, SERVED, Cell
 from bench.shared import ROOT, Run
 from npu_upgrade.audit.triples import open_triple
 from npu_upgrade.environments.store import EnvSpec, ensure
@@ -22,11 +22,13 @@ from npu_upgrade.gates.emulation.environment import prepare
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.tree import open_source
 
 PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
 CHECKPOINT_LARGE = "large"
 SECONDS = 900
 BLOCKED = "blocked"
+OMNI_FOLDER = "RUNNER_CHECKS_OMNI"  # as runner_checks.released reads it
 ONLY_RAY = EnvSpec("ray", ("ray==2.60.0",), size_mb=300)
 V2_MODULES = ("worker.gpu.model_runner.", "worker.v2.model_runner.")  # of vLLM and vllm-ascend
 
@@ -58,13 +60,13 @@ class Result:
 
 def make_checkpoints(folder: Path) -> None:
     """All tiny models, and one whose step takes a while."""
-    _json(cpu_python(), ["-m", "runner_checks.checkpoint", str(folder), CHECKPOINT_LARGE], {}, lines=False)
+    run_json(cpu_python(), ["-m", "runner_checks.checkpoint", str(folder), CHECKPOINT_LARGE], {}, lines=False)
 
 
 def measure(checkpoint: Path, batches: tuple[int, ...], tokens: int, repetitions: int) -> Throughput:
     """Decode throughput on the default release. Raises UpgradeError."""
     plan = {"folder": str(checkpoint), "batches": batches, "tokens": tokens, "repetitions": repetitions}
-    found = _json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
+    found = run_json(cpu_python(DEFAULT), ["-m", "runner_checks.throughput", json.dumps(plan)], {})
     decodings = {int(batch): Decoding(**one) for batch, one in found["batches"].items()}
     return Throughput(found["vllm"], found["cosine"], decodings)
 
@@ -113,11 +115,13 @@ def play(cell: Cell, folder: Path) -> Result:
 
 def _probed(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     command = ["-m", "runner_checks.probe", json.dumps(cell.plan(str(folder)))]
+    if cell.kind in REAL:
+        variables = variables | {OMNI_FOLDER: str(open_source(f"pypi:vllm-omni=={OMNI}").root)}
     if RAY not in cell.mode:
-        return _json(python, command, variables)
+        return run_json(python, command, variables)
     with _ray_alone() as ray:
         paths = os.pathsep.join([variables.get("PYTHONPATH", ""), str(ray)])
-        return _json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
+        return run_json(python, command, variables | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"})
 
 
 @contextmanager
@@ -133,7 +137,7 @@ def _ray_alone() -> Generator[Path]:
 def _served(cell: Cell, python: Path, folder: Path, variables: dict[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-runners-") as scratch:
         command = ["-m", "runner_checks.served", str(folder / MODELS[SERVED]), scratch]
-        checks = _json(python, [*command, json.dumps(cell.served())], variables)
+        checks = run_json(python, [*command, json.dumps(cell.served())], variables)
     return {"checks": checks, "graphs": {}}
 
 
@@ -149,7 +153,7 @@ def _environment(cell: Cell) -> tuple[Path, dict[str, str]]:
     return prepared.python, prepared.variables | own
 
 
-def _json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:
+def run_json(python: Path, command: list[str], variables: dict[str, str], lines: bool = True) -> Any:
     """The JSON line that a command prints. Raises RuntimeError with the end of its output."""
     paths = [*PATHS, *filter(None, [variables.get("PYTHONPATH")])]
     own = {"OMP_NUM_THREADS": "1", **variables, "PYTHONPATH": os.pathsep.join(paths)}

@@ -53,11 +53,12 @@ def _stock_class(scheduler):
 def stock(engine):
     """Take our classes and hooks off the running engine for as long as this lasts."""
     runner, scheduler = runner_of(engine), core_of(engine).scheduler
-    hooks = runner.get_model()._forward_hooks
-    kept, classes = dict(hooks), (type(runner), type(scheduler))
+    hooks, before = runner.get_model()._forward_hooks, runner.get_model()._forward_pre_hooks
+    kept, kept_before, classes = dict(hooks), dict(before), (type(runner), type(scheduler))
     runner.__class__ = next(one for one in classes[0].__mro__ if not one.__module__.startswith("omni_"))
     scheduler.__class__ = _stock_class(classes[1].__mro__[2])
     hooks.clear()
+    before.clear()
     unwrap = runner.get_model().register_forward_hook(
         lambda model, args, output: getattr(output, "text_hidden_states", output)
     )
@@ -67,6 +68,7 @@ def stock(engine):
         unwrap.remove()
         runner.__class__, scheduler.__class__ = classes
         hooks.update(kept)
+        before.update(kept_before)
 
 
 def hidden_states_equal_the_reference(engine, folder):

@@ -12,7 +12,7 @@ from pathlib import Path
 from npu_emulator.dry_run.models import dense, files
 
 LARGE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 12}
-MODELS = ("Multimodal", "Thinker", "Talker", "Waveform")
+MODELS = ("Multimodal", "Thinker", "Talker", "Waveform", "Recaptioner", "Speaker", "Broken", "BrokenWaveform")
 SPECIAL = ("</think>", "<recaption>")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import nn
 from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.sample.sampler import Sampler
 
 from omni_runners.interfaces import OmniOutput
 from omni_runners.models import GenerationModel
+from runner_checks import released
 from runner_checks.sampler_tokens import DECLINES_AFTER, RECAPTION, THINK_END
 
 CODES = 4
@@ -25,9 +28,13 @@ class Multimodal(Qwen3ForCausalLM):
 
 
 class Thinker(Qwen3ForCausalLM):
-    """Draws its own tokens: </think> as the third, and <recaption> after every </think>."""
+    """Has vLLM's sampler draw: </think> as the third token, and <recaption> after every </think>."""
 
     prefer_model_sampler = True
+
+    def __init__(self, *, vllm_config, prefix=""):
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        self.sampler = Sampler()
 
     def sample(self, logits, sampling_metadata):
         histories = sampling_metadata.output_token_ids
@@ -35,13 +42,12 @@ class Thinker(Qwen3ForCausalLM):
             raise RuntimeError(f"{len(histories)} histories for {len(logits)} rows")
         if any(len(history) >= DECLINES_AFTER for history in histories):
             return None
-        ids = logits.argmax(-1)
         for row, history in enumerate(histories):
-            if len(history) == 2:
-                ids[row] = THINK_END
-            elif history and history[-1] == THINK_END:
-                ids[row] = RECAPTION
-        return SamplerOutput(sampled_token_ids=ids.to(torch.int32)[:, None], logprobs_tensors=None)
+            forced = THINK_END if len(history) == 2 else RECAPTION if history[-1:] == [THINK_END] else None
+            if forced is not None:
+                logits[row].fill_(float("-inf"))
+                logits[row, forced] = 0
+        return self.sampler(logits=logits, sampling_metadata=sampling_metadata)
 
 
 class Talker(Qwen3ForCausalLM):
@@ -96,5 +102,12 @@ def register() -> None:
     """Make the models known to vLLM in this process; also as a general plugin of vLLM."""
     from vllm import ModelRegistry
 
-    for model in MODELS:
-        ModelRegistry.register_model(model.__name__, model)
+    from runner_checks.broken_models import MODELS as BROKEN
+
+    found = {model.__name__: model for model in (*MODELS, *BROKEN)}
+    if released.OMNI in os.environ:
+        from runner_checks.real_models import models
+
+        found |= models()
+    for name, model in found.items():
+        ModelRegistry.register_model(name, model)

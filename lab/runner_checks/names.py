@@ -12,3 +12,4 @@ SCHEDULERS = {  # by whether scheduling is asynchronous
     True: "omni_runners.schedulers.ARAsyncScheduler",
 }
 HOOKS = "RUNNER_CHECKS_HOOKS"  # names of the hooks in platform that a server's processes call
+PLAN = "RUNNER_CHECKS_PLAN"  # the plan of the probe that runs, as JSON

@@ -91,6 +91,7 @@ def asked_for() -> None:
 def v2() -> None:
     """Let a CPU engine use the V2 runner; before vLLM is imported."""
     os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler asks the driver below for more than it has
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
     from triton.backends import backends
 
@@ -105,3 +106,6 @@ def v2() -> None:
     backends.setdefault("cpu", Backend)
     _inert_streams()
     torch.Event = _Event
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    topk_topp_sampler.HAS_TRITON = False  # the interpreter cannot run this kernel, torch can

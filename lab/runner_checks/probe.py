@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from runner_checks.names import WORKERS
+from runner_checks.names import PLAN, WORKERS
 
 COMMON = {
     "dtype": "float32",
@@ -32,6 +32,7 @@ def main(plan: dict) -> dict:
     """Start the engine and judge every check."""
     from runner_checks import platform
 
+    os.environ[PLAN] = json.dumps(plan)
     for hook in plan.get("hooks", ()):
         getattr(platform, hook)()
     kind = importlib.import_module(f"runner_checks.{plan['kind']}")
@@ -108,7 +109,8 @@ def _judged(kind, engine, plan: dict, chosen: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in chosen:
         try:
-            found[name] = kind.CHECKS[name](engine, Path(plan["folder"])) or ""
+            checks = kind.CHECKS | getattr(kind, "OTHERS", {})
+            found[name] = checks[name](engine, Path(plan["folder"])) or ""
         except Exception:
             found[name] = traceback.format_exc()
             break

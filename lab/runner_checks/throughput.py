@@ -78,12 +78,12 @@ def _variant(engine, variant: str) -> Iterator[None]:
             yield
         return
     requests = probe.runner_of(engine)._omni_requests
-    wanting = requests._wanting
-    requests._wanting = wanting if variant == "on" else set()
+    if variant == "off":
+        requests.wants_payload = lambda request_id: False
     try:
         yield
     finally:
-        requests._wanting = wanting
+        vars(requests).pop("wants_payload", None)
 
 
 @contextlib.contextmanager

@@ -54,6 +54,30 @@ def take_from_stream(chunks: Iterable[Mapping[str, Any]], choice: int = 0) -> Pa
     return Payload(_read(reference), {})
 
 
+class Parts:
+    """The tensors of a running request that asked for ``"omni_payload": "parts"``, as they come."""
+
+    def __init__(self) -> None:
+        self._have: dict[str, int] = {}
+
+    def take(self, output: Any) -> dict[str, torch.Tensor]:
+        """The rows that are new with this RequestOutput, by name, (rows, …).
+
+        vLLM merges outputs that are not fetched in time and keeps the last one's part: what is lost so comes
+        at the end. Raises :class:`PayloadError` with the engine's reason.
+        """
+        reference = (_field(output, "kv_transfer_params") or {}).get(PAYLOAD)
+        if reference is None and not output.finished:  # the output of a step without rows
+            return {}
+        tensors, new = _read(reference), {}
+        for name, rows in tensors.items():
+            first, have = reference.get("first", {}).get(name, 0), self._have.get(name, 0)
+            if first <= have:
+                new[name] = rows[have - first :]
+                self._have[name] = max(have, first + len(rows))
+        return new
+
+
 def _in_stop_reason(choice: Any) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         return json.loads(_field(choice, "stop_reason")).get(PAYLOAD)
@@ -72,6 +96,8 @@ def _read(reference: Any) -> dict[str, torch.Tensor]:
         )
     if "error" in reference:
         raise PayloadError(str(reference["error"]))
+    if "data" in reference:
+        return load(reference["data"])
     path = Path(reference["path"])
     try:
         data = path.read_bytes()

@@ -2,7 +2,7 @@
 
 An AR model is any text generation model of vLLM. All of these are optional:
 
-``make_omni_output(hidden_states, model_intermediate_buffer=infos)``
+``make_omni_output(hidden_states, model_intermediate_buffer=infos, request_token_spans=spans)``
     returns an :class:`OmniOutput` for the step's rows; ``infos`` is one dictionary per request.
 ``forward``
     may return an :class:`OmniOutput` itself instead of a tensor.
@@ -14,13 +14,18 @@ An AR model is any text generation model of vLLM. All of these are optional:
     returns ``(input_embeds, codes)`` for the requests that decode in this step; ``preprocess`` puts
     ``mtp_inputs = (last_talker_hidden, text_step)`` into its update for each of them.
 ``prefer_model_sampler = True`` and ``sample(logits, sampling_metadata)``
-    returns vLLM's SamplerOutput, or None to let vLLM's sampler draw.
+    gets what the model's head gave and vLLM's SamplingMetadata; returns vLLM's SamplerOutput, or None to let
+    vLLM's sampler draw. With ``model_sampler_wants_extra_args`` it gets ``per_req_extra_args`` as well.
 
-A generation model has one entry instead: the first of ``sample``, ``forward``, ``diffuse`` it defines.
+A generation model has one entry instead: the first of ``sample``, ``forward``, ``diffuse`` it defines; a
+``sample`` that draws tokens is none.
+
+Tensors in an info are on the host, but those that ``gpu_resident_buffer_keys`` names.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +34,18 @@ from torch import nn
 from omni_runners.errors import InterfaceError
 
 ENTRIES = ("sample", "forward", "diffuse")
+OMNI_MARKS = (
+    *("have_multimodal_outputs", "enable_update_additional_information", "make_omni_output"),
+    *("has_preprocess", "has_postprocess", "calls_generation_entry"),
+)
 
 
 class OmniOutput(NamedTuple):
     """What an omni model gives for one step.
 
     ``text_hidden_states`` is (rows, hidden size). A value of ``multimodal_outputs`` is a tensor with one
-    row per token, a list with one tensor per request, or a dictionary of such values. Another project's
-    class with these two attributes is taken as well.
+    row per token, a list with one tensor, or None, per request, or a dictionary of such values. Another
+    project's class with these two attributes is taken as well.
     """
 
     text_hidden_states: torch.Tensor
@@ -46,6 +55,11 @@ class OmniOutput(NamedTuple):
 def is_omni_output(output: Any) -> bool:
     """Whether ``output`` has the attributes of an :class:`OmniOutput`."""
     return hasattr(output, "text_hidden_states") and hasattr(output, "multimodal_outputs")
+
+
+def is_omni_model(model: Any) -> bool:
+    """Whether the model is written for omni runners, so that its forward takes what they give."""
+    return any(hasattr(model, name) for name in OMNI_MARKS)
 
 
 def prefers_own_sampler(model: Any) -> bool:
@@ -64,25 +78,32 @@ def prefers_own_sampler(model: Any) -> bool:
 def generation_entry(model_class: type) -> str:
     """The method that a generation model is run by. Raises :class:`InterfaceError`.
 
-    Only what is defined below ``nn.Module`` counts, and not the ``forward`` of
-    :class:`omni_runners.models.GenerationModel`, which calls the entry.
+    Only what is defined below ``nn.Module`` counts, not a ``sample`` that draws tokens, and not the
+    ``forward`` of :class:`omni_runners.models.GenerationModel`, which calls the entry.
     """
+    own = [one for one in model_class.__mro__ if issubclass(one, nn.Module) and one is not nn.Module]
+    own = [one for one in own if "calls_generation_entry" not in vars(one)]
+    for name in ENTRIES:
+        found = next((vars(one)[name] for one in own if name in vars(one)), None)
+        if found is not None and not (name == "sample" and _draws_tokens(model_class, found)):
+            return name
     if getattr(model_class, "prefer_model_sampler", False):
         raise InterfaceError(
             f"{_name(model_class)} sets prefer_model_sampler: it draws tokens, so it is an AR model",
             expected=f"a generation model with one of {', '.join(ENTRIES)}",
             try_="an AR worker, such as omni_runners.gpu.ARGPUWorker",
         )
-    own = [one for one in model_class.__mro__ if issubclass(one, nn.Module) and one is not nn.Module]
-    own = [one for one in own if "calls_generation_entry" not in vars(one)]
-    for name in ENTRIES:
-        if any(name in vars(one) for one in own):
-            return name
     raise InterfaceError(
         f"{_name(model_class)} has no entry: none of its classes below nn.Module defines one",
         expected=f"one of the methods {', '.join(ENTRIES)} (looked for in this order)",
         try_="define one of them on the model's class",
     )
+
+
+def _draws_tokens(model_class: type, sample: Any) -> bool:
+    """As many of vllm-omni's models define it, also for stages that draw nothing."""
+    prefers = getattr(model_class, "prefer_model_sampler", False)
+    return prefers or "sampling_metadata" in inspect.signature(sample).parameters
 
 
 def _name(model_class: type) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-PAYLOAD = "omni_payload"  # true or false; also the reserved key of the response
+PAYLOAD = "omni_payload"  # true, false or "parts"; also the reserved key of the response
 INFO = "omni_info"  # a dictionary handed to the model with this request
 GLOBAL_ID = "global_request_id"  # one name for a request in all stages
 
+TALKER_SEED = "tts_local_seed"  # of what a talker draws beside its tokens; vllm-omni's name
+
 RESPONSE = "response"  # the reference is in kv_transfer_params of the response
 CHOICE = "choice"  # ... and in stop_reason of each choice: a stream, or one of several choices
+PARTS = "parts"  # what is new comes with each output, for who reads RequestOutputs: another stage
 
 _OFF = {"", "0", "0.0", "false", "no", "off", "none"}
 # vLLM names the choices of a request with n > 1 "0_ID", "1_ID", … (v1/engine/parallel_sampling.py)
@@ -18,7 +21,7 @@ _ONE_OF_SEVERAL = re.compile(r"\d+_")
 
 
 def delivery(request_id: str, sampling_params: Any) -> str | None:
-    """How the request's tensors reach the client: ``RESPONSE``, ``CHOICE`` or, when it wants none, None.
+    """How the request's tensors reach the client: ``RESPONSE``, ``CHOICE``, ``PARTS``, or None: not at all.
 
     Without a word a request gets them where the response has a place for them. A stream, and a request for
     several choices, has none, and gets them only when it asks.
@@ -29,6 +32,8 @@ def delivery(request_id: str, sampling_params: Any) -> str | None:
     if asked is not None and str(asked).lower() in _OFF:
         return None
     kind = getattr(sampling_params.output_kind, "name", "")
+    if asked == PARTS and kind != "FINAL_ONLY" and not _ONE_OF_SEVERAL.match(request_id):
+        return PARTS
     if kind == "DELTA" or _ONE_OF_SEVERAL.match(request_id):
         return CHOICE if asked is not None else None
     return RESPONSE

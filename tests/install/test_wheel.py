@@ -130,11 +130,10 @@ def test_the_runners_are_a_wheel_of_their_own(dist: Path) -> None:
     (bundle,) = dist.glob("vllm_npu_upgrade-*.whl")
     there = {
         path.relative_to(ROOT / "runners").as_posix()
-        for path in (ROOT / "runners/omni_runners").rglob("*.py")
+        for package in ("omni_runners", "omni_stages")
+        for path in (ROOT / "runners" / package).rglob("*.py")
     }
     assert there <= set(zipfile.ZipFile(runners).namelist())
     assert not [
-        name
-        for name in zipfile.ZipFile(bundle).namelist()
-        if name.startswith(("omni_runners", "bench", "tests"))
+        name for name in zipfile.ZipFile(bundle).namelist() if name.startswith(("omni_", "bench", "tests"))
     ]

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.runners_cells import OMNI
+from bench.runners_run import OMNI_FOLDER
 from npu_upgrade.gates.vllm_cpu import cpu_python
+from npu_upgrade.sources.tree import open_source
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / name) for name in ("runners", "lab", "emulator")]
@@ -34,6 +37,7 @@ pytestmark = [
 def on_vllm(*command: str) -> str:
     """The standard output of a command of the environment's Python."""
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THREADS": "1"}
+    variables[OMNI_FOLDER] = str(open_source(f"pypi:vllm-omni=={OMNI}").root)
     ended = subprocess.run(
         [str(cpu_python()), *command],
         env=variables,
@@ -72,6 +76,9 @@ def test_the_parts_behave_where_vllm_is():
         ("sampler", "Thinker", []),
         ("sampler", "Thinker", ["asynchronous"]),
         ("sampler", "Thinker", ["v2"]),
+        ("real_sampler", "Recaptioner", ["asynchronous"]),
+        ("real_sampler", "Speaker", ["v2"]),
+        ("broken", "Broken", []),
         ("talker", "Talker", ["asynchronous"]),
         ("generation", "Waveform", []),
         ("generation", "Waveform", ["v2"]),

@@ -2,9 +2,10 @@
 
 import pytest
 
-from bench import runners
+from bench import runners, runners_models
 from bench.runners_cells import CELLS, each_kind
-from bench.runners_run import Decoding, Throughput
+from bench.runners_run import Decoding, Result, Throughput
+from bench.shared import Run
 
 
 def measured(off=1.0, on=1.0, step=0.02, cosine=1.0, delivery=0.0):
@@ -46,3 +47,34 @@ def test_a_default_run_has_each_runner_and_kind_of_check_and_each_mode():
         every, seen = ({(c.project, c.runner, getattr(c, part)) for c in some} for some in (CELLS, default))
         assert every == seen
     assert len(default) < len(CELLS) / 3
+
+
+def played(monkeypatch, kind, words, *results):
+    asked = []
+
+    def play(model, mode):
+        asked.append(f"{model.name} {mode}")
+        return list(results)
+
+    monkeypatch.setattr(runners_models, "play", play)
+    rows, failed = runners_models.rows(Run("bench-runners", kind), words)
+    return asked, rows, failed
+
+
+def test_a_default_run_plays_one_real_model_and_says_why_the_others_are_empty(monkeypatch):
+    asked, rows, failed = played(
+        monkeypatch, "default", (), Result("equal in 8 parts"), Result("equal in 8 parts")
+    )
+    assert asked == list(runners_models.DEFAULT)
+    assert failed == []
+    assert {row[-1] for row in rows} == {"emulated dry-run", "not run"}
+    assert all(row[2] and row[3] for row in rows)
+
+
+def test_a_real_model_that_answers_otherwise_is_missed(monkeypatch):
+    wrong = Result("fail: not equal", "speech 0: (3,) and (4,)")
+    asked, _, failed = played(
+        monkeypatch, "chosen", ("Qwen3-TTS", "graph"), Result("equal in 8 parts"), wrong
+    )
+    assert asked == ["Qwen3-TTS graph"]
+    assert failed == ["Qwen3-TTS graph: fail: not equal: speech 0: (3,) and (4,)"]

@@ -25,6 +25,7 @@ RUNS = {  # the longest that fits
     "tests/runners": "unit",
     "tests/runners/test_hooks": "releases",
     "tests/runners/test_on_vllm": "engine",
+    "tests/runners/test_installed": "engine",
     "tests/runners/inside": "engine",
     "tests/install": "install",
 }

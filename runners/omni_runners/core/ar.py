@@ -10,12 +10,12 @@ import torch
 from vllm.distributed import get_tp_group
 from vllm.v1.outputs import AsyncModelRunnerOutput
 
-from omni_runners.core.model_calls import ModelCalls
-from omni_runners.core.model_sampler import drawing_v1, drawing_v2, require_drawn
-from omni_runners.core.payload import Failure, HostCopy, OutputWithPayload
+from omni_runners.core.model_calls import Around, ModelCalls
+from omni_runners.core.model_sampler import ModelSampler, drawing_v2, fit, require_drawn
+from omni_runners.core.payload import HostCopy, OutputWithPayload
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows, batch_rows
-from omni_runners.errors import PayloadError
+from omni_runners.core.sampling_batch import SamplingBatch
 from omni_runners.interfaces import prefers_own_sampler
 
 HIDDEN = "hidden"  # the name of the final hidden states in a payload
@@ -35,21 +35,29 @@ class ARRunnerMixin:
 
     # an existing runner may be given this class: what its __init__ would set has to be here
     _omni_step: _Step | None = None
-    _omni_copy: HostCopy | Failure | None = None
+    _omni_copy: HostCopy | None = None
     _omni_requests: Requests
     _omni_calls: ModelCalls
-    _omni_draws = False
+    _omni_sampler: ModelSampler | None = None
+    _omni_sampling: SamplingBatch | None = None
+    _omni_delivers = True
+    _omni_generation = False
 
     def load_model(self, *args: Any, **options: Any) -> Any:
         """Load the model as ever, and hook its optional methods. Raises InterfaceError."""
         result = super().load_model(*args, **options)
         model = self.get_model()
-        self._omni_requests = Requests()
-        entry, tokens = self._omni_entry(model), self.max_num_tokens
-        self._omni_calls = ModelCalls(model, entry, self._omni_requests, tokens, self._omni_rows_at_hand)
+        config = self.vllm_config
+        self._omni_requests = Requests(frozenset(getattr(model, "gpu_resident_buffer_keys", ())))
+        talker = getattr(config.model_config, "subtalker_sampling_params", None) or {}
+        told = (self._omni_rows_at_hand, self._omni_sampling_at_hand)
+        around = Around(*told, self.max_num_tokens, talker, self._omni_generation)
+        self._omni_calls = ModelCalls(model, self._omni_entry(model), self._omni_requests, around)
         # V2 makes the embeddings of images after its last hook
-        self._omni_calls.check(self.vllm_config, self._omni_is_v1 or not self.supports_mm_inputs)
-        self._omni_draws = prefers_own_sampler(model)
+        self._omni_calls.check(config, self._omni_is_v1 or not self.supports_mm_inputs)
+        if prefers_own_sampler(model) and not self._omni_generation:
+            self._omni_sampler = ModelSampler(model, self._omni_requests)
+        self._omni_delivers = _reads_payloads(config.scheduler_config)
         return result
 
     def global_request_id(self, request_id: str) -> str:
@@ -61,20 +69,20 @@ class ARRunnerMixin:
         if options.get("dummy_run"):  # V2 warms up through here
             return super().execute_model(scheduler_output, *args, **options)
         self._omni_requests.update(scheduler_output)
-        self._omni_calls.begin()
+        self._omni_calls.begin(scheduler_output.finished_req_ids)
         self._omni_copy, self._omni_step = None, _Step(scheduler_output, None)
-        if self._omni_draws and self._omni_is_v1:
+        if self._omni_sampler and self._omni_is_v1:
             # without it V1 keeps no history; every step, since vllm-ascend may rebuild its batch
             self.input_batch.logitsprocs_need_output_token_ids = True
         try:
             result = super().execute_model(scheduler_output, *args, **options)
+            state = self.execute_model_state
+            if state is not None and isinstance(state.hidden_states, torch.Tensor):
+                batch = getattr(state, "input_batch", None)
+                rows = batch_rows(self.input_batch if batch is None else batch, scheduler_output)
+                self._omni_copy = self._omni_copied(state.hidden_states, rows)
         finally:
             self._omni_step = None
-        state = self.execute_model_state
-        if state is not None and isinstance(state.hidden_states, torch.Tensor):
-            batch = getattr(state, "input_batch", None)
-            rows = batch_rows(self.input_batch if batch is None else batch, scheduler_output)
-            self._omni_copy = self._omni_copied(state.hidden_states, rows)
         return result
 
     def prepare_inputs(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
@@ -89,40 +97,63 @@ class ARRunnerMixin:
     def _model_forward(self, *args: Any, **options: Any) -> Any:
         """V1 runs the model, or replays its graph, in here; preprocess comes before."""
         forward = super()._model_forward
-        if self._omni_calls.preprocesses:
-            inputs = inspect.signature(forward).bind(*args, **options).arguments
-            self._omni_calls.prepare(inputs.get("input_ids"), inputs.get("inputs_embeds"))
+        if self._omni_calls.preprocesses or hasattr(self.get_model(), "prepare_runner_inputs"):
+            bound = inspect.signature(forward).bind(*args, **options)
+            given = self._omni_calls.inputs(bound.arguments, self.input_ids.gpu)
+            embeddings, ids = given.get("inputs_embeds"), given.get("input_ids")
+            if ids is None and embeddings is not None:  # of images, or of the prompt itself
+                ids = self.input_ids.gpu[: len(embeddings)]
+            self._omni_calls.prepare(ids, embeddings)
+            bound.arguments.update(given)
+            if self._omni_calls.preprocesses:
+                bound.arguments["input_ids"] = ids
+            args, options = bound.args, bound.kwargs
         return forward(*args, **options)
 
     def sample_tokens(self, *args: Any, **options: Any) -> Any:
         """Sample as ever, and add the payload to the step's output."""
         copy, self._omni_copy = self._omni_copy, None
         output = super().sample_tokens(*args, **options)
-        if copy is None or output is None:
+        ended = dict(self._omni_requests.ended)
+        if copy is None or output is None or not self._omni_delivers or not (copy.wanted or ended):
             return output
         if isinstance(output, AsyncModelRunnerOutput):
-            return OutputWithPayload(output, copy)
+            return OutputWithPayload(output, copy, ended)
         if output.req_ids:  # never write into vLLM's shared empty output
-            output.pooler_output = copy.result(output.sampled_token_ids)
+            output.pooler_output = copy.result(output.sampled_token_ids, ended)
         return output
 
     def _sample(self, logits: Any, spec_decode_metadata: Any, *args: Any, **options: Any) -> Any:
         """V1: let the model draw where it wants to; never with speculative tokens."""
-        if not self._omni_draws or logits is None or spec_decode_metadata is not None:
-            return super()._sample(logits, spec_decode_metadata, *args, **options)
-        with drawing_v1(self.sampler, self.get_model()) as chosen:
-            output = super()._sample(logits, spec_decode_metadata, *args, **options)
-        require_drawn(chosen, self.sampler)
-        return output
+        batch, output = self.input_batch, None
+        if logits is not None and logits.shape[-1] < batch.vocab_size:
+            batch.sampling_metadata = fit(batch.sampling_metadata, logits.shape[-1])
+        if self._omni_sampler and logits is not None and spec_decode_metadata is None:
+            batch.update_async_output_token_ids()
+            names = list(batch.req_ids)
+            output = self._omni_sampler.draw(logits[: len(names)], batch.sampling_metadata, names)
+        if output is not None:
+            return output
+        return super()._sample(logits, spec_decode_metadata, *args, **options)
 
     def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
         """V2: the same."""
-        if not self._omni_draws or input_batch.num_draft_tokens:
+        if not self._omni_sampler or input_batch.num_draft_tokens:
             return super().sample(hidden_states, input_batch, *args, **options)
-        with drawing_v2(self.sampler, self.get_model(), self.req_states) as chosen:
-            output = super().sample(hidden_states, input_batch, *args, **options)
+        if self._omni_sampling is None:
+            parts = (self.vllm_config, self.device, self.req_states, self._omni_requests)
+            self._omni_sampling = SamplingBatch(*parts)
+        with drawing_v2(self.sampler, self._omni_sampler, self._omni_sampling) as chosen:
+            found = super().sample(hidden_states, input_batch, *args, **options)
         require_drawn(chosen, self.sampler)
-        return output
+        if chosen[0] is not None:
+            found[0].logprobs_tensors = chosen[0].logprobs_tensors
+        return found
+
+    def _omni_sampling_at_hand(self) -> dict[str, Any]:
+        """What a model's forward and head are told of sampling; a V2 runner has no such metadata then."""
+        metadata = self.input_batch.sampling_metadata if self._omni_is_v1 else None
+        return {"sampling_metadata": metadata, "sampler": self.sampler}
 
     @property
     def _omni_is_v1(self) -> bool:
@@ -136,23 +167,20 @@ class ARRunnerMixin:
         return batch_rows(batch, self._omni_step.scheduler_output)
 
     @torch.inference_mode()
-    def _omni_copied(self, hidden: torch.Tensor, rows: BatchRows) -> HostCopy | Failure | None:
+    def _omni_copied(self, hidden: torch.Tensor, rows: BatchRows) -> HostCopy | None:
         """Before sampling: a drafter's graph may write into the memory of the hidden states."""
-        wanted = [i for i, one in enumerate(rows.request_ids) if self._omni_requests.wants_payload(one)]
-        names = [rows.request_ids[index] for index in wanted]
-        try:
-            outputs = self._omni_calls.finish(hidden[: rows.total], rows)
-        except PayloadError as error:
-            return Failure(names, str(error))
-        if not wanted or get_tp_group().rank_in_group:  # the executor reads the first rank's output
+        outputs, errors = self._omni_calls.finish(hidden[: rows.total], rows)
+        if get_tp_group().rank_in_group:  # the executor reads the first rank's output
             return None
+        why = ""
         if _prefill_ranks(self.vllm_config) > 1:
-            return Failure(
-                names, "prompts are split over prefill context parallel ranks, their rows reordered"
-            )
-        if hidden.shape[0] < rows.total:
-            return Failure(names, f"the runner keeps {hidden.shape[0]} of {rows.total} rows on each rank")
-        return HostCopy(rows, wanted, self._omni_payload(hidden, outputs))
+            why = "prompts are split over prefill context parallel ranks, their rows reordered"
+        elif hidden.shape[0] < rows.total:
+            why = f"the runner keeps {hidden.shape[0]} of {rows.total} rows on each rank"
+        wanted = [i for i, one in enumerate(rows.request_ids) if self._omni_requests.wants_payload(one)]
+        errors = dict.fromkeys(wanted, why) if why else {i: errors[i] for i in wanted if i in errors}
+        tensors = {} if errors else self._omni_payload(hidden, outputs)
+        return HostCopy(rows, wanted, tensors, errors)
 
     def _omni_entry(self, model: Any) -> Callable[..., Any]:
         return model.forward
@@ -163,3 +191,8 @@ class ARRunnerMixin:
 
 def _prefill_ranks(config: Any) -> int:
     return getattr(config.parallel_config, "prefill_context_parallel_size", 1)
+
+
+def _reads_payloads(config: Any) -> bool:
+    """Whether the engine's scheduler knows payloads; vLLM's own takes what it finds for a pooled vector."""
+    return not config.get_scheduler_cls().__module__.startswith("vllm.")

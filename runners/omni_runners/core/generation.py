@@ -16,14 +16,43 @@ from omni_runners.interfaces import generation_entry
 class GenerationRunnerMixin(ARRunnerMixin):
     """Every request "samples" one end token, so that the stock scheduler finishes it by itself."""
 
+    _omni_generation = True
+
     def load_model(self, *args: Any, **options: Any) -> Any:
         """Load the model and make its entry what the forward calls. Raises InterfaceError."""
         result = super().load_model(*args, **options)
         model = self.get_model()
         if not hasattr(model, "calls_generation_entry"):
             model.forward = self._omni_entry(model)
+        model.forward = self._omni_kept_alive(model.forward)
         model.compute_logits = _one_column
         return result
+
+    def execute_model(self, scheduler_output: Any, *args: Any, **options: Any) -> Any:
+        """A request to which vllm-omni's scheduler gives the next part of its input starts over with it."""
+        parts = getattr(scheduler_output.scheduled_cached_reqs, "prompt_token_ids", None) or {}
+        for one in parts if self._omni_is_v1 else ():
+            state = self.requests[one]
+            state.prompt_token_ids, state.num_prompt_tokens = parts[one], len(parts[one])
+            state.output_token_ids.clear()
+            self.input_batch.remove_request(one)  # vLLM adds what is scheduled and not there
+        return super().execute_model(scheduler_output, *args, **options)
+
+    def _omni_kept_alive(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """No key-value cache depends on this forward: one that fails ends its requests, not the engine."""
+
+        def run(*args: Any, **options: Any) -> Any:
+            try:
+                return forward(*args, **options)
+            except Exception as error:
+                rows = self._omni_rows_at_hand()
+                if rows is None:  # a dummy run: the model cannot work at all
+                    raise
+                why = f"{type(self.get_model()).__name__}: {type(error).__name__}: {error}"
+                self._omni_requests.fail(rows.request_ids, why)
+                return torch.zeros((options["positions"].shape[-1], 1), device=self.device)
+
+        return run
 
     def _sample(self, logits: Any, *args: Any, **options: Any) -> SamplerOutput:
         """V1: nothing is drawn."""

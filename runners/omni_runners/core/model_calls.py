@@ -4,45 +4,64 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from omni_runners.core.multimodal import MultimodalOutputs, flat
+from omni_runners.core.multimodal import MultimodalOutputs
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows
-from omni_runners.errors import InterfaceError
-from omni_runners.interfaces import is_omni_output
+from omni_runners.errors import InterfaceError, PayloadError
+from omni_runners.interfaces import is_omni_model, is_omni_output
+from omni_runners.options import TALKER_SEED
+from omni_runners.outputs import by_request, flat
 
 CODES = ("codes", "audio")  # where the codes of talker_mtp go in a request's info
+GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arguments
+    (
+        *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
+        *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
+        *("seq_token_counts", "request_ids"),
+    )
+)
+
+
+@dataclass
+class Around:
+    """What the runner tells of the step at hand.
+
+    ``rows`` gives its rows, None in a dummy run; ``sampling`` what the model's forward gets of the sampler.
+    ``tokens`` is the most tokens that a step has, ``talker`` how ``talker_mtp`` is to sample.
+    """
+
+    rows: Callable[[], BatchRows | None]
+    sampling: Callable[[], dict[str, Any]]
+    tokens: int
+    talker: dict[str, Any]
+    generation: bool = False
 
 
 class ModelCalls:
-    """Hooks on one model, whose forward is ``entry``. ``tokens`` is the most tokens that a step has.
+    """Hooks on one model, whose forward is ``entry``."""
 
-    ``batch`` tells the rows of the step at hand, None in a dummy run.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        entry: Callable[..., Any],
-        requests: Requests,
-        tokens: int,
-        batch: Callable[[], BatchRows | None],
-    ) -> None:
-        self.outputs = MultimodalOutputs(tokens)
-        self._model, self._requests, self._tokens, self._batch = model, requests, tokens, batch
+    def __init__(self, model: Any, entry: Callable[..., Any], requests: Requests, around: Around) -> None:
+        self.outputs = MultimodalOutputs(around.tokens)
+        self._model, self._requests, self._around = model, requests, around
         self._embeddings: torch.Tensor | None = None
         self._prepared = False  # whether the step at hand is preprocessed
+        self._warm = True  # what dummy runs left in the model is still there
         self.preprocesses = bool(getattr(model, "has_preprocess", False))
         self._postprocesses = bool(getattr(model, "has_postprocess", False))
-        self._takes_counts = "seq_token_counts" in inspect.signature(entry).parameters
+        parameters = inspect.signature(entry).parameters
+        self._named = None if is_omni_model(model) and _takes_any(parameters) else frozenset(parameters)
+        self._takes_counts = around.generation and self._takes("seq_token_counts")
         if self.preprocesses:
             model.requires_raw_input_tokens = True  # an image model would get embeddings and no tokens
-        if self.preprocesses or self._takes_counts:
+        if self.preprocesses or self._named is None or not self._named.isdisjoint(GIVEN):
             model.register_forward_pre_hook(self._before, with_kwargs=True)
-        model.register_forward_hook(self._after)
+        model.register_forward_hook(self._after, with_kwargs=True)
+        _tell_sampling(model, around.sampling)
 
     def check(self, config: Any, before_graph: bool) -> None:
         """Raises :class:`InterfaceError` for a model that the engine's options do not suit.
@@ -64,109 +83,236 @@ class ModelCalls:
                 try_="tensor parallelism instead",
             )
 
-    def begin(self) -> None:
-        """A new step starts."""
+    def begin(self, finished: set[str]) -> None:
+        """A new step starts; ``finished`` are the requests that are over."""
         self.outputs.begin()
         self._prepared = False
+        if self._warm and hasattr(self._model, "_clear_warmup_state"):
+            self._model._clear_warmup_state()
+        self._warm = False
+        if finished and hasattr(self._model, "on_requests_finished"):
+            self._model.on_requests_finished(finished)
 
     def prepare(self, ids: torch.Tensor | None, embeddings: torch.Tensor | None) -> None:
         """Preprocess the step at hand, once, outside of any graph.
 
         ``ids`` (tokens,) and, where the runner made them, ``embeddings`` (tokens, hidden size).
         """
-        if not self.preprocesses or self._prepared or ids is None or (rows := self._batch()) is None:
+        if not self.preprocesses or self._prepared or ids is None or (rows := self._around.rows()) is None:
             return
         self._prepared = True
         target = self._memory(ids, embeddings)
         target.copy_(self._model.embed_input_ids(ids) if embeddings is None else embeddings)
         self._preprocess(ids, target, rows)
 
+    def inputs(self, given: dict[str, Any], buffer: torch.Tensor) -> dict[str, Any]:
+        """The forward's arguments, ids and positions as the model wants them; ``buffer`` holds ids."""
+        rows, adjust = self._around.rows(), getattr(self._model, "prepare_runner_inputs", None)
+        if rows is None or adjust is None:
+            return given
+        known = [self._requests[one] for one in rows.request_ids]
+        ids, positions = adjust(
+            input_ids=given.get("input_ids"),
+            positions=given["positions"],
+            inputs_embeds=given.get("inputs_embeds"),
+            req_ids=rows.request_ids,
+            num_computed_tokens=[one.computed for one in known],
+            num_scheduled_tokens=rows.counts,
+            input_ids_buffer=buffer[: given["positions"].shape[-1]],
+        )
+        return given | {"input_ids": ids, "positions": positions}
+
+    def _takes(self, name: str) -> bool:
+        return self._named is None or name in self._named
+
     def _before(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        inputs = dict(options)
-        if self._takes_counts:
-            rows = self._batch()
-            inputs["seq_token_counts"] = rows.counts if rows else [len(inputs["positions"])]
+        inputs = options | {name: one for name, one in self._more(options).items() if name not in options}
         ids, embeddings = inputs.get("input_ids"), inputs.get("inputs_embeds")
         if self.preprocesses and ids is not None:
             self.prepare(ids, embeddings)
             inputs["inputs_embeds"] = self._memory(ids, embeddings)
         return args, inputs
 
+    def _more(self, options: dict[str, Any]) -> dict[str, Any]:
+        """What the forward gets beside what vLLM gives it: all that vllm-omni's runners give, if taken."""
+        rows = self._around.rows()
+        more = self._of_requests(rows) | self._around.sampling()
+        if self._takes_counts:
+            more["seq_token_counts"] = rows.counts if rows else [options["positions"].shape[-1]]
+        if rows and self._named and "logits_index" in self._named:
+            ends = torch.tensor(rows.starts[1:]) - 1
+            more["logits_index"] = ends.to(options["positions"].device)
+        return {name: one for name, one in more.items() if self._takes(name)}
+
+    def _of_requests(self, rows: BatchRows | None) -> dict[str, Any]:
+        names = rows.request_ids if rows else []
+        infos = [self._requests.info(one) for one in names]
+        for one, info in zip(names, infos, strict=True):
+            if info:
+                info["generated_len"] = self._requests[one].generated
+        found: dict[str, Any] = {"model_intermediate_buffer": infos, "runtime_additional_information": infos}
+        if getattr(self._model, "requires_request_ids", False):
+            found["request_ids"] = names
+        if rows:
+            found["request_token_spans"] = list(zip(rows.starts, rows.starts[1:], strict=False))
+            found["request_sample_eligible"] = [self._requests[one].draws for one in names]
+            found["sampling_extra_args"] = [self._requests.extra(one) or {} for one in names]
+        return found
+
     def _memory(self, ids: torch.Tensor, embeddings: torch.Tensor | None) -> torch.Tensor:
         """The input embeddings (tokens, hidden size), always in the same memory: graphs read it."""
         if self._embeddings is None:
             like = self._model.embed_input_ids(ids) if embeddings is None else embeddings
-            self._embeddings = like.new_zeros((max(self._tokens, len(ids)), like.shape[-1]))
+            self._embeddings = like.new_zeros((max(self._around.tokens, len(ids)), like.shape[-1]))
         return self._embeddings[: len(ids)]
 
     def _preprocess(self, ids: torch.Tensor, target: torch.Tensor, rows: BatchRows) -> None:
+        if hasattr(self._model, "preprocess_batch"):
+            infos = {one: self._requests.info(one) for one in rows.request_ids}
+            self._model.preprocess_batch(
+                req_ids=rows.request_ids, model_intermediate_buffer=infos, device=ids.device
+            )
         talking: list[tuple[int, Any, Any]] = []
         for index, one in enumerate(rows.request_ids):
-            span = rows.span(index)
-            new_ids, embeddings, update = self._model.preprocess(
-                input_ids=ids[span], input_embeds=target[span], **self._requests.info(one)
-            )
-            ids[span].copy_(new_ids)
-            target[span].copy_(embeddings)
-            update = dict(update or {})
+            try:
+                update = self._preprocess_one(one, ids, target, rows.span(index))
+            except Exception as error:
+                self._requests.fail([one], f"{type(self._model).__name__}.preprocess: {error}")
+                continue
             if "mtp_inputs" in update:
                 talking.append((index, *update.pop("mtp_inputs")))
             self._requests.add(one, update)
         if talking and hasattr(self._model, "talker_mtp"):
-            self._talk(ids, target, rows, talking)
+            self._talk_all(ids, target, rows, talking)
+
+    def _preprocess_one(
+        self, request_id: str, ids: torch.Tensor, target: torch.Tensor, span: slice
+    ) -> dict[str, Any]:
+        info, known = self._requests.info(request_id), self._requests[request_id]
+        info |= {
+            "request_id": request_id,
+            "_omni_prompt_len": len(known.prompt),
+            "_omni_num_computed_tokens": known.computed,
+            "_omni_is_prefill": known.computed < len(known.prompt),
+            "_omni_max_tokens": getattr(known.params, "max_tokens", None),
+            "_omni_seed": getattr(known.params, "seed", None),
+        }
+        new_ids, embeddings, update = self._model.preprocess(
+            input_ids=ids[span], input_embeds=target[span], **info
+        )
+        rows = min(len(embeddings), span.stop - span.start)  # a model may give fewer than there are tokens
+        target[span.start : span.start + rows].copy_(embeddings[:rows])
+        if new_ids.numel() == rows:
+            ids[span.start : span.start + rows].copy_(new_ids.reshape(-1))
+        return dict(update or {})
+
+    def _talk_all(self, ids: torch.Tensor, target: torch.Tensor, rows: BatchRows, talking: list[Any]) -> None:
+        """``talker_mtp`` for the requests that decode: together, or one by one where there are seeds.
+
+        A generator is one stream of numbers: a request's must not depend on who else is in the step.
+        """
+        names = [rows.request_ids[index] for index, _, _ in talking]
+        seeded = any((self._requests.extra(one) or {}).get(TALKER_SEED) is not None for one in names)
+        alone = seeded and not getattr(self._model, "talker_mtp_accepts_per_row_generators", False)
+        for some in [[one] for one in talking] if alone else [talking]:
+            try:
+                self._talk(ids, target, rows, some)
+            except Exception as error:
+                failed = [rows.request_ids[index] for index, _, _ in some]
+                self._requests.fail(failed, f"{type(self._model).__name__}.talker_mtp: {error}")
 
     def _talk(self, ids: torch.Tensor, target: torch.Tensor, rows: BatchRows, talking: list[Any]) -> None:
-        """One batched ``talker_mtp`` step for the requests that decode."""
+        names = [rows.request_ids[index] for index, _, _ in talking]
         at = torch.tensor([rows.starts[index] for index, _, _ in talking], device=target.device)
-        last = torch.cat([hidden.reshape(1, -1) for _, hidden, _ in talking])
-        text = torch.cat([step.reshape(1, -1) for _, _, step in talking])
-        embeddings, codes = self._model.talker_mtp(ids[at], target[at], last, text)
+        last = torch.cat([hidden.reshape(1, -1) for _, hidden, _ in talking]).to(target)
+        text = torch.cat([step.reshape(1, -1) for _, _, step in talking]).to(target)
+        talk = self._model.talker_mtp
+        embeddings, codes = talk(
+            ids[at], target[at], last, text, **self._how_to_talk(talk, names, target.device)
+        )
         target.index_copy_(0, at, embeddings.to(target.dtype))
+        if codes is None:
+            return
         first, second = getattr(self._model, "talker_mtp_output_key", CODES)
-        for row, (index, _, _) in enumerate(talking):
-            update = {first: {second: codes[row : row + 1].detach().clone()}}
-            self._requests.add(rows.request_ids[index], update)
+        for row, one in enumerate(names):
+            self._requests.add(one, {first: {second: codes[row : row + 1]}})
 
-    def _after(self, module: Any, args: Any, output: Any) -> Any:
+    def _how_to_talk(self, talk: Any, names: list[str], device: torch.device) -> dict[str, Any]:
+        options: dict[str, Any] = dict(self._around.talker)
+        generators = [self._requests.talker_generator(one, device) for one in names]
+        if any(generators):
+            options |= {"generator": generators[0]} if len(names) == 1 else {"generators": generators}
+        if getattr(self._model, "talker_mtp_accepts_req_infos", False):
+            options |= {"req_ids": names, "req_infos": [self._requests.info(one) for one in names]}
+        return _taken(talk, options)
+
+    def _after(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> Any:
+        for hook in ("flush_pending_metadata", "set_batch_req_ids"):
+            if hasattr(self._model, hook) and (rows := self._around.rows()):
+                getattr(self._model, hook)(rows.request_ids)
         if not is_omni_output(output):
             self.outputs.ran()
             return output
-        hidden, outputs = output.text_hidden_states, output.multimodal_outputs or {}
+        hidden, outputs = output.text_hidden_states, output.multimodal_outputs
         if hidden is None:  # a generation model need not have any
-            hidden = _placeholder(outputs)
+            positions = options["positions"]
+            hidden = positions.new_zeros((positions.shape[-1], 1), dtype=torch.float32)
         self.outputs.take(outputs, hidden.shape[0])
         return hidden
 
-    def finish(self, hidden: torch.Tensor, rows: BatchRows) -> dict[str, Any]:
-        """The multimodal outputs of a step with final hidden states (rows, hidden size).
+    def finish(self, hidden: torch.Tensor, rows: BatchRows) -> tuple[dict[str, Any], dict[int, str]]:
+        """The multimodal outputs of a step with final hidden states (rows, hidden size), and what went wrong.
 
-        Tensors (rows, …), or lists with one tensor per request. Raises PayloadError.
+        Outputs are tensors (rows, …) or lists with one tensor, or None, per request; errors are by the number
+        of their request. A request whose postprocess fails cannot go on.
         """
-        outputs = self.outputs.read(rows.total)
-        infos = [self._requests.info(one) for one in rows.request_ids]
-        if hasattr(self._model, "make_omni_output"):
-            made = self._model.make_omni_output(hidden, model_intermediate_buffer=infos)
-            outputs |= flat(getattr(made, "multimodal_outputs", None))
-        if self._postprocesses:
-            for index, one in enumerate(rows.request_ids):
-                update = self._model.postprocess(
-                    hidden[rows.span(index)], multimodal_outputs=outputs, **infos[index]
-                )
+        try:
+            outputs = self.outputs.read(rows.total)
+            if hasattr(self._model, "make_omni_output"):
+                outputs |= self._made(hidden, rows)
+            found = by_request(outputs, rows.request_ids, rows.total)
+        except Exception as error:
+            why = str(error) if isinstance(error, PayloadError) else f"{type(self._model).__name__}: {error}"
+            return {}, dict.fromkeys(range(len(rows.request_ids)), why)
+        for index, one in enumerate(rows.request_ids) if self._postprocesses else ():
+            info = {
+                name: value for name, value in self._requests.info(one).items() if name != "hidden_states"
+            }
+            try:
+                update = self._model.postprocess(hidden[rows.span(index)], multimodal_outputs=outputs, **info)
                 self._requests.add(one, update)
-        return outputs
+            except Exception as error:
+                self._requests.fail([one], f"{type(self._model).__name__}.postprocess: {error}")
+        return found, {}
+
+    def _made(self, hidden: torch.Tensor, rows: BatchRows) -> dict[str, Any]:
+        more = self._of_requests(rows) | self._around.sampling()
+        make = self._model.make_omni_output
+        return flat(getattr(make(hidden, **_taken(make, more)), "multimodal_outputs", None))
+
+
+def _tell_sampling(model: Any, sampling: Callable[[], dict[str, Any]]) -> None:
+    """Let a head that wants to know what requests ask for be told."""
+    head = getattr(model, "compute_logits", None)
+    if head is not None and "sampling_metadata" in inspect.signature(head).parameters:
+
+        def compute_logits(hidden_states: torch.Tensor, *args: Any, **options: Any) -> Any:
+            told = {} if args else {"sampling_metadata": sampling().get("sampling_metadata")}
+            return head(hidden_states, *args, **(told | options))
+
+        model.compute_logits = compute_logits
+
+
+def _taken(call: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Of ``options`` those that the call takes."""
+    parameters = inspect.signature(call).parameters
+    return {name: one for name, one in options.items() if name in parameters or _takes_any(parameters)}
+
+
+def _takes_any(parameters: Any) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
 
 
 def _full_graphs(config: Any) -> bool:
     mode = config.compilation_config.cudagraph_mode
     return mode is not None and mode.has_full_cudagraphs() and not config.model_config.enforce_eager
-
-
-def _placeholder(outputs: dict[str, Any]) -> torch.Tensor:
-    for value in flat(outputs).values():
-        if isinstance(value, torch.Tensor):
-            return value.new_zeros((value.shape[0], 1))
-    raise InterfaceError(
-        "the model's OmniOutput has neither hidden states nor a tensor with one row per token",
-        expected="at least one of the two",
-        try_="return text_hidden_states",
-    )

@@ -1,8 +1,8 @@
-"""Let the model draw its tokens at the very place where vLLM's sampler would.
+"""Let the model draw its tokens, as vllm-omni's runners do.
 
-vLLM's samplers first do to the logits what the request asks for (allowed tokens, bad words, minimum tokens,
-logit bias, penalties), then draw, then gather log-probabilities. Only the drawing is replaced, for one step:
-the rest stays vLLM's, and where the model declines vLLM draws from the same logits.
+The model's ``sample`` gets what its head gave, with a grammar's mask and nothing else done to it, and
+vLLM's own SamplingMetadata: penalties, biases and masks are the model's to apply, as vLLM's Sampler does when
+the model calls it. Where the model declines vLLM draws from the same logits.
 """
 
 from __future__ import annotations
@@ -10,68 +10,89 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
+from vllm.v1.sample.logits_processor import MinTokensLogitsProcessor
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.sample.sampler import Sampler
 
+from omni_runners.core.requests import Requests
+from omni_runners.core.sampling_batch import SamplingBatch
 from omni_runners.errors import InterfaceError
 
 
-class SamplingView(NamedTuple):
-    """What a V2 runner tells the model's sampler; the fields are those of V1's SamplingMetadata.
+class ModelSampler:
+    """The ``sample`` of one model."""
 
-    ``output_token_ids`` has the tokens so far of each row of the logits; the others are (rows,).
+    def __init__(self, model: Any, requests: Requests) -> None:
+        self._model, self._requests = model, requests
+        self._wants_extra = bool(getattr(model, "model_sampler_wants_extra_args", False))
+
+    def draw(self, logits: torch.Tensor, metadata: SamplingMetadata, names: list[str]) -> Any:
+        """One token for each of ``names``, from logits (requests, vocabulary).
+
+        The model's SamplerOutput with log-probabilities where they were asked for, or None when it declines.
+        A model that fails ends these requests with its error, and vLLM draws in its place.
+        """
+        before = None if metadata.max_num_logprobs is None else logits.clone()
+        given = (
+            {"per_req_extra_args": [self._requests.extra(one) for one in names]} if self._wants_extra else {}
+        )
+        try:
+            output = self._checked(self._model.sample(logits, metadata, **given), len(logits))
+        except Exception as error:
+            self._requests.fail(names, f"{type(self._model).__name__}.sample: {error}")
+            return None
+        if output is not None and output.logprobs_tensors is None and before is not None:
+            drawn = output.sampled_token_ids.reshape(-1).long()
+            scores = Sampler.compute_logprobs(before)
+            output.logprobs_tensors = Sampler.gather_logprobs(scores, metadata.max_num_logprobs, drawn)
+        return output
+
+    def _checked(self, output: Any, rows: int) -> Any:
+        ids = getattr(output, "sampled_token_ids", None)
+        if output is not None and (ids is None or tuple(ids.shape) != (rows, 1)):
+            shape = "no sampled_token_ids" if ids is None else f"sampled_token_ids {tuple(ids.shape)}"
+            raise InterfaceError(
+                f"returned {shape} for {rows} rows of logits",
+                expected=f"a SamplerOutput whose sampled_token_ids are ({rows}, 1), or None to decline",
+                try_="one token per row, also for requests whose prompt is not complete",
+            )
+        return output
+
+
+def fit(metadata: SamplingMetadata, width: int) -> SamplingMetadata:
+    """The metadata for logits (rows, ``width``) of a head that may be narrower than the vocabulary.
+
+    Token ids beyond it, a tokenizer's end token or the padding of prompts, are in no column of the logits.
     """
-
-    output_token_ids: list[list[int]]
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
+    for processor in metadata.logitsprocs.non_argmax_invariant:
+        if isinstance(processor, MinTokensLogitsProcessor) and processor.min_toks:
+            rows, ids = processor.logits_slice
+            processor.logits_slice = (rows[ids < width], ids[ids < width])
+    if metadata.prompt_token_ids is None:
+        return metadata
+    # vLLM's penalties count the column after the last one for nothing
+    return replace(metadata, prompt_token_ids=metadata.prompt_token_ids.clamp(max=width))
 
 
 @contextmanager
-def drawing_v1(sampler: Any, model: Any) -> Iterator[list[Any]]:
-    """While this lasts the model draws instead of V1's ``sampler``.
+def drawing_v2(sampler: Any, mine: ModelSampler, batch: SamplingBatch) -> Iterator[list[Any]]:
+    """While this lasts the model draws in place of V2's ``sampler``.
 
-    Yields a list that gets the model's SamplerOutput, or None when it declined; it stays empty when the
-    sampler never came to its drawing.
+    Yields a list that gets the model's SamplerOutput, or None when it declined.
     """
-    stock, chosen = sampler.sample, []
-
-    def sample(logits: torch.Tensor, sampling_metadata: Any, *args: Any, **options: Any) -> Any:
-        chosen.append(_checked(model, model.sample(logits, sampling_metadata), len(logits)))
-        if chosen[0] is None:
-            return stock(logits, sampling_metadata, *args, **options)
-        return chosen[0].sampled_token_ids.reshape(-1), _processed(sampler, logits)
-
-    with replaced(sampler, "sample", sample):
-        yield chosen
-
-
-@contextmanager
-def drawing_v2(sampler: Any, model: Any, requests: Any) -> Iterator[list[Any]]:
-    """The same for V2's ``sampler``, whose state is ``requests``; its draw is made and written over.
-
-    Temperature belongs to the drawing and V2 applies it with the rest, so the logits are kept from before.
-    """
-    stock, states, chosen = sampler.sample, sampler.sampling_states, []
-    scale, signature = states.apply_temperature, inspect.signature(sampler.sample)
+    stock, signature, chosen = sampler.sample, inspect.signature(sampler.sample), []
 
     def sample(logits: torch.Tensor, *args: Any, **options: Any) -> Any:
-        kept = [logits]
-
-        def apply_temperature(processed: torch.Tensor, *more: Any, **others: Any) -> Any:
-            kept[0] = processed.clone()
-            return scale(processed, *more, **others)
-
-        with replaced(states, "apply_temperature", apply_temperature):
-            drawn, processed = stock(logits, *args, **options)
         rows = signature.bind(logits, *args, **options).arguments["idx_mapping_np"]
-        view = _view(requests, states, rows, logits.device)
-        chosen.append(_checked(model, model.sample(kept[0], view), len(logits)))
-        if chosen[0] is not None:
-            drawn.copy_(chosen[0].sampled_token_ids.reshape(-1))
-        return drawn, processed
+        names, metadata = batch.metadata(rows)
+        chosen.append(mine.draw(logits, fit(metadata, logits.shape[-1]), names))
+        if chosen[0] is None:
+            return stock(logits, *args, **options)
+        return chosen[0].sampled_token_ids.reshape(-1).long(), logits
 
     with replaced(sampler, "sample", sample):
         yield chosen
@@ -82,48 +103,9 @@ def require_drawn(chosen: list[Any], sampler: Any) -> None:
     if not chosen:
         raise InterfaceError(
             f"the model's sampler was not asked: {type(sampler).__name__} does not draw in its method sample",
-            expected="a sampler of vLLM or one that inherits its forward",
+            expected="a sampler of vLLM or one that inherits its call",
             try_="upgrade.py hooks, to see which releases have the hook",
         )
-
-
-def _view(requests: Any, states: Any, rows: Any, device: torch.device) -> SamplingView:
-    """Read the history of each row from the device: one copy per request, and only for such models."""
-    totals = requests.total_len.gpu[torch.as_tensor(rows, device=device)].tolist()
-    tokens = requests.all_token_ids.gpu
-    history = [
-        tokens[row, int(requests.prompt_len.np[row]) : total].tolist()
-        for row, total in zip(rows.tolist(), totals, strict=True)
-    ]
-    others = (torch.as_tensor(one.np[rows], device=device) for one in _drawing_states(states))
-    return SamplingView(history, *others)
-
-
-def _drawing_states(states: Any) -> tuple[Any, Any, Any]:
-    return states.temperature, states.top_k, states.top_p
-
-
-def _processed(sampler: Any, logits: torch.Tensor) -> torch.Tensor | None:
-    """What V1's sampler returns beside its tokens, for log-probabilities of the processed logits."""
-    mode = getattr(sampler, "logprobs_mode", "raw_logprobs")
-    if not mode.startswith("processed"):
-        return None
-    return logits if mode == "processed_logits" else sampler.compute_logprobs(logits)
-
-
-def _checked(model: Any, output: Any, rows: int) -> Any:
-    ids = getattr(output, "sampled_token_ids", None)
-    if output is not None and (ids is None or ids.numel() != rows):
-        raise InterfaceError(
-            f"{type(model).__name__}.sample returned {_shape(ids)} for {rows} rows of logits",
-            expected=f"a SamplerOutput whose sampled_token_ids are ({rows}, 1), or None to decline",
-            try_="one token per row, also for requests whose prompt is not complete",
-        )
-    return output
-
-
-def _shape(ids: Any) -> str:
-    return "no sampled_token_ids" if ids is None else f"sampled_token_ids {tuple(ids.shape)}"
 
 
 @contextmanager

@@ -7,12 +7,12 @@ every replay of every captured batch writes the same buffer again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from omni_runners.errors import PayloadError
+from omni_runners.outputs import flat
 
 
 class MultimodalOutputs:
@@ -32,7 +32,7 @@ class MultimodalOutputs:
         """The model's forward ran, and gave nothing so far."""
         self._given = set()
 
-    def take(self, outputs: Mapping[str, Any], tokens: int) -> None:
+    def take(self, outputs: Any, tokens: int) -> None:
         """Keep what the model's forward returned for ``tokens`` rows, padding included."""
         self._given = set()
         self._per_request = {}
@@ -67,14 +67,3 @@ class MultimodalOutputs:
             found = like.new_zeros((max(self._rows, like.shape[0]), *like.shape[1:]))
             self._buffers[name] = found
         return found
-
-
-def flat(outputs: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
-    """``{"codes": {"audio": x}}`` as ``{"codes.audio": x}``; None values are left out."""
-    found: dict[str, Any] = {}
-    for name, value in (outputs or {}).items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            found[f"{prefix}{name}"] = value
-    return found

@@ -7,6 +7,8 @@ from typing import Any
 
 from vllm.logger import init_logger
 
+from omni_runners.plugin import check_pair
+
 logger = init_logger("vllm.omni_runners")
 
 
@@ -23,11 +25,11 @@ class OmniWorkerMixin:
 
     def init_device(self, *args: Any, **options: Any) -> Any:
         """Start the device and build the runner as ever, then make it an omni runner."""
+        check_pair(self.vllm_config)
         result = super().init_device(*args, **options)
         found = type(self.model_runner)
-        wanted = (
-            self.runner_class if issubclass(self.runner_class, found) else _in_front(self.runner_mixin, found)
-        )
+        fits = issubclass(self.runner_class, found)
+        wanted = self.runner_class if fits else _in_front(self.runner_mixin, found)
         self.model_runner.__class__ = wanted
         logger.info("omni runner %s over %s.%s", wanted.__name__, found.__module__, found.__qualname__)
         return result

@@ -1,7 +1,7 @@
-"""Which hooks of vLLM and vllm-ascend the runners of ``runners/omni_runners`` rely on, release by release.
+"""Which hooks of vLLM, vllm-ascend and vllm-omni ``runners/omni_runners`` relies on, release by release.
 
-Without options: does references/runner-hooks.md hold, and has every release in it what is needed? ``--vllm``
-and ``--ascend`` ask a release that is not in the table, before anything runs on it.
+Without options: does references/runner-hooks.md hold, and has every release in it what is needed? ``--vllm``,
+``--ascend`` and ``--omni`` ask a release that is not in the table, before anything runs on it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from npu_upgrade.audit.runner_hooks import reference
-from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, VLLM
+from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, OMNI, VLLM
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
@@ -24,18 +24,19 @@ EXAMPLES = """
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vllm", metavar="VERSION", help="this release of vLLM only")
     parser.add_argument("--ascend", metavar="VERSION", help="this release of vllm-ascend only")
+    parser.add_argument("--omni", metavar="VERSION", help="this release of vllm-omni only, for its stages")
     parser.add_argument("--write", action="store_true", help="write references/runner-hooks.md anew")
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when all releases have the hooks and the reference is current; else FAIL with what is not so."""
-    given = {VLLM: args.vllm, ASCEND: args.ascend}
+    given = {VLLM: args.vllm, ASCEND: args.ascend, OMNI: args.omni}
     chosen: dict[str, tuple[str, ...]] = {name: (version,) for name, version in given.items() if version}
     if chosen and args.write:
         raise BadInput(
             "--write with one release",
             expected="all releases of the table",
-            try_="--write without --vllm/--ascend",
+            try_="--write without --vllm, --ascend and --omni",
         )
     sources = reference.read_all(chosen) if chosen else reference.read_all()
     problems = reference.problems(sources)

@@ -95,11 +95,11 @@ def _of_any(args: argparse.Namespace) -> Result:
     packages = {package_of(tree): spec for spec, tree in trees.items()}
     side = Downstream(tree, {package: trees[spec] for package, spec in packages.items()})
     found = Origins(side, packages)
-    copies = [unit for unit in found.units if unit.copied and unit.statements]
+    copies = _copies(found.units)
     data = {"downstream": tree.identity(), "upstreams": [one.identity() for one in trees.values()]}
     summary = (
         f"{len(copies)} of {sum(1 for unit in found.units if unit.statements)} units are copies "
-        f"({sum(unit.lines for unit in copies)} lines in {len({unit.path for unit in copies})} files)"
+        f"({_extent(copies)})"
     )
     related = any(unit.relation is not Relation.OWN for unit in found.units)
     verdict = Verdict.PASS if related else Verdict.INCONCLUSIVE
@@ -125,11 +125,19 @@ def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:
         summary = f"no method of the runners of {omni.spec} is a copy of a version of {ascend.spec} so far"
         return Result(Verdict.INCONCLUSIVE, summary, data, text, None)
     summary = (
-        f"{len(found.copied)} methods are copied, together closest to {base.label} "
-        f"({_day(base.date)}), score {base.score:.3f}, confidence {base.confidence:.2f}"
+        f"{len(found.copied)} methods are copied ({_extent(_copies(whole.units))}), together closest to "
+        f"{base.label} ({_day(base.date)}), score {base.score:.3f}, confidence {base.confidence:.2f}"
     )
     command = upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, "--out", "upgrade-out")
     return Result(Verdict.PASS, summary, data, text, command)
+
+
+def _copies(units: Sequence[UnitLineage]) -> list[UnitLineage]:
+    return [unit for unit in units if unit.copied and unit.statements]
+
+
+def _extent(copies: Sequence[UnitLineage]) -> str:
+    return f"{sum(unit.lines for unit in copies)} lines in {len({unit.path for unit in copies})} files"
 
 
 def _whole(found: Origins, side: Downstream) -> dict[str, Any]:

@@ -9,12 +9,15 @@ vllm = pytest.importorskip("vllm", reason="needs vLLM: run by test_on_vllm.py in
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from vllm.sequence import IntermediateTensors  # noqa: E402
+from vllm.v1.engine import FinishReason  # noqa: E402
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput  # noqa: E402
 
 from omni_runners import client, payload_files  # noqa: E402
+from omni_runners.collector import Collected  # noqa: E402
 from omni_runners.core import ar  # noqa: E402
 from omni_runners.core.ar import ARRunnerMixin  # noqa: E402
-from omni_runners.core.payload import StepPayload  # noqa: E402
+from omni_runners.core.generation import GenerationRunnerMixin  # noqa: E402
+from omni_runners.core.payload import Column, StepPayload  # noqa: E402
 from omni_runners.core.worker import OmniWorkerMixin  # noqa: E402
 from omni_runners.errors import InterfaceError, PayloadError  # noqa: E402
 from omni_runners.schedulers import GenerationSchedulerMixin, PayloadSchedulerMixin  # noqa: E402
@@ -29,8 +32,13 @@ def scheduled(counts, new=(), resumed=(), drafts=None, finished=()):
         num_scheduled_tokens=counts,
         scheduled_spec_decode_tokens=drafts or {},
         finished_req_ids=set(finished),
-        scheduled_new_reqs=[SimpleNamespace(req_id=one, sampling_params=given) for one, given in new],
-        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set(resumed)),
+        scheduled_new_reqs=[
+            SimpleNamespace(req_id=one, sampling_params=given, prompt_token_ids=[1], num_computed_tokens=0)
+            for one, given in new
+        ],
+        scheduled_cached_reqs=SimpleNamespace(
+            resumed_req_ids=set(resumed), req_ids=list(resumed), num_computed_tokens=[0] * len(resumed)
+        ),
     )
 
 
@@ -42,7 +50,11 @@ class Runner:
     def __init__(self, hidden, tokens):
         self.input_batch = SimpleNamespace(req_ids=["a", "b"])
         self.hidden, self.tokens, self.model = hidden, tokens, nn.Linear(1, 1)
-        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(prefill_context_parallel_size=1))
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(prefill_context_parallel_size=1),
+            model_config=SimpleNamespace(),
+            scheduler_config=SimpleNamespace(get_scheduler_cls=lambda: PayloadScheduler),
+        )
         self.execute_model_state = None
 
     def load_model(self):
@@ -89,7 +101,9 @@ def test_rows_of_who_wants_them():
     assert found.execute_model(scheduled({"a": 3, "b": 1}, BOTH)) is None
     payload = found.sample_tokens(None).pooler_output
     assert isinstance(payload, StepPayload)
-    assert payload.spans == {"a": slice(0, 3)}
+    assert payload.spans == [slice(0, 3), None]
+    assert payload[0]["hidden"].tolist() == ROWS[:3].tolist(), "as vLLM indexes it: by the request's number"
+    assert payload[1] is None
     assert payload.columns["hidden"].data.shape == (3, 8), "padding and rows of others are left out"
 
 
@@ -98,25 +112,25 @@ def test_rows_of_a_later_request_alone_and_of_all():
     found = runner(ROWS)
     found.execute_model(scheduled({"a": 3, "b": 1}, known))
     payload = found.sample_tokens(None).pooler_output
-    assert payload.spans == {"b": slice(0, 1)}
+    assert payload.spans == [None, slice(0, 1)]
     assert payload.columns["hidden"].data.view("float32").tolist() == [[6.0, 7.0]]
     found = runner(ROWS)
     found.execute_model(scheduled({"a": 3, "b": 1}, [("a", params()), ("b", params())]))
     payload = found.sample_tokens(None).pooler_output
-    assert payload.spans == {"a": slice(0, 3), "b": slice(3, 4)}
+    assert payload.spans == [slice(0, 3), slice(3, 4)]
 
 
 def test_prompts_split_over_ranks_are_told_to_the_client():
     found = runner(ROWS)
     found.vllm_config.parallel_config.prefill_context_parallel_size = 2
     found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
-    assert "prefill context parallel" in found.sample_tokens(None).pooler_output.error
+    assert "prefill context parallel" in found.sample_tokens(None).pooler_output.errors[0]
 
 
 def test_rows_of_rejected_drafts_are_trimmed():
     found = runner(ROWS, tokens=((1, 2), (2,)))
     found.execute_model(scheduled({"a": 4, "b": 1}, BOTH, drafts={"a": [7, 8, 9]}))
-    assert found.sample_tokens(None).pooler_output.spans == {"a": slice(0, 2)}
+    assert found.sample_tokens(None).pooler_output.spans == [slice(0, 2), None]
 
 
 def test_an_asynchronous_output_gets_the_payload_when_it_is_read():
@@ -159,7 +173,16 @@ def test_other_tensor_parallel_ranks_make_no_payload(monkeypatch):
 def test_scattered_rows_are_told_to_the_client():
     found = runner(ROWS[:2])
     found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
-    assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.error
+    assert "keeps 2 of 4 rows" in found.sample_tokens(None).pooler_output.errors[0]
+
+
+def test_vllm_s_own_scheduler_meets_no_payload():
+    stock = type("Scheduler", (), {"__module__": "vllm.v1.core.sched.scheduler"})
+    found = AR(ROWS, [[1], [2]])
+    found.vllm_config.scheduler_config.get_scheduler_cls = lambda: stock
+    found.load_model()
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    assert found.sample_tokens(None).pooler_output is None
 
 
 class Graphs(Runner):
@@ -185,16 +208,43 @@ def test_preprocess_comes_before_a_graph_is_replayed():
     found.vllm_config.parallel_config.pipeline_parallel_size = 1
     mode = SimpleNamespace(has_full_cudagraphs=lambda: True)
     found.vllm_config.compilation_config = SimpleNamespace(cudagraph_mode=mode)
-    found.vllm_config.model_config = SimpleNamespace(enforce_eager=False)
+    found.vllm_config.model_config.enforce_eager = False
+    found.input_ids = SimpleNamespace(gpu=torch.arange(8))
     assert found.load_model() == "loaded"
     for _ in range(2):
         found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
         assert found.replayed.flatten().tolist() == [10, 11, 12, 13, 4], "the last row is padding"
 
 
+def test_a_generation_request_starts_over_with_the_next_part_that_vllm_omni_gives_it():
+    removed = []
+
+    found = type("G", (GenerationRunnerMixin, Runner), {})(ROWS, [[1], [2]])
+    found.requests = {"a": SimpleNamespace(prompt_token_ids=[1], num_prompt_tokens=1, output_token_ids=[2])}
+    found.model.forward = lambda *given, **more: ROWS
+    found.load_model()
+    found.input_batch.remove_request = removed.append
+    found.execute_model(scheduled({"a": 3, "b": 1}, BOTH))
+    step = scheduled({"a": 2, "b": 1})
+    step.scheduled_cached_reqs.prompt_token_ids = {"a": [7, 8]}
+    found.execute_model(step)
+    assert removed == ["a"]
+    assert vars(found.requests["a"]) == {
+        "prompt_token_ids": [7, 8],
+        "num_prompt_tokens": 2,
+        "output_token_ids": [],
+    }
+    assert found._omni_requests["a"].prompt == [7, 8]
+
+
+UNDECIDED = SimpleNamespace(  # a configuration that nothing is known to be wrong with
+    parallel_config=SimpleNamespace(worker_cls="auto"), scheduler_config=SimpleNamespace(scheduler_cls=None)
+)
+
+
 def test_the_worker_makes_any_runner_an_omni_runner():
     class Platform:
-        built = Runner
+        built, vllm_config = Runner, UNDECIDED
 
         def init_device(self):
             self.model_runner = self.built(None, [])
@@ -212,6 +262,8 @@ def test_the_worker_makes_any_runner_an_omni_runner():
 class Scheduler:
     """As far as the mixin knows vLLM's scheduler: a request ends when it has its tokens."""
 
+    vllm_config = UNDECIDED
+
     def __init__(self, *args, **options):
         self.requests = {}
 
@@ -222,10 +274,11 @@ class Scheduler:
         assert output.pooler_output is None, "vLLM's scheduler must not see the payload"
         ended = []
         for one, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True):
-            if 0 in tokens and self.requests.pop(one, None):
+            reason = 1 if 0 in tokens and self.requests.pop(one, None) else None
+            if reason or one in self.requests:
                 ended.append(
                     SimpleNamespace(
-                        request_id=one, finish_reason=1, stop_reason=5, kv_transfer_params={"x": 1}
+                        request_id=one, finish_reason=reason, stop_reason=5, kv_transfer_params={"x": 1}
                     )
                 )
         return {0: SimpleNamespace(outputs=ended)}
@@ -243,16 +296,21 @@ class PayloadScheduler(PayloadSchedulerMixin, Scheduler):
 
 def request(name, sampling, tokens=100):
     return SimpleNamespace(
-        request_id=name, sampling_params=sampling, skip_reading_prefix_cache=False, num_tokens=tokens
+        request_id=name,
+        sampling_params=sampling,
+        skip_reading_prefix_cache=False,
+        num_tokens=tokens,
+        resumable=False,
+        client_index=0,
     )
 
 
-def play(scheduler, steps):
+def play(scheduler, steps, asked=None):
     """Steps of one AR runner whose requests ``a`` and ``b`` have the given rows and tokens."""
     outputs = []
     for counts, tokens, extra in steps:
         found = runner(torch.full((sum(counts), 2), float(len(outputs))), tokens)
-        known = [("a", params()), ("b", params(omni_payload=False))]
+        known = [("a", asked or params()), ("b", params(omni_payload=False))]
         step = scheduled(dict(zip("ab", counts, strict=True)), known, **extra)
         found.execute_model(step)
         step.scheduled_new_reqs = step.scheduled_new_reqs if not outputs else []
@@ -273,6 +331,76 @@ def test_a_request_gets_all_its_rows_when_it_ends():
     assert payload.tensors["hidden"][:, 0].tolist() == [0, 0, 0, 1]
     with pytest.raises(PayloadError, match="No such file"):
         client.take(got)
+
+
+def test_a_request_that_cannot_go_on_is_told_why():
+    scheduler = PayloadScheduler()
+    for name, sampling in BOTH:
+        scheduler.add_request(request(name, sampling))
+    found = runner(ROWS)
+    step = scheduled({"a": 3, "b": 1}, BOTH)
+    found.execute_model(step)
+    found._omni_requests.fail(["b"], "no voice")
+    first, second = scheduler.update_from_output(step, found.sample_tokens(None))[0].outputs
+    assert first.finish_reason is None
+    assert (second.finish_reason, second.stop_reason) == (FinishReason.ABORT, "no voice")
+    second.outputs = []
+    with pytest.raises(PayloadError, match="no voice"):
+        client.take(second)
+    assert set(scheduler.requests) == set(scheduler._omni_pending) == {"a"}
+
+
+def test_parts_come_with_each_step_and_what_was_lost_at_the_end():
+    asked = params("CUMULATIVE", omni_payload="parts")
+    outputs = {}
+    for reader in ("every", "late"):
+        scheduler, parts = PayloadScheduler(), client.Parts()
+        scheduler.add_request(request("a", asked))
+        steps = [((3, 1), ((1,), (1,)), {}), ((1, 1), ((1,), (1,)), {}), ((1, 1), ((0,), (0,)), {})]
+        taken = []
+        for number, (output, *_) in enumerate(play(scheduler, steps, asked)):
+            if reader == "every" or number != 1:
+                output.finished = output.finish_reason is not None
+                taken.append(parts.take(output)["hidden"][:, 0].tolist())
+        outputs[reader] = taken
+        assert list(scheduler._omni_files.folder.iterdir()) == [], "another stage needs no files"
+    assert outputs == {"every": [[0, 0, 0], [1], [2]], "late": [[0, 0, 0], [1, 2]]}
+
+
+def test_a_request_that_is_sent_in_parts_has_a_payload_for_each():
+    class Sessions(Scheduler):
+        """A request whose step is over waits for its next part."""
+
+        def update_from_output(self, scheduler_output, output):
+            waiting = dict(self.requests)
+            found = super().update_from_output(scheduler_output, output)
+            self.requests = waiting
+            return found
+
+    scheduler = type("S", (PayloadSchedulerMixin, Sessions), {})()
+    asked, parts, taken = params("DELTA", omni_payload="parts"), client.Parts(), []
+    for number in range(2):
+        scheduler.add_request(one := request("a", asked))
+        scheduler._omni_pending["a"].request.resumable = True
+        (output, *_), *_ = play(scheduler, [((3 - number, 1), ((0,), (1,)), {})], asked)
+        output.finished = False
+        taken.append(len(parts.take(output)["hidden"]))
+    assert taken == [3, 2]
+    assert set(scheduler._omni_pending) == {"a"}
+    del scheduler.requests[one.request_id]
+    scheduler.finish_requests("a", None)
+    assert scheduler._omni_pending == {}
+
+
+def test_names_that_come_and_go_are_an_error():
+    collected = Collected(1000)
+    for names in (("x",), ("x", "y")):
+        columns = {
+            name: Column(torch.zeros(1, 4, dtype=torch.uint8).numpy(), torch.float32, (1,)) for name in names
+        }
+        collected.add(0, StepPayload([slice(0, 1)], columns))
+    with pytest.raises(PayloadError, match="rows of y in some steps and not in others"):
+        collected.tensors(2)
 
 
 def test_a_preempted_request_starts_over():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 V1, V2 = "vllm/v1/worker/gpu_model_runner.py", "vllm/v1/worker/gpu/model_runner.py"
 ASCEND_V1, ASCEND_V2 = "vllm_ascend/worker/model_runner_v1.py", "vllm_ascend/worker/v2/model_runner.py"
-VLLM, ASCEND = "vllm", "vllm-ascend"
+VLLM, ASCEND, OMNI = "vllm", "vllm-ascend", "vllm-omni"
 VERSIONS: dict[str, tuple[str, ...]] = {
     VLLM: (
         *("0.22.1", "0.23.0", "0.24.0", "0.25.1", "0.26.0", "0.27.1"),  # below releases of vllm-ascend
@@ -17,6 +17,7 @@ VERSIONS: dict[str, tuple[str, ...]] = {
         *("0.22.1rc1", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1", "0.26.0rc1", "0.27.1rc1"),
         *("0.28.0rc1", "0.29.0rc1", "0.30.0rc2"),
     ),
+    OMNI: ("0.30.0", "0.32.0rc1"),  # whose stages can have our workers
 }
 
 
@@ -54,7 +55,58 @@ _RUNNER_V2 = {
     "sample": "hidden_states input_batch grammar_output",
     "prepare_inputs": "scheduler_output",
 }
-_SAMPLE = {"sample": "logits sampling_metadata"}
+_STAGES_V1 = {  # of vllm-omni, by file and class
+    ("worker/gpu_model_runner.py", "OmniGPUModelRunner"): {
+        "_update_streaming_input_additional_info": "new_req_data req_id",
+        "_decode_and_store_request_payloads": "scheduler_output",
+        "_build_model_kwargs_extra": "",
+        "_preprocess": "scheduler_output num_input_tokens",
+        "extract_multimodal_outputs": "hidden_states",
+    },
+    ("worker/gpu_ar_model_runner.py", "GPUARModelRunner"): {
+        "_build_omni_model_runner_output_from_snapshot": "scheduler_output hidden_states multimodal_outputs "
+        "req_ids_output_copy num_scheduled_tokens_np query_start_loc_cpu prefix_cache_step_id",
+        "_merge_model_kv_transfer_metadata": "finished_reqs",
+        "_sample": "logits spec_decode_metadata",
+    },
+    ("worker/gpu_generation_model_runner.py", "GPUGenerationModelRunner"): {
+        "_update_request_states": "scheduler_output",
+        "sample_tokens": "grammar_output",
+    },
+    ("core/prefix_cache/runner_mixin.py", "PrefixCacheRunnerMixin"): {
+        "_prefix_cache_step_begin": "scheduler_output",
+        "_prefix_cache_save_step": "hidden_states multimodal_outputs num_tokens_unpadded num_tokens_padded",
+    },
+    ("platforms/npu/platform.py", "NPUOmniPlatform"): {
+        "get_omni_ar_worker_cls": "",
+        "get_omni_generation_worker_cls": "",
+    },
+}
+_STAGES_V2 = {
+    ("worker_v2/omni_model_runner.py", "OmniGPUModelRunner"): {
+        "_prepare_native_data_plane": "scheduler_output",
+        "_sync_native_data_plane_payloads": "scheduler_output",
+        "_attach_native_data_plane_signals": "output",
+        "_add_legacy_forward_inputs": "model_inputs input_batch",
+        "_dispatch_mtp_batch_descriptor": "num_mtp_reqs",
+    },
+    ("worker_v2/omni_ar_model_runner.py", "OmniARModelRunner"): {
+        "_handle_kv_transfer_pre": "scheduler_output",
+        "sample_tokens": "grammar_output",
+    },
+    ("worker_v2/model_states/omni_model_state.py", "OmniModelState"): {
+        "prepare_inputs": "input_batch req_states",
+        "run_preprocess": "input_batch model_inputs",
+        "run_postprocess": "hidden_states input_batch",
+    },
+}
+_METHODS_OF_BATCH_V1 = {
+    "add_request": "request",
+    "remove_request": "req_id",
+    "condense": "",
+    "refresh_metadata": "",
+    "update_async_output_token_ids": "",
+}
 _INIT = {"init_device": ""}
 _SCHEDULER = {
     "add_request": "request",
@@ -74,10 +126,17 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
         "V1 runner",
         f"{_GPU}_input_batch.py",
         "InputBatch",
-        {},
-        "logitsprocs_need_output_token_ids req_ids",
+        _METHODS_OF_BATCH_V1,
+        "logitsprocs_need_output_token_ids req_ids sampling_metadata vocab_size req_output_token_ids generators",
     ),
-    (VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler", _SAMPLE, ""),
+    (
+        *(VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler"),
+        *({"compute_logprobs": "", "gather_logprobs": "num_logprobs token_ids"}, ""),
+    ),
+    (
+        *(VLLM, "V1 runner", "vllm/v1/sample/logits_processor/builtin.py", "MinTokensLogitsProcessor"),
+        *({}, "min_toks logits_slice"),
+    ),
     (VLLM, "V2 runner", V2, _RUNNER, _RUNNER_V2, "max_num_tokens req_states sampler execute_model_state"),
     (VLLM, "V2 runner", V2, _STATE, {}, "hidden_states input_batch"),
     (
@@ -89,37 +148,52 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
         "req_ids query_start_loc_np num_draft_tokens",
     ),
     (VLLM, "V2 runner", f"{_SAMPLE_V2}/sampler.py", "Sampler", {"sample": "logits idx_mapping_np"}, ""),
+    (VLLM, "V2 runner", f"{_SAMPLE_V2}/output.py", "SamplerOutput", {}, "logprobs_tensors"),
     (
-        *(VLLM, "V2 runner", f"{_SAMPLE_V2}/states.py", "SamplingStates"),
-        *({"apply_temperature": "logits"}, "temperature top_k top_p"),
+        *(VLLM, "V2 runner", f"{_GPU}/states.py", "RequestState"),
+        *({}, "prompt_len total_len all_token_ids index_to_req_id"),
     ),
-    (VLLM, "V2 runner", f"{_GPU}/states.py", "RequestState", {}, "prompt_len total_len all_token_ids"),
     (VLLM, "worker", f"{_GPU}_worker.py", "Worker", _INIT, ""),
     (VLLM, "worker", "vllm/v1/worker/cpu_worker.py", "CPUWorker", _INIT, ""),
     (VLLM, "scheduler", "vllm/v1/core/sched/scheduler.py", "Scheduler", _SCHEDULER, ""),
-    (VLLM, "scheduler", "vllm/v1/core/sched/output.py", "CachedRequestData", {}, "resumed_req_ids"),
+    (VLLM, "scheduler", "vllm/config/scheduler.py", "SchedulerConfig", {"get_scheduler_cls": ""}, ""),
+    (
+        *(VLLM, "scheduler", "vllm/v1/core/sched/output.py", "NewRequestData"),
+        *({}, "req_id prompt_token_ids sampling_params num_computed_tokens"),
+    ),
+    (
+        *(VLLM, "scheduler", "vllm/v1/core/sched/output.py", "CachedRequestData"),
+        *({}, "req_ids num_computed_tokens resumed_req_ids"),
+    ),
     (
         VLLM,
         "scheduler",
         "vllm/v1/request.py",
         "Request",
         {},
-        "skip_reading_prefix_cache max_tokens num_tokens",
+        "skip_reading_prefix_cache max_tokens num_tokens client_index resumable",
     ),
     (VLLM, "outputs", "vllm/v1/outputs.py", "ModelRunnerOutput", {}, "pooler_output"),
     (VLLM, "outputs", "vllm/v1/outputs.py", "AsyncModelRunnerOutput", {"get_output": ""}, ""),
-    (VLLM, "outputs", "vllm/v1/engine/__init__.py", "EngineCoreOutput", {}, "kv_transfer_params stop_reason"),
+    (
+        *(VLLM, "outputs", "vllm/v1/engine/__init__.py", "EngineCoreOutput"),
+        *({}, "kv_transfer_params stop_reason finish_reason"),
+    ),
     (ASCEND, "V1 runner", ASCEND_V1, "NPUModelRunner", _RUNNER_V1, ""),
     (ASCEND, "V1 runner", ASCEND_V1, _STATE, {}, "hidden_states"),
-    (
-        *(ASCEND, "V1 runner", "vllm_ascend/sample/sampler.py", "AscendSampler"),
-        *({"forward": "logits sampling_metadata"} | _SAMPLE, ""),
-    ),
     (ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, ""),
     (ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", _INIT, ""),
+    *(
+        (OMNI, "stages, V1", f"vllm_omni/{path}", owner, needs, "")
+        for (path, owner), needs in _STAGES_V1.items()
+    ),
+    *(
+        (OMNI, "stages, V2", f"vllm_omni/{path}", owner, needs, "")
+        for (path, owner), needs in _STAGES_V2.items()
+    ),
 )
 # Their files need not define what they take from vLLM's class.
-_INHERITING = {(ASCEND_V2, "NPUModelRunner"), ("vllm_ascend/sample/sampler.py", "AscendSampler")}
+_INHERITING = {(ASCEND_V2, "NPUModelRunner")}
 
 
 def _hooks() -> Iterator[Hook]:
