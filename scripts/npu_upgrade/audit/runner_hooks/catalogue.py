@@ -184,12 +184,9 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
     (ASCEND, "V2 runner", ASCEND_V2, "NPUModelRunner", _RUNNER_V2, ""),
     (ASCEND, "worker", "vllm_ascend/worker/worker.py", "NPUWorker", _INIT, ""),
     *(
-        (OMNI, "stages, V1", f"vllm_omni/{path}", owner, needs, "")
-        for (path, owner), needs in _STAGES_V1.items()
-    ),
-    *(
-        (OMNI, "stages, V2", f"vllm_omni/{path}", owner, needs, "")
-        for (path, owner), needs in _STAGES_V2.items()
+        (OMNI, f"stages, {group}", f"vllm_omni/{path}", owner, needs, "")
+        for group, stages in (("V1", _STAGES_V1), ("V2", _STAGES_V2))
+        for (path, owner), needs in stages.items()
     ),
 )
 # Their files need not define what they take from vLLM's class.
