@@ -127,7 +127,8 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
         f"{_GPU}_input_batch.py",
         "InputBatch",
         _METHODS_OF_BATCH_V1,
-        "logitsprocs_need_output_token_ids req_ids sampling_metadata vocab_size req_output_token_ids generators",
+        "logitsprocs_need_output_token_ids req_ids sampling_metadata vocab_size "
+        "req_output_token_ids generators",
     ),
     (
         *(VLLM, "V1 runner", "vllm/v1/sample/sampler.py", "Sampler"),
