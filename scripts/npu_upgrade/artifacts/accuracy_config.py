@@ -11,8 +11,8 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.evidence.runs import mapping
+from npu_upgrade.job.tree_form import READER
 
-READER = "tests/e2e/models/test_lm_eval_correctness.py"
 _RESOLVED_ALWAYS = (
     *("tensor_parallel_size", "dtype", "max_model_len", "gpu_memory_utilization"),
     "trust_remote_code",

@@ -21,9 +21,9 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.naming import check_case
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.artifacts.state import Written
-from npu_upgrade.artifacts.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.artifacts.view import ModelView
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.job.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.sources.checkout import open_checkout
 
 _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measured.\n"

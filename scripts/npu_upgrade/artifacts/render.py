@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.artifacts.tree_form import TreeForm
 from npu_upgrade.artifacts.view import ModelView, cause
 from npu_upgrade.checkpoint.scaffold import templates
+from npu_upgrade.job.tree_form import TreeForm
 
 _TEMPLATES = Path(__file__).parent / "templates"
 COMMENT = "issue-comment.md"

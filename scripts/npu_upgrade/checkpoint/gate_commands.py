@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_upgrade.ground.command import Command, adapt
 
 # the arguments that a gate needs, where nobody chose others
-ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5")}
+ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5"), "capacity": ("--fill",)}
 
 
 def gate_command(gate: str, model: str) -> Command:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.capability import FEATURES
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make
@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vllm", metavar="SPEC", help="with --probe: the vllm to read")
 
 
+@noting("features")
 def run(args: argparse.Namespace) -> Result:
     """PASS when all that applies is verified; FAIL for unsupported or a model that does not serve."""
     if args.probe:

@@ -13,7 +13,6 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.artifacts.state import Written, load_state
-from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
@@ -27,6 +26,7 @@ from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
+from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
 NPU = "npu"  # the requirement that --pending-npu leaves open

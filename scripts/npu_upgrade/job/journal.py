@@ -92,7 +92,15 @@ class Skipped(Entry, frozen=True, tag="skipped"):
     note: str
 
 
-_LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped)
+class Halted(Entry, frozen=True, tag="halted"):
+    """The gate ``id`` could not even begin, as it was called by ``command``; ``why`` in one sentence."""
+
+    id: str
+    command: list[str]
+    why: str
+
+
+_LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped | Halted)
 E = TypeVar("E", bound=Entry)
 
 

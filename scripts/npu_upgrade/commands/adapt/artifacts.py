@@ -16,7 +16,6 @@ from typing import Any
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
-from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -32,6 +31,7 @@ from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.job.tree_form import form_of
 
 EXAMPLES = """/models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
 Qwen/Qwen3-8B --tree ../vllm-ascend
