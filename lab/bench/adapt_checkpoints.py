@@ -1,0 +1,358 @@
+"""Tiny checkpoints for adaptations: of every family, as vLLM knows them and as nobody does, sound and broken.
+
+``make(NAME, FOLDER)`` writes one with seeded weights, by the vLLM for this machine's CPU, which has torch. A
+renamed one computes what its family computes; architecture, model type, keys and tensors have names of their
+own. A broken one is a sound one with one fault.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+BLOCK = 32  # rows and columns of an fp8 block: the tiny projections have several
+_LARGEST = 448.0  # of float8_e4m3fn
+_OWN_CODE = '''"""A model of its own, which has to be read and not run."""
+
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+Path(__file__).with_name("executed").write_text("this code ran")
+
+
+class LatticeForCausalLM(PreTrainedModel):
+    """Weaves a lattice over the tokens."""
+'''
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, one after the
+    other; ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set;
+    ``fp8``: tensor or block; ``fault``: what is broken afterwards."""
+
+    base: str
+    names: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    fp8: str = ""
+    fault: str = ""
+
+    @property
+    def served(self) -> bool:
+        """Whether vLLM has its architecture."""
+        return "architectures" not in self.config
+
+
+def _named(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:
+    return {"architectures": [architecture], "model_type": model_type, **more}
+
+
+_TIDAL = {
+    r"^model\.embed_tokens": "decoder.tokens",
+    r"^model\.layers\.(\d+)\.": r"decoder.blocks.\1.",
+    r"^model\.norm": "decoder.last_norm",
+    r"\.self_attn\.([qkv])_(proj|norm)": r".mixer.\1\2",
+    r"(mixer\.[qkv])proj": r"\1",
+    r"\.self_attn\.o_proj": ".mixer.out",
+    r"\.mlp\.": ".feed.",
+    r"(gate|up|down)_proj": r"\1",
+    r"\.input_layernorm": ".before_mixer",
+    r"\.post_attention_layernorm": ".before_feed",
+    r"^lm_head": "output",
+}
+_GROVE = {
+    r"^model\.embed_tokens": "trunk.wte",
+    r"^model\.layers\.(\d+)\.": r"trunk.h.\1.",
+    r"^model\.norm": "trunk.ln_f",
+    r"\.self_attn\.q_proj": ".attention.query",
+    r"\.self_attn\.k_proj": ".attention.key",
+    r"\.self_attn\.v_proj": ".attention.value",
+    r"\.self_attn\.o_proj": ".attention.output",
+    r"\.self_attn\.q_norm": ".attention.query_norm",
+    r"\.self_attn\.k_norm": ".attention.key_norm",
+    r"\.mlp\.gate\.": ".moe.router.",
+    r"\.mlp\.experts\.(\d+)\.gate_proj": r".moe.experts.\1.w1",
+    r"\.mlp\.experts\.(\d+)\.up_proj": r".moe.experts.\1.w3",
+    r"\.mlp\.experts\.(\d+)\.down_proj": r".moe.experts.\1.w2",
+    r"\.input_layernorm": ".ln_1",
+    r"\.post_attention_layernorm": ".ln_2",
+}
+_FATHOM = {
+    r"^model\.embed_tokens": "net.word_embeddings",
+    r"^model\.layers\.(\d+)\.": r"net.layer.\1.",
+    r"^model\.norm": "net.final_norm",
+    r"\.self_attn\.": ".attention.",
+    r"kv_a_proj_with_mqa": "kv_down",
+    r"kv_a_layernorm": "kv_norm",
+    r"kv_b_proj": "kv_up",
+    r"q_a_proj": "q_down",
+    r"q_a_layernorm": "q_norm",
+    r"q_b_proj": "q_up",
+    r"attention\.o_proj": "attention.dense",
+    r"\.mlp\.shared_experts\.(\w+)_proj": r".ffn.shared.\1",
+    r"\.mlp\.gate\.e_score_correction_bias": ".ffn.router.bias",
+    r"\.mlp\.gate\.": ".ffn.router.",
+    r"\.mlp\.experts\.(\d+)\.(\w+)_proj": r".ffn.experts.\1.\2",
+    r"\.mlp\.(\w+)_proj": r".ffn.\1",
+    r"\.input_layernorm": ".attention_norm",
+    r"\.post_attention_layernorm": ".ffn_norm",
+}
+_RILL = {
+    r"^model\.embed_tokens": "backbone.embeddings",
+    r"^model\.layers\.(\d+)\.": r"backbone.blocks.\1.",
+    r"^model\.norm": "backbone.norm_f",
+    r"\.linear_attn\.": ".delta.",
+    r"\.self_attn\.([qkvo])_proj": r".attn.\1",
+    r"\.self_attn\.([qk])_norm": r".attn.\1_norm",
+    r"\.mlp\.(\w+)_proj": r".ffn.\1",
+    r"\.input_layernorm": ".norm_1",
+    r"\.post_attention_layernorm": ".norm_2",
+    r"^lm_head": "head",
+}
+_VISTA = {
+    r"^vision_model\.": "eye.",
+    r"^qformer\.": "bridge.",
+    r"^query_tokens": "bridge_queries",
+    r"^language_projection": "to_words",
+    r"^language_model\.model\.decoder\.": "speaker.",
+    r"^language_model\.lm_head": "speaker_head",
+}
+CHECKPOINTS = {
+    "dense": Checkpoint("dense"),
+    "mixture": Checkpoint("mixture"),
+    "latent": Checkpoint("latent"),
+    "hybrid": Checkpoint("hybrid"),
+    "multimodal": Checkpoint("looker"),
+    "dense-renamed": Checkpoint(
+        "dense",
+        _TIDAL,
+        {"num_hidden_layers": "n_blocks", "rms_norm_eps": "norm_eps"},
+        _named("TidalForCausalLM", "tidal"),
+    ),
+    "mixture-renamed": Checkpoint("mixture", _GROVE, config=_named("GroveForCausalLM", "grove")),
+    "latent-renamed": Checkpoint("latent", _FATHOM, config=_named("FathomForCausalLM", "fathom")),
+    "hybrid-renamed": Checkpoint("hybrid", _RILL, config=_named("RillForCausalLM", "rill")),
+    "multimodal-renamed": Checkpoint(
+        "looker", _VISTA, config=_named("VistaForConditionalGeneration", "vista")
+    ),
+    "dense-fp8-tensor": Checkpoint("dense", fp8="tensor"),
+    "dense-fp8-block": Checkpoint("dense", fp8="block"),
+    "mixture-fp8-block": Checkpoint("mixture", fp8="block"),
+    # one head of keys and values, so that two ranks each have a copy of it
+    "dense-renamed-fp8-block": Checkpoint(
+        "dense", _TIDAL, config=_named("ShoalForCausalLM", "shoal", num_key_value_heads=1), fp8="block"
+    ),
+    "dense-renamed-fp8-tensor": Checkpoint(
+        "dense", _TIDAL, config=_named("ReefForCausalLM", "reef", num_key_value_heads=1), fp8="tensor"
+    ),
+    "broken-prefix": Checkpoint("dense", fault="prefix"),
+    "broken-shard": Checkpoint("dense", fault="shard"),
+    "broken-scales": Checkpoint("dense", fp8="block", fault="scales"),
+    "broken-rope": Checkpoint("dense", fault="rope"),
+    "broken-tokenizer": Checkpoint("dense", fault="tokenizer"),
+    "broken-code": Checkpoint(
+        "dense",
+        {r"\.self_attn\.\w_proj": ".lattice.weave", r"\.mlp\.\w+_proj": ".lattice.knot"},
+        config=_named("LatticeForCausalLM", "lattice"),
+        fault="code",
+    ),
+}
+SOUND = tuple(name for name, one in CHECKPOINTS.items() if not one.fault)
+BROKEN = tuple(name for name, one in CHECKPOINTS.items() if one.fault)
+
+
+def make(name: str, folder: Path) -> Path:
+    """Write the checkpoint ``name`` into ``folder``, made when it is missing; returns the folder."""
+    from npu_upgrade.gates.emulation.catalogue import EMULATOR
+    from npu_upgrade.gates.vllm_cpu import cpu_python
+
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = os.pathsep.join((str(Path(__file__).resolve().parents[1]), str(EMULATOR)))
+        command = [str(cpu_python()), "-P", "-m", "bench.adapt_checkpoints", name, str(folder)]
+        environment = {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "PATH": os.environ["PATH"]}
+        subprocess.run(command, env=environment, check=True, stdin=subprocess.DEVNULL)
+    return folder
+
+
+def write(name: str, folder: Path) -> None:
+    """The files of one checkpoint; needs torch."""
+    from safetensors.torch import load_file, save_file
+
+    one = CHECKPOINTS[name]
+    _BASES[one.base](folder, one)
+    config = json.loads((folder / "config.json").read_text("utf-8")) | one.config
+    tensors = load_file(folder / WEIGHTS)
+    if one.fp8:
+        tensors, config["quantization_config"] = _in_fp8(tensors, one.fp8)
+    tensors = {_renamed(given, one.names): value for given, value in tensors.items()}
+    config = {one.keys.get(key, key): value for key, value in config.items()}
+    _write_json(folder / "config.json", config)
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    if one.fault:
+        _FAULTS[one.fault](folder, config, tensors)
+
+
+def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
+    import importlib
+
+    from npu_emulator.dry_run.models import files
+
+    module = importlib.import_module(f"npu_emulator.dry_run.models.{base}")
+    changes = {key: value for key, value in one.config.items() if key in module.CONFIG and key[:3] == "num"}
+    if changes:
+        config = module.CONFIG | changes
+        files.write(folder, config, module.shapes(config))
+    else:
+        module.make(folder)
+
+
+def _hybrid(folder: Path, one: Checkpoint) -> None:
+    """A Qwen3-Next without experts: three layers of linear attention and one of full attention."""
+    import torch
+    from npu_emulator.dry_run.models import dense, files
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    more = ("max_position_embeddings", "bos_token_id", "eos_token_id")
+    given = {key: dense.CONFIG[key] for key in (*shared, *more)} | {
+        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
+        **{"linear_value_head_dim": 32, "dtype": "float32"},
+    }
+    config = Qwen3NextConfig(**given)
+    with torch.device("meta"):
+        model = Qwen3NextForCausalLM(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
+    random = torch.Generator().manual_seed(2)
+    near = {name: shape for name, shape in shapes.items() if name.endswith(("A_log", "dt_bias"))}
+    weights = {name: torch.rand(shape, generator=random) for name, shape in near.items()}
+    for name in (name for name in shapes if "norm.weight" in name and "linear_attn" not in name):
+        weights[name] = 0.1 * torch.randn(shapes[name], generator=random)  # it computes with one more
+    rest = {name: shape for name, shape in shapes.items() if name not in weights}
+    written = config.to_dict() | {"architectures": ["Qwen3NextForCausalLM"]}
+    written = {key: value for key, value in written.items() if value is not None}
+    files.write(folder, written, rest, weights=weights)
+
+
+_BASES: dict[str, Callable[[Path, Checkpoint], None]] = {
+    **{name: functools.partial(_from_emulator, name) for name in ("dense", "mixture", "latent", "looker")},
+    "hybrid": _hybrid,
+}
+
+
+def _renamed(name: str, names: dict[str, str]) -> str:
+    for pattern, text in names.items():
+        name = re.sub(pattern, text, name)
+    return name
+
+
+def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The projections of the layers in fp8 with one scale each, or one for each block."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for name, value in tensors.items():
+        if not name.endswith("_proj.weight"):
+            found[name] = value
+        elif kind == "tensor":
+            scale = value.abs().max() / _LARGEST
+            found[name] = (value / scale).to(torch.float8_e4m3fn)
+            found[f"{name}_scale"] = scale.float().reshape(1)
+        else:
+            rows, columns = (-(-size // BLOCK) for size in value.shape)
+            scale = torch.ones(rows, columns)
+            for row in range(rows):
+                for column in range(columns):
+                    part = value[row * BLOCK : (row + 1) * BLOCK, column * BLOCK : (column + 1) * BLOCK]
+                    scale[row, column] = part.abs().max() / _LARGEST
+            whole = scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+            found[name] = (value / whole[: value.shape[0], : value.shape[1]]).to(torch.float8_e4m3fn)
+            found[f"{name}_scale_inv"] = scale
+    config: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
+    return found, config | ({"weight_block_size": [BLOCK, BLOCK]} if kind == "block" else {})
+
+
+def _break_prefix(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """The second layer's tensors under another prefix than the first one's."""
+    from safetensors.torch import save_file
+
+    moved = {name.replace("model.layers.1.", "module.layers.1."): value for name, value in tensors.items()}
+    save_file(moved, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _break_shard(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Two shards by the index, of which the second is not there."""
+    from safetensors.torch import save_file
+
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    kept = {name: value for name, value in tensors.items() if ".layers.1." not in name}
+    save_file(kept, folder / first, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": {name: first if name in kept else second for name in tensors}}
+    _write_json(folder / INDEX, index)
+    (folder / WEIGHTS).unlink()
+
+
+def _break_scales(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Block scales of blocks twice as large as the configuration says."""
+    from safetensors.torch import save_file
+
+    coarse = {
+        name: value[::2, ::2].contiguous() if name.endswith("_scale_inv") else value
+        for name, value in tensors.items()
+    }
+    save_file(coarse, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _break_rope(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """A scaled rope that does not say by how much."""
+    _write_json(folder / "config.json", config | {"rope_scaling": {"rope_type": "yarn"}})
+
+
+def _break_tokenizer(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """A tokenizer with more tokens than the embedding has rows."""
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text("utf-8"))
+    words = tokenizer["model"]["vocab"]
+    words |= {f"word{one}": one for one in range(len(words), config["vocab_size"] + 64)}
+    _write_json(path, tokenizer)
+
+
+def _break_code(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """An architecture that only the checkpoint's own code knows, and that fits no family."""
+    from safetensors.torch import save_file
+
+    (folder / "modeling_lattice.py").write_text(_OWN_CODE, "utf-8")
+    auto = {"AutoModelForCausalLM": "modeling_lattice.LatticeForCausalLM"}
+    _write_json(folder / "config.json", config | {"auto_map": auto})
+    woven = {
+        name: value.reshape(2, -1, 64).contiguous() if ".lattice." in name else value
+        for name, value in tensors.items()
+    }
+    save_file(woven, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+_FAULTS = {
+    **{"prefix": _break_prefix, "shard": _break_shard, "scales": _break_scales},
+    **{"rope": _break_rope, "tokenizer": _break_tokenizer, "code": _break_code},
+}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], Path(sys.argv[2]))
