@@ -159,6 +159,12 @@ class Facts:
         rows = self.capacity.many("capacity") if self.capacity else []
         return max((row[key] for row in rows if row.get(key)), default=None)
 
+    @property
+    def versions(self) -> list[str]:
+        """What was installed, for each kind of device that served, the vllm-ascend adapted to first."""
+        best = self.served or self.runs[-1]
+        return [f"{name} {version}" for name, version in best.map("versions").items() if version]
+
     def shown_by(self, id: str) -> Run | None:
         """The run that proves a requirement."""
         outcomes = (one.outcome for one in self.judged if one.rule.id == id)

@@ -43,12 +43,12 @@ class Load(msgspec.Struct, frozen=True):
     tokens_per_second: float
     total_per_second: float
     first_ms: float
-    token_ms: float
+    each_ms: float
 
     @property
     def shown(self) -> str:
         asked = f"{self.input_len}+{self.output_len} tokens, {self.concurrency} at once"
-        times = f"first {self.first_ms:g} ms, each {self.token_ms:g} ms"
+        times = f"first {self.first_ms:g} ms, each {self.each_ms:g} ms"
         return f"{asked}: {self.tokens_per_second:g} tokens/s, {times}"
 
 

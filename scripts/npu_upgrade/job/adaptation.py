@@ -7,7 +7,7 @@ are those of the workspace's evidence that count for this model and the plan's c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +24,9 @@ from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
-from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORK_DIR, WORKSPACE_DIR
 from npu_upgrade.job.journal import Continued, Halted, Journal
-from npu_upgrade.job.requirements import Judged, Known, gaps, judge
+from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
 from npu_upgrade.job.tree_form import delivery_problem
 
@@ -124,7 +124,9 @@ class Adaptation:
 
     def command(self, gate: Gate) -> Command:
         """The command of a gate, with the options that it was run with before, else those of the others."""
-        return gate_command(gate, self.where, self._before(gate))
+        command = gate_command(gate, self.where, self._before(gate))
+        named = any(word.partition("=")[0] == "--work-dir" for word in command.arguments)
+        return command if named or WORK_DIR.is_dir() else command.adding("--work-dir", str(self.workspace))
 
     def _before(self, gate: Gate) -> list[str]:
         """The newest command of this gate, else of one that passed, else of any; else the plan's Python."""
@@ -280,9 +282,14 @@ def stages(one: Adaptation) -> list[Stage]:
 
 def left_out(one: Adaptation) -> set[str]:
     """The gaps that a skip with its note has named already: those of the gate, or all."""
-    found = [gap for gap in gaps(one.judged) if not gap.refused]
-    every = REQUIREMENTS in one.skipped
-    return {gap.id for gap in found if every or {gap.id, gap.command.name} & one.skipped.keys()}
+    return set(notes_of(one.skipped, gaps(one.judged)))
+
+
+def notes_of(skipped: Mapping[str, str], found: Iterable[Gap]) -> dict[str, str]:
+    """Gap -> why a person left it out, by its own name, by its gate's, or with all of them."""
+    names = {gap.id: (gap.id, gap.command.name, REQUIREMENTS) for gap in found if not gap.refused}
+    notes = {id_: next((skipped[one] for one in known if one in skipped), "") for id_, known in names.items()}
+    return {id_: note for id_, note in notes.items() if note}
 
 
 def _planned(one: Adaptation) -> Stage:
@@ -385,7 +392,7 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     if name in SKIPPABLE and (newest.verdict == "INCONCLUSIVE" or _names_unsupported(newest)):
         said += "; it would say the same again, and the requirements name what is open"
         return replace(found, state=State.DONE, said=said)
-    said += "; it would say the same again: change what it names, in the code or around it"
+    said += "; it would say the same again: change what it names, in the code, the options or around it"
     return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""), stuck=True)
 
 

@@ -36,8 +36,10 @@ from npu_upgrade.commands.adapt.model_arguments import (
 )
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.tree_form import delivery_problem
 from npu_upgrade.sources.git import Repo
 
 EXAMPLES = """/models/Qwen3-8B
@@ -50,9 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delivery",
         type=Path,
-        default=Path("/workspace"),
         metavar="DIR",
-        help="the checkout that gets the commit (default: /workspace)",
+        help="the checkout that gets the commit (default: the one around this folder, else /workspace)",
     )
     parser.add_argument("--scaffold", type=Path, metavar="OUT", help="write scaffolds into this folder")
     parser.add_argument(
@@ -66,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS with the plan; FAIL for an inconsistent checkpoint; exit 2 when a scaffold would overwrite."""
     folder = model_folder(args.model, args.models)
+    if args.delivery and (problem := delivery_problem(args.delivery, folder.name)):
+        raise problem
     sources = named_sources(args)
     found = analyse(folder, sources)
     found.file.verdict = found.file.judge().value
@@ -107,7 +110,14 @@ def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
         found[name] = _tree(source.root if is_folder and source and source.root else default)
         if source and not is_folder:
             found[name].spec, found[name].version = source.spec, source.version
-    return found | {"delivery": _tree(args.delivery)}
+    return found | {"delivery": _tree(args.delivery or _around(Path.cwd()) or WORK_DIR)}
+
+
+def _around(folder: Path) -> Path | None:
+    """The checkout around a folder, where it can take the commit of a model."""
+    places = (one for one in (folder, *folder.parents) if (one / ".git").exists())
+    root = next(places, None)
+    return root if root and delivery_problem(root, folder.name) is None else None
 
 
 class _Earlier(msgspec.Struct):
