@@ -29,8 +29,11 @@ ADAPT = ROOT / "scripts" / "adapt.py"
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 _QUICK = ("--quiet", "1", "--generations", "1")
 _SERVED = ("--max-num-seqs", "16", "--max-model-len", "512")
+_FEWER = {
+    "capacity": ("--sequences", "16", "--no-maximum"),
+    "performance": ("--input-len", "64", "--output-len", "16", "--concurrency", "1", "4"),
+}
 _MOST = 40  # calls of one walk
-_LOCK = Path("/tmp") / "npu-upgrade-engine.lock"
 
 
 class Walk(msgspec.Struct):
@@ -137,6 +140,9 @@ def _run(place: _Place, words: list[str], reference: Path | None) -> None:
         at = words.index("--") if "--" in words else len(words)
         more = ["--reference", str(reference)] if reference else []
         words = [*words[:at], "--python", "cpu", *_QUICK, *more, "--", *_SERVED]
+    if name in _FEWER and "--sequences" not in words and "--concurrency" not in words:
+        at = words.index("--") if "--" in words else len(words)
+        words = [*words[:at], *_FEWER[name], *words[at:]]
     if name == "artifacts" and not place.repo.joinpath("docs/.named").exists():
         words = [*words, "--unpublished", f"checkpoints/{place.model.name}"]
     place.call(*words)

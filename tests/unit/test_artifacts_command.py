@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 import yaml
-from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, analysed, mkdocs_tree, run
+from artifacts_kit import (
+    ACCURACY,
+    CAPACITY,
+    FEATURES,
+    HF_ID,
+    LOADS,
+    NAME,
+    add,
+    add_all,
+    analysed,
+    mkdocs_tree,
+    run,
+)
 from deliver_support import git
 
 from npu_upgrade.checkpoint.gate_commands import gate_command
@@ -158,6 +170,8 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
     Journal(folder).add(Skipped, id="capacity", note="no time")
     assert call()[1]["next"].startswith("adapt.py accuracy ")
     Journal(folder).add(Skipped, id="accuracy", note="no questions")
+    assert call()[1]["next"].startswith("adapt.py performance ")
+    Journal(folder).add(Skipped, id="performance", note="no time")
     for options in ((), ("--check",)):
         result = call(*options)[1]
         assert [gap["id"] for gap in result["gaps"]] == ["capacity", "accuracy", "throughput"]
@@ -169,7 +183,8 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
     [
         ("serve", ["serve"], ("--load-format", "real")),
         ("features", ["graph"], ()),
-        ("capacity", ["capacity", "throughput"], ("--fill",)),
+        ("capacity", ["capacity"], ()),
+        ("performance", ["throughput"], ()),
         ("accuracy", ["accuracy"], ()),
     ],
 )
@@ -180,9 +195,10 @@ def test_a_missing_measurement_is_a_gap_that_shows(
         "features": {"features": FEATURES},
         "capacity": {"capacity": CAPACITY},
         "accuracy": {"accuracy": ACCURACY},
+        "performance": {"performance": LOADS},
     }
     analysed(workspace)
-    for gate in {"serve", "features", "capacity", "accuracy"} - {lacking}:
+    for gate in {"serve", *more} - {lacking}:
         add(workspace, gate, **more.get(gate, {}))
     code, result = call()
     assert code == 0, result
@@ -215,13 +231,23 @@ def test_no_value_comes_from_dummy_weights(tree: Path, workspace: Path, call) ->
     assert not (tree / CONFIG).exists()
 
 
+def _gap_line(page: str, gap: str) -> str:
+    return next(line for line in page.splitlines() if f"GAP ({gap})" in line)
+
+
 def test_a_cpu_is_never_called_an_npu(tree: Path, workspace: Path, call) -> None:
     add_all(workspace, "CPU real")
     call()
     page = (tree / PAGE).read_text("utf-8")
     assert page.startswith(f"# {NAME} (Experimental)\n")
-    assert "Validation on NPU hardware is pending" in page
-    assert yaml.safe_load((tree / CONFIG).read_text("utf-8"))["hardware"] == "CPU"
+    assert "Nothing was validated on NPU hardware yet" in page
+    assert not (tree / CONFIG).exists()  # it would be held against an NPU's values
+    served = page.partition("vllm serve")[2].partition("```")[0]
+    assert "--max-model-len" not in served  # a CPU's setting
+    assert "HCCL_OP_EXPANSION_MODE" not in page
+    assert "| ACLGraph | not tried on an NPU | CPU real | - | on a CPU: verified |" in page
+    assert "| EP | not applicable | CPU real | - | the model has no experts |" in page
+    assert "812.5 tokens/s" not in page.replace(_gap_line(page, "throughput"), "")
     row = next(line for line in (tree / MATRIX).read_text("utf-8").splitlines() if f"{NAME}.md" in line)
     assert "✅" not in row
     assert "🔵" not in row

@@ -11,6 +11,7 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.evidence.runs import mapping
+from npu_upgrade.evidence.store import NPU_REAL
 from npu_upgrade.job.tree_form import READER
 
 _RESOLVED_ALWAYS = (
@@ -66,6 +67,8 @@ def config_path(name: str) -> str:
 def config_text(facts: Facts, consumer: Consumer) -> str | None:
     """The file, or None when there is no accuracy run to take values from."""
     if facts.accuracy is None or facts.source.name is None or facts.num_fewshot is None:
+        return None
+    if facts.accuracy.label != NPU_REAL:  # it would be held against the values of an NPU
         return None
     accuracy = facts.accuracy.map("accuracy")
     options = _serve_options(facts.accuracy.map("resolved"), consumer)

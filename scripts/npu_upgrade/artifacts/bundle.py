@@ -80,7 +80,7 @@ def make_bundle(
     """The deliverables; raises :class:`BadInput` where a person's text stands in the way."""
     consumer = consumer_of(form.root)
     config = config_text(facts, consumer)
-    view = ModelView(facts, changes, set(consumer.options) if config else None)
+    view = ModelView(facts, changes, set(consumer.options) if config else None, form.root)
     bundle = Bundle(form, reports=render.reports(view), written=Written(title=view.title))
     pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
     pages |= {config_path(facts.name): config} if config else {}

@@ -12,6 +12,7 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.evidence.store import NPU_REAL
+from npu_upgrade.gates.performance import loads_of
 from npu_upgrade.ground.errors import BadInput
 
 _PAGE = "tutorials/models/"
@@ -270,7 +271,10 @@ def _cell_of(column: str, facts: Facts) -> str:
 def _note(facts: Facts) -> str:
     if not facts.on_npu:
         return f"{facts.label or 'no run'}; NPU validation pending"
-    return f"experimental: {', '.join(gap.id for gap in facts.gaps)} open" if facts.gaps else NONE
+    if facts.gaps:
+        return f"experimental: {', '.join(gap.id for gap in facts.gaps)} open"
+    run = facts.shown_by("throughput")
+    return loads_of(run)[-1].shown if run else NONE
 
 
 def _mark(facts: Facts, feature: Feature | None) -> str:
