@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> Result:
     args.env = [*config.environment.items(), *args.env]
     session = asked(args)
     evaluation = _evaluation(args, config, session)
+    lm_eval.check_tasks(evaluation)
     tasks: list[dict[str, Any]] = []
     with scratch(session.store) as folder:
         extra = lm_eval.measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)
