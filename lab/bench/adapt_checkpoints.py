@@ -222,8 +222,9 @@ def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
 def _hybrid(folder: Path, one: Checkpoint) -> None:
     """A Qwen3-Next without experts: three layers of linear attention and one of full attention."""
     import torch
-    from npu_emulator.dry_run.models import dense, files
     from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    from npu_emulator.dry_run.models import dense, files
 
     shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     more = ("max_position_embeddings", "bos_token_id", "eos_token_id")
