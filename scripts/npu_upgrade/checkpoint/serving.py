@@ -68,7 +68,7 @@ class Sources:
 
 def serving(config: Config, sources: Sources) -> tuple[Serving, ModuleTree | None]:
     """Who serves the first of the configuration's architectures that anyone has, and its class's modules."""
-    registry = read_registry(sources.vllm) if sources.vllm else _shipped()
+    registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
     origin = sources.vllm.spec if sources.vllm else f"{facts().read_from[1]}, as shipped with the skill"
     names = architectures(config)
     for name in names:
@@ -93,7 +93,8 @@ def architectures(config: Config) -> list[str]:
     return names or ([base] if base else [])
 
 
-def _shipped() -> Registry:
+def shipped_registry() -> Registry:
+    """The registry of the vLLM whose facts ship with the skill."""
     known = facts().architectures
     models = {name: (one.module, one.cls) for name, one in known.items()}
     return Registry(models, {name: one.kind for name, one in known.items()}, facts().removed, facts().moved)
@@ -182,7 +183,8 @@ def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, at
         adapter = True
         reasons.append(f"{missing} patterns of the checkpoint's tensors have no place in {served.cls}")
     if method and ascend and ascend.quantizations and method not in ascend.quantizations:
-        backend, way = True, _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
+        adapter, backend = adapter or method == "fp8", method != "fp8"
+        way = _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
         takes = ", ".join(ascend.quantizations)
         reasons.append(f"{ascend.tree.spec} takes {takes}, not {method}: {way}")
     elif method and ascend is None:
