@@ -16,13 +16,15 @@ LEFT_OUT = {
 @dataclass(frozen=True)
 class Case:
     """``checkpoint``: one of ``bench.adapt_checkpoints``; ``base``: the sound one of the same weights that
-    Transformers knows, where it does not know this one. ``left_out``: stages that are skipped, each once;
+    Transformers knows, where it does not know this one. ``decisions``: answers to what its plan
+    asks; ``left_out``: stages that are skipped, each once;
     ``cause``: words of the finding that a broken one has to be stopped by."""
 
     name: str
     checkpoint: str = ""
     base: str = ""
     default: bool = False
+    decisions: tuple[str, ...] = ()
     left_out: tuple[str, ...] = tuple(LEFT_OUT)
     cause: str = ""
 

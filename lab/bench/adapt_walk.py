@@ -113,7 +113,12 @@ def walk(case: Case, out: Path) -> Walk:
             answer["code"] = 0
             continue
         if answer.get("step") == "change":
-            if stage == "adapter" and _decide(place):
+            if stage == "adapter" and "ID=ANSWER" in str(answer.get("then")) and case.decisions:
+                words = shlex.split(answer["then"])
+                words = [
+                    word for word in words[words.index("plan") :] if word not in ("--decide", "ID=ANSWER")
+                ]
+                place.call(*words, *(word for one in case.decisions for word in ("--decide", one)))
                 answer["code"] = 0
             else:
                 place.done.problems.append(f"stuck at {stage}: {why[:300]}")
@@ -146,13 +151,6 @@ def _run(place: _Place, words: list[str], reference: Path | None) -> None:
     if name == "artifacts" and not place.repo.joinpath("docs/.named").exists():
         words = [*words, "--unpublished", f"checkpoints/{place.model.name}"]
     place.call(*words)
-
-
-def _decide(place: _Place) -> bool:
-    """Take the decisions that are open, from the table of the checkpoint's names; false when none was."""
-    from bench.adapt_answers import decide
-
-    return decide(place.repo, place.case.of)
 
 
 def stopped(case: Case, out: Path) -> Walk:

@@ -190,6 +190,8 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
         )
     plan, analysis = read_object(folder / "plan.json"), read_object(folder / "analysis.json")
     where = str(plan.get("model") or analysis.get("model") or name)
+    if not Path(where).is_absolute() and (workspace / where).is_dir():
+        where = str((workspace / where).absolute())  # as the gates name it, from any folder
     runs = runs_of(present_store(workspace), where, planned_code(plan), str(plan.get("name") or name))
     return Adaptation(folder, where, analysis, plan, Journal(folder).skipped(), runs)
 
@@ -322,11 +324,18 @@ def _adapter(one: Adaptation) -> list[Stage]:
     written = [Path(str(path)) for path in one.plan.get("scaffold") or []]
     if plugin:
         written = sorted(Path(str(plugin["root"]), str(plugin["package"])).rglob("*.py"))
+    if not written and not is_new:
+        return []
     if not written:
         root = Path(str(mapping(trees.get("delivery")).get("root") or one.workspace))
-        options = [*_sources(one), "--delivery", str(root), "--scaffold", str(root / one.folder.name.lower())]
-        command = adapt("plan", one.where, *options)
-        return [Stage("adapter", State.TODO, "its code is not begun", command)] if is_new else []
+        command = adapt("plan", one.where, *_sources(one), "--delivery", str(root))
+        questions = mapping(one.plan.get("likeness")).get("questions") or []
+        if questions:
+            asked = [f"{each['id']}: {each['ask']} ({' | '.join(each['options'])})" for each in questions]
+            said = f"{len(asked)} questions are open: {'; '.join(asked[:_SHOWN])}"
+            return [Stage("adapter", State.TODO, said, command.adding("--decide", "ID=ANSWER"), stuck=True)]
+        command = command.adding("--scaffold", str(root / one.folder.name.lower()))
+        return [Stage("adapter", State.TODO, "its code is not begun", command)]
     left = [place for path in written for place in undecided(path)]
     if not left:
         return [Stage("adapter", State.DONE, ", ".join(str(path) for path in written))]
