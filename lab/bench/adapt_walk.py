@@ -19,6 +19,8 @@ from bench.adapt_cases import LEFT_OUT, Case
 from bench.adapt_checkpoints import CHECKPOINTS, make
 from bench.shared import ROOT
 from bench.walk_repo import begin_repo, git, write_texts
+from npu_upgrade.environments.specs import read_spec
+from npu_upgrade.environments.store import ensure
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.runs import Run, runs_of
 from npu_upgrade.evidence.store import present_store
@@ -228,5 +230,22 @@ def _look(place: _Place) -> None:
         done.problems.append("the adapter is not in the commit")
     if not any(one.startswith("docs/source/tutorials/models/Tiny") for one in files):
         done.problems.append("the tutorial is not in the commit")
+    if why := _site_problem(place):
+        done.problems.append(why)
     if git(place.repo, "status", "--porcelain").strip():
         done.problems.append(f"left over: {git(place.repo, 'status', '--porcelain')}")
+
+
+def _site_problem(place: _Place) -> str:
+    """What vllm-ascend's own documentation build says against the page; empty when it is in the site."""
+    site, page = place.folder / "site", f"tutorials/models/{place.model.name}"
+    (place.repo / "docs/overrides").mkdir(exist_ok=True)  # of the theme, which the release leaves out
+    command = [str(ensure(read_spec("ascend-docs"))), "-m", "mkdocs", "build", "--site-dir", str(site)]
+    built = subprocess.run(command, cwd=place.repo, capture_output=True, text=True)
+    if built.returncode:
+        return f"the site does not build: {built.stderr.strip()[-300:]}"
+    if not (site / f"{page}.html").is_file() and not (site / page / "index.html").is_file():
+        return "the site has no page of the model"
+    warned = [line for line in built.stderr.splitlines() if f"{page}.md" in line]
+    shutil.rmtree(site, ignore_errors=True)
+    return f"the site's build warns: {warned[0]}" if warned else ""

@@ -88,7 +88,7 @@ def test_open_decisions_stop_it_before_anything_is_made(base: Path, plugin: Plug
     path.write_text(
         'WEIGHTS = {"a": "b", "c": None}\nFP8: str | None = None\n\n\nclass Tide:\n    def forward(self):\n'
         '        raise NotImplementedError("decide: the forward pass")\n\n    def load(self, name):\n'
-        '        if name not in WEIGHTS:\n            raise NotImplementedError(f"decide: {name}")\n        return name\n'
+        '        if name not in WEIGHTS:\n            raise NotImplementedError(f"decide: {name}")\n'
     )
     assert undecided(path) == ["model.py:1 WEIGHTS['c']", "model.py:2 FP8", "model.py:7 forward()"]
     with pytest.raises(BadInput, match="3 decisions of the plugin are open"):
