@@ -21,10 +21,8 @@ from bench.shared import ROOT
 from bench.walk_repo import begin_repo, git, write_texts
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
-from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.runs import Run, runs_of
 from npu_upgrade.evidence.store import present_store
-from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.sources.tree import open_source
 
 ADAPT = ROOT / "scripts" / "adapt.py"
@@ -99,7 +97,6 @@ def walk(case: Case, out: Path) -> Walk:
     """From the model's folder to the commit, by `next` alone."""
     place = _Place(case, out)
     _clone(place.repo)
-    reference = _reference(case, place)
     place.call("analyze", place.model, "--vllm", VLLM, "--ascend", ASCEND)
     given = ("--vllm", VLLM, "--ascend", ASCEND, "--delivery", place.repo)
     answer = place.call("plan", place.model, *given)
@@ -132,7 +129,7 @@ def walk(case: Case, out: Path) -> Walk:
             place.done.problems.append(f"named twice: {' '.join(words)[:200]}")
             break
         before = words
-        _run(place, words, reference)
+        _run(place, words)
         answer["code"] = 0
     else:
         place.done.problems.append(f"no end after {place.done.calls} calls: {place.done.steps[-1]}")
@@ -140,13 +137,12 @@ def walk(case: Case, out: Path) -> Walk:
     return place.done
 
 
-def _run(place: _Place, words: list[str], reference: Path | None) -> None:
+def _run(place: _Place, words: list[str]) -> None:
     """A command as it was named; the first server gets the options that a person would choose."""
     name = words[0]
     if name == "serve" and "--python" not in words and "--emulated" not in words:
         at = words.index("--") if "--" in words else len(words)
-        more = ["--reference", str(reference)] if reference else []
-        words = [*words[:at], "--python", "cpu", *_QUICK, *more, "--", *_SERVED]
+        words = [*words[:at], "--python", "cpu", *_QUICK, "--", *_SERVED]
     if name in _FEWER and "--sequences" not in words and "--concurrency" not in words:
         at = words.index("--") if "--" in words else len(words)
         words = [*words[:at], *_FEWER[name], *words[at:]]
@@ -184,23 +180,6 @@ def _clone(repo: Path) -> None:
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "Start")
     git(repo, "switch", "-q", "-c", "adapt")
-
-
-def _reference(case: Case, place: _Place) -> Path | None:
-    """What Transformers answers with the same weights under the names that it knows."""
-    if not case.base:
-        return None
-    file = place.folder / "reference.json"
-    base = make(case.base, place.folder / f"base-{case.base}")
-    given = ["reference", str(base), "--out", str(file)]
-    done = subprocess.run(
-        [sys.executable, str(ADAPT), *given], cwd=place.folder, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise Blocked(done.stdout[-300:], expected="a reference of the base", try_="the command alone")
-    made = json.loads(file.read_text("utf-8")) | {"digest": model_digest(place.model)}
-    file.write_text(json.dumps(made), "utf-8")
-    return file
 
 
 def _look(place: _Place) -> None:

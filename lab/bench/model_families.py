@@ -77,7 +77,8 @@ def of(name: str) -> dict[str, Any]:
     found: list[tuple[dict[str, list[int]], dict[str, Any]]] = []
     why = None
     for variant in _VARIANTS:
-        if variant and not variant.keys() & kind.config_class().to_dict().keys():
+        known = {"tie_word_embeddings", *kind.config_class().to_dict()}
+        if variant and not variant.keys() & known:
             continue
         # sizes of heads that a class takes without a key for them
         for more in ({"head_dim": SIZES["head_dim"]}, {}) if not found else ({},):
@@ -95,11 +96,13 @@ def of(name: str) -> dict[str, Any]:
             tensors.setdefault(_NUMBER.sub("*", tensor), shape)
     always = [{_NUMBER.sub("*", tensor) for tensor in shapes} for shapes, _ in found]
     written = found[0][1]
+    aliases = {name: written.get(stands) for name, stands in kind.config_class.attribute_map.items()}
+    sizes = _flat(written) | aliases
     base = set(transformers.PretrainedConfig().to_dict()) | {"architectures", "transformers_version", "dtype"}
     return {
         "model_type": written["model_type"],
         "config": kind.config_class.__name__,
-        "sizes": {key: value for key, value in _flat(written).items() if type(value) is int and value > 1},
+        "sizes": {key: value for key, value in sizes.items() if type(value) is int and value > 1},
         "keys": sorted(
             {key for key in _flat(written) if key.rpartition(".")[2] not in base}
             | {*kind.config_class.attribute_map}

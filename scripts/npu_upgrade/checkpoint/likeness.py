@@ -90,9 +90,9 @@ class Likeness(msgspec.Struct):
     questions: list[Question] = []
 
     @property
-    def fits(self) -> bool:
-        """Whether every tensor has a place and every place its tensor."""
-        return bool(self.family) and not self.open and not self.missing
+    def complete(self) -> bool:
+        """Whether every tensor has its place, every place its tensor, and no question is open."""
+        return bool(self.family) and not (self.open or self.missing or self.questions)
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -181,6 +181,7 @@ class _Match:
     pairs: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     bound: dict[int, int] = field(default_factory=lambda: {1: 1, 2: 2, 3: 3})
+    bound_by: dict[int, tuple[str, str]] = field(default_factory=dict)
     scores: dict[tuple[str, str], float] = field(default_factory=dict)
     alike: float = 0.0
 
@@ -200,10 +201,28 @@ class _Match:
             parents = _parent(pair[0]), _parent(pair[1])
             self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
         self._assign(answers)
+        self._repair(answers)
+
+    def _repair(self, answers: Mapping[str, str]) -> None:
+        """Undo a pair whose shape keeps a tensor from its place, where that leaves fewer without one."""
+        for one in [one for one in self.shapes if one not in self.pairs and one not in self.left_out]:
+            places = [
+                other for name, other in self.scores if name == one and other not in self.pairs.values()
+            ]
+            places.sort(key=lambda other: -self.scores[one, other])  # noqa: B023
+            numbers = [number for other in places[:3] for number in self.family.tensors[other]]
+            told = {self.bound_by[number] for number in numbers if number in self.bound_by}
+            for pair in sorted(told, key=lambda pair: self.scores[pair]):
+                before, self.scores[pair], count = self.scores[pair], -1.0, len(self.pairs)
+                self._assign(answers)
+                if one in self.pairs and len(self.pairs) > count:
+                    break
+                self.scores[pair] = before
+                self._assign(answers)
 
     def _assign(self, answers: Mapping[str, str]) -> None:
         self.pairs, taken = {}, set()
-        self.bound = {1: 1, 2: 2, 3: 3} | self._sizes()
+        self.bound, self.bound_by = {1: 1, 2: 2, 3: 3} | self._sizes(), {}
         given = [(one, other) for one, other in answers.items() if (one, other) in self.scores]
         ordered = sorted(self.scores, key=lambda pair: -self.scores[pair])
         for one, other in [*given, *ordered]:
@@ -212,7 +231,9 @@ class _Match:
             if self.fits(one, other):
                 self.pairs[one] = other
                 taken.add(other)
-                self.bound |= dict(zip(self.family.tensors[other], self.shapes[one], strict=True))
+                for number, size in zip(self.family.tensors[other], self.shapes[one], strict=True):
+                    if number not in self.bound:
+                        self.bound[number], self.bound_by[number] = size, (one, other)
         self.alike = sum(self.scores[pair] for pair in self.pairs.items()) / (len(self.pairs) or 1)
 
     def fits(self, one: str, other: str) -> bool:
@@ -329,11 +350,11 @@ class _Match:
                 )
                 questions.append(Question(key, said, [*options[:3], "ignore"]))
         said = {renamed.get(key, key) for key in given}
-        times = Counter(self.family.sizes.values())
+        told = {number for key, number in self.family.sizes.items() if key in said}
         values = {
             key: self.bound[number]
             for key, number in self.family.sizes.items()
-            if key not in said and times[number] == 1 and number >= _TELLING and number in self.bound
+            if number not in told and number >= _TELLING and number in self.bound
         }
         return renamed, values, questions
 

@@ -76,7 +76,7 @@ def decisions(found: Analysis, like: Likeness) -> list[str]:
 
 def plain(text: object) -> str:
     """Text of a checkpoint as it may stand in a comment or a docstring: one line, no quotes, no escapes."""
-    return re.sub(r"[^\w .,:;()\[\]{}+*/=%-]", "_", str(text))
+    return re.sub(r"[^\w .,:;?()\[\]{}+*/=%-]", "_", str(text))
 
 
 def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
@@ -222,9 +222,6 @@ def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Re
         "model_type": found.config.model_type,
         "own_config": needs_config(found, like),
         "name": file.name,
-        "layers": found.shape.layers,
-        "attention": file.attention.kind,
-        "experts": found.shape.experts,
         "scheme": file.quantization.scheme,
         "fp8": dequantizes(found),
         "block": tuple(block),

@@ -79,6 +79,25 @@ class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     scaffold: list[str] | None = None
 
 
+class _Planned(msgspec.Struct):
+    """Of a plan, what its checkpoint computes."""
+
+    model: str
+    likeness: Likeness
+
+
+def planned_family(workspace: Path, model: str) -> Likeness | None:
+    """The family that a plan of this workspace says the checkpoint is, when nothing of it is open."""
+    for path in (workspace / ".npu-upgrade" / "adapt").glob("*/plan.json"):
+        try:
+            plan = msgspec.json.decode(path.read_bytes(), type=_Planned)
+        except (OSError, msgspec.MsgspecError):  # an older one, or one that is being written
+            continue
+        if Path(plan.model) == Path(model).absolute() and plan.likeness.complete:
+            return plan.likeness
+    return None
+
+
 def steps(
     found: Analysis, like: Likeness, roots: dict[str, Path], given: str, form: Form = "tree"
 ) -> list[Step]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
 from npu_upgrade.gates.serving import root_cause
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
     session = asked(args)
     with scratch(session.store) as folder:
-        held = find(session.launch, args.reference)
+        like = planned_family(session.store.workspace, session.launch.model)
+        held = find(session.launch, args.reference, like)
         options = replace(session.options, compare=held.compare)
         served = judge(session.launch, session.device, options, folder / "server.log")
         numbers = held.outcome  # what a ladder says of its own servers is another thing

@@ -18,6 +18,7 @@ import msgspec
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
 from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.reading import shortened, unsure
 from npu_upgrade.checkpoint.registry import read_registry
 from npu_upgrade.checkpoint.scaffold import (
     decisions,
@@ -99,8 +100,13 @@ def run(args: argparse.Namespace) -> Result:
     trees = _trees(args, sources) | _plugin(args, found, earlier)
     is_new = found.file.strategy.name == "native adapter"
     answers = earlier.answers | dict(args.decide)
-    like = likeness_of(found, sources, answers) if is_new else Likeness()
-    _check_answers(args, like, answers)
+    like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
+    _check_answers(args, like)
+    if is_new and found.side.code and not like.complete:
+        code = shortened(sorted(found.side.code), 2)
+        what = f"no family computes what {code} says: a person has to read it, and what it computes"
+        found.file.findings.append(unsure("code-decides", what, min(found.side.code)))
+        verdict = found.file.judge(ignored=("name-unmapped",))
     plan = PlanFile(
         schema=SCHEMA,
         model=str(folder),
@@ -175,8 +181,8 @@ def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dic
     return {"plugin": known} if known and Path(known.root).is_dir() else {}
 
 
-def _check_answers(args: argparse.Namespace, like: Likeness, answers: dict[str, str]) -> None:
-    """What is decided now has to be an answer to something: it left no question of that id."""
+def _check_answers(args: argparse.Namespace, like: Likeness) -> None:
+    """What is decided now has to answer its question: none of that id is left."""
     for name, answer in args.decide:
         asked = next((one for one in like.questions if one.id == name), None)
         if asked:
@@ -206,7 +212,8 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     if plan.scaffold:
         summary += f", {len(plan.scaffold)} scaffolds"
     if plan.likeness.family:
-        summary += f"; it computes what {plan.likeness.family} does"
+        said = "it computes what" if plan.likeness.complete else "what is like it most is what"
+        summary += f"; {said} {plan.likeness.family} does"
     return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import psutil
 
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.memory import GIB
 from npu_upgrade.checkpoint.weights import read_weights
@@ -93,11 +94,12 @@ class NoReference(Exception):
     """There is none, and why."""
 
 
-def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
+def make(model: str, python: Path, *, trust: bool, like: Likeness | None = None) -> tuple[Reference, Path]:
     """The reference of a checkpoint and the file it is kept in; a kept one is only read.
 
     ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
-    Raises :class:`NoReference`.
+    ``like``: the family that the checkpoint computes under other names; the class of Transformers is then
+    that of the family, and fp8 weights are what they stand for. Raises :class:`NoReference`.
     """
     try:
         folder = model_folder(model)
@@ -107,7 +109,8 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
         raise NoReference(error.what) from error
     if version is None:
         raise NoReference(f"{python} has no Transformers")
-    if method := checkpoint.quantization().value:
+    quantized = checkpoint.analysis.file.quantization
+    if (method := checkpoint.quantization().value) and not (like and method == "fp8"):
         raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
     weights = read_weights(folder)
     if unread := next((one.what for one in weights.findings if one.kind == "shard-unreadable"), ""):
@@ -119,7 +122,9 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
     for seed in _SEEDS if IMAGE in checkpoint.modalities().value else ():
         image = {"image": picture(seed).partition(",")[2], "seed": seed}
         prompts.append({"name": f"picture {seed}", "kind": IMAGE, "text": LOOK, **image})
-    asked = _ASKED | {"prompts": prompts, "trust": trust}
+    block = quantized.details.get("weight_block_size") or [1, 1]
+    family = msgspec.to_builtins(like) | {"block": block} if like else None
+    asked = _ASKED | {"prompts": prompts, "trust": trust, "family": family}
     said = json.dumps([content, version, asked, file_sha256(_PROGRAM)])
     kept = cache_root() / "references" / f"{sha256(said)[:32]}.json"
     if not kept.is_file():
