@@ -231,6 +231,19 @@ def test_no_value_comes_from_dummy_weights(tree: Path, workspace: Path, call) ->
     assert not (tree / CONFIG).exists()
 
 
+def test_report_and_runbook_go_into_the_tree_on_request(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace, model="/models/Qwen3-8B", work_dir="/home/ada/work")
+    folder = tree / "docs/adaptations"
+    assert call(model=NAME)[0] == 0
+    assert not folder.exists()
+    code, result = call("--reports", model=NAME)
+    assert (code, len(result["changed"])) == (0, 2)
+    texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    assert sorted(texts) == [f"{NAME}.report.zh.md", f"{NAME}.runbook.zh.md"]
+    assert not any("/home/ada" in text or "/models/" in text for text in texts.values())
+    assert call(model=NAME)[1]["changed"] == []  # they stay, and stay up to date
+
+
 def _gap_line(page: str, gap: str) -> str:
     return next(line for line in page.splitlines() if f"GAP ({gap})" in line)
 

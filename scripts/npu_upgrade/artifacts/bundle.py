@@ -31,10 +31,14 @@ _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measure
 
 @dataclass(frozen=True)
 class Choices:
-    """Files that stay as they are, and files that are generated anew although they are not ours."""
+    """Files that stay as they are, and files that are generated anew although they are not ours.
+
+    ``reports``: report and runbook go into the tree, too.
+    """
 
     keep: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
+    reports: bool = False
 
     def check(self, paths: Iterable[str]) -> None:
         """Raise :class:`BadInput` for a choice that names no file."""
@@ -84,6 +88,7 @@ def make_bundle(
     bundle = Bundle(form, reports=render.reports(view), written=Written(title=view.title))
     pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
     pages |= {config_path(facts.name): config} if config else {}
+    pages |= render.reports_for_all(view) if choices.reports else {}
     entries = _entries(facts, form, before, view.title, bundle.written)
     choices.check([*pages, *entries])
     bundle.written.kept = [path for path in (*pages, *entries) if _named(path, choices.keep)]

@@ -86,10 +86,16 @@ def _row(name: str, entry: dict, run: Run) -> Feature:
         requested=str(entry.get("requested") or ""),
         resolved=str(entry.get("resolved") or ""),
         why=str(entry.get("why") or ""),
-        where=run.path(evidence) if evidence else run.path(),
+        where=_where(run, evidence),
         evidence=evidence,
         run=run,
     )
+
+
+def _where(run: Run, evidence: str) -> str:
+    """Where a report finds it: a file of the run, else what the model or its device says."""
+    name = evidence.partition(":")[0]
+    return run.path(evidence) if not evidence or (run.folder / name).is_file() else evidence
 
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name

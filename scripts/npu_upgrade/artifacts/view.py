@@ -84,6 +84,8 @@ class ModelView:
 
     @property
     def served_with(self) -> str:
+        if not self.facts.on_npu:
+            return "not yet served on an NPU"
         best = self.best.map("device")
         return f"{best.get('count') or 1} x {best.get('name') or self.facts.hardware}"
 
@@ -191,7 +193,17 @@ class ModelView:
 
     @property
     def answer(self) -> str:
-        return quoted(self._asked["answer"]) if self._asked else ""
+        """What an NPU answered."""
+        return quoted(self._asked["answer"]) if self._asked and self.facts.on_npu else ""
+
+    @property
+    def bench(self) -> Row:
+        """What to measure a running server with: as it was, else lengths that its context has room for."""
+        if self.loads:
+            return self.loads[-1]
+        room = self.facts.theoretical_length or 4096
+        lengths = {"input_len": min(1024, room // 2), "output_len": min(128, room // 4)}
+        return lengths | {"requests": 64, "concurrency": 16}
 
     @property
     def accuracy_tool(self) -> str:

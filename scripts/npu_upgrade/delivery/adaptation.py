@@ -54,7 +54,6 @@ class Order:
     named: Named
     open_gaps: Sequence[str] = ()
     pending_npu: bool = False
-    reports: bool = False
     patch_dir: Path | None = None
     title: str | None = None
 
@@ -238,7 +237,9 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
         )
     written = state.of(tree)
     changes = [one for root in roots for one in root.changed()] if roots else None
-    bundle = make_bundle(facts, form_of(tree), written, Choices(keep=tuple(written.kept)), changes)
+    bundle = make_bundle(
+        facts, form_of(tree), written, Choices(tuple(written.kept), reports=written.reports), changes
+    )
     if bundle.changed:
         raise BadInput(
             f"generated files are not as the evidence says: {', '.join(sorted(bundle.changed))}",

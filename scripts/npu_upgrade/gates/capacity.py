@@ -185,8 +185,9 @@ class Capacity:
             summary = f"nothing was served: {why}"
         else:
             most = f"theoretical maximum {self.theoretical}" if self.theoretical else "no KV cache size told"
-            summary = f"served {self.practical} tokens of context and {self.most_sequences} sequences; {most}"
-            summary += f"; filled {self.filled} tokens" if self.filled else ""
+            started = f"{self.practical} tokens of context and {self.most_sequences} sequences"
+            shown = f"filled {self.filled} tokens" if self.filled else "no request was of that length"
+            summary = f"served with room for {started}; {shown}; {most}"
         if isinstance(stopped, Blocked):
             return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
         if stopped is not None:

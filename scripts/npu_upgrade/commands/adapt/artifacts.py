@@ -64,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="generate this file anew although it was not written here; git must have its text",
     )
     parser.add_argument(
+        "--reports", action="store_true", help="report and runbook into the tree, too, for the commit"
+    )
+    parser.add_argument(
         "--check", action="store_true", help="write nothing; FAIL on a gap or a file out of date"
     )
     parser.add_argument("--dry-run", action="store_true", help="write nothing; show the differences")
@@ -79,9 +82,10 @@ def run(args: argparse.Namespace) -> Result:
     folder = model_folder(workspace, facts.name)
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
-    choices = Choices(tuple(args.keep), tuple(args.replace))
+    before = state.of(args.tree)
+    choices = Choices(tuple(args.keep), tuple(args.replace), args.reports or before.reports)
     changes = [one for root in roots for one in root.changed()] if roots else None
-    bundle = make_bundle(facts, form, state.of(args.tree), choices, changes)
+    bundle = make_bundle(facts, form, before, choices, changes)
     out = args.out or folder
     data = _data(bundle, facts, out)
     if args.check:
