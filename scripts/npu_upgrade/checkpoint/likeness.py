@@ -261,16 +261,12 @@ class _Match:
         taken = {target for targets in weights.values() for target in targets}
         free = [one for one in self.family.tensors if one not in taken]
         for one in (one for one in self.shapes if one not in weights):
-            words = set(_words(one))
-            for wanted in (("q", "k", "v"), ("gate", "up"), ("k", "v")):
-                if not (words >= set(wanted) or "".join(wanted) in words):
-                    continue
-                group = [next((a for a in free if self._part(one, a, part)), "") for part in wanted]
-                sizes = [self._rows(a) for a in group if a]
-                if all(group) and sum(sizes) == self.shapes[one][-2]:
-                    weights[one], rows[one] = group, sizes
-                    free = [a for a in free if a not in group]
-                    break
+            wanted = _fused(one)
+            group = [next((a for a in free if self._part(one, a, part)), "") for part in wanted]
+            sizes = [self._rows(a) for a in group if a]
+            if group and all(group) and sum(sizes) == self.shapes[one][-2]:
+                weights[one], rows[one] = group, sizes
+                free = [a for a in free if a not in group]
         return rows
 
     def _rows(self, other: str) -> int:
@@ -396,6 +392,13 @@ def _words(name: str, silent: frozenset[str] = _SILENT) -> tuple[str, ...]:
     return tuple(word for word in words if word not in silent)
 
 
+def _fused(pattern: str) -> tuple[str, ...]:
+    """The projections that a tensor holds together, by its name; empty for one alone."""
+    words = set(_words(_module(pattern).rpartition(".")[2]))
+    groups = (("q", "k", "v"), ("gate", "up"), ("k", "v"))
+    return next((one for one in groups if words >= set(one) or "".join(one) in {"qkv"} & words), ())
+
+
 def _leaf(pattern: str) -> str:
     """The last word that says what a tensor is."""
     return next(iter(reversed(_words(pattern))), "")
@@ -418,6 +421,8 @@ def _key_shared(one: str, other: str) -> float:
 
 def _alike(one: str, other: str, role: str | None, place: str | None) -> float:
     """How much two patterns name the same tensor; negative when their roles exclude it."""
+    if _fused(one) != _fused(other):
+        return -1.0
     if (role or place) and role != place:
         return -1.0 if role and place else 0.2
     module, their = _module(one), _module(other)
