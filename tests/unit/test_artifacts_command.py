@@ -231,6 +231,19 @@ def test_no_value_comes_from_dummy_weights(tree: Path, workspace: Path, call) ->
     assert not (tree / CONFIG).exists()
 
 
+def test_the_config_is_in_the_list_of_those_that_are_run(tree: Path, workspace: Path, call) -> None:
+    listed = tree / "tests/e2e/models/configs/accuracy.txt"
+    listed.parent.mkdir(parents=True, exist_ok=True)
+    listed.write_text("Other.yaml\n")
+    add_all(workspace, "CPU real")
+    call()
+    assert listed.read_text() == "Other.yaml\n"
+    add_all(workspace)
+    call()
+    call()
+    assert listed.read_text() == f"Other.yaml\n{NAME}.yaml\n"
+
+
 def test_report_and_runbook_go_into_the_tree_on_request(tree: Path, workspace: Path, call) -> None:
     add_all(workspace, model="/models/Qwen3-8B", work_dir="/home/ada/work")
     folder = tree / "docs/adaptations"

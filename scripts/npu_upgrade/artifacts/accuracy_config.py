@@ -57,6 +57,7 @@ def _texts(node: ast.AST) -> set[object]:
 
 
 FOLDER = "tests/e2e/models/configs"
+LIST = f"{FOLDER}/accuracy.txt"  # of the configs that are run
 _CHAT = ("apply_chat_template", "fewshot_as_multiturn")
 
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from npu_upgrade.artifacts import registration, render
-from npu_upgrade.artifacts.accuracy_config import config_path, config_text, consumer_of
+from npu_upgrade.artifacts.accuracy_config import LIST, config_path, config_text, consumer_of
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.naming import check_case
 from npu_upgrade.artifacts.roots import Changed
@@ -89,7 +89,7 @@ def make_bundle(
     pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
     pages |= {config_path(facts.name): config} if config else {}
     pages |= render.reports_for_all(view) if choices.reports else {}
-    entries = _entries(facts, form, before, view.title, bundle.written)
+    entries = _entries(facts, form, before, view.title, bundle.written, config is not None)
     choices.check([*pages, *entries])
     bundle.written.kept = [path for path in (*pages, *entries) if _named(path, choices.keep)]
     for path, new in pages.items():
@@ -116,7 +116,7 @@ def _page(path: Path, written: str | None, new: str, replace: bool) -> tuple[str
 
 
 def _entries(
-    facts: Facts, form: TreeForm, before: Written, title: str, written: Written
+    facts: Facts, form: TreeForm, before: Written, title: str, written: Written, has_config: bool
 ) -> dict[str, Callable[[str], str]]:
     """Path of a file of the tree's own -> what puts the model's entry into its text."""
     name, old = facts.name, before.title
@@ -136,6 +136,8 @@ def _entries(
             entries[TITLES] = lambda text: registration.in_titles(text, name, title, old)
     if (form.root / MATRIX).is_file():
         entries[MATRIX] = row
+    if has_config and (form.root / LIST).is_file():
+        entries[LIST] = lambda text: registration.in_list(text, f"{name}.yaml")
     return entries
 
 

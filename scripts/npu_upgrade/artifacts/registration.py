@@ -113,6 +113,11 @@ def in_toctree(text: str, name: str) -> str:
     return f"{text[: tree.end(2)]}{name}.md\n{text[tree.end(2) :]}"
 
 
+def in_list(text: str, line: str) -> str:
+    """A list, one name on a line, with ``line`` at its end."""
+    return text if line in text.splitlines() else f"{text.rstrip()}\n{line}\n"
+
+
 def _renamed(text: str, old: str, new: str) -> str:
     return text.replace(old, new, 1)
 
