@@ -103,7 +103,8 @@ def walk(case: Case, out: Path) -> Walk:
     left, before = set(case.left_out), ""
     while place.done.calls < _MOST and answer["code"] == 0:
         answer = place.call("next")
-        stage, why = str(answer.get("stage")), str(answer.get("why"))
+        why = str(answer.get("summary"))
+        stage = re.split(r" is the next stage|:", why)[0]
         if "every stage is done" in why:
             break
         if stage in left:

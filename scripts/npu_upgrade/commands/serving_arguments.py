@@ -209,19 +209,25 @@ def conclude(
 
 
 def noting(gate: str) -> Callable[[Callable[[argparse.Namespace], Result]], Callable[..., Result]]:
-    """Of a gate of a model that is being adapted: what keeps it from beginning is noted for ``next``."""
+    """Of a gate of a model that is being adapted: that it started nothing is noted for ``next``, and why."""
 
     def of(run: Callable[[argparse.Namespace], Result]) -> Callable[..., Result]:
         @functools.wraps(run)
         def noted(args: argparse.Namespace) -> Result:
-            try:
-                return run(args)
-            except Blocked as error:
+            def note(why: str, verdict: str) -> None:
                 if program() == ADAPT and args.model:
                     workspace = args.workspace or find_workspace(Path.cwd())
                     stage = gate_of(gate, args.load_format, emulated=args.emulated)
-                    note_halt(workspace, args.model, stage, current(), f"{error.what}; {error.try_}")
+                    note_halt(workspace, args.model, stage, current(), why, verdict)
+
+            try:
+                result = run(args)
+            except Blocked as error:
+                note(f"{error.what}; {error.try_}", Verdict.BLOCKED.value)
                 raise
+            if "run" not in result.data:  # nothing was started, so that there is no evidence
+                note(result.summary, result.verdict.value)
+            return result
 
         return noted
 

@@ -143,9 +143,11 @@ class Adaptation:
         return ["adapt.py", "plan", "--python", str(python)] if python else []
 
     def tried(self, command: Command) -> bool:
-        """Whether a run that counts was made by ``command``: it would say the same again."""
+        """Whether ``command`` was run for this: it would say the same again."""
         wanted = _words(command.argv)
-        return any(_words(run.record.command) == wanted for run in self.runs.counted)
+        made = [run.record.command for run in self.runs.counted]
+        made += [one.command for one in Journal(self.folder).of(Halted)]
+        return any(_words(one) == wanted for one in made)
 
 
 def plain_name(name: str) -> str:
@@ -263,7 +265,8 @@ def stages(one: Adaptation) -> list[Stage]:
         *_adapter(one),
     ]
     served = [run for run in one.runs.counted if RUNS[1].shown_by(run) and run.verdict == "PASS"]
-    emulated = served and served[-1].label != NPU_REAL and mapping(one.plan.get("trees")).get("ascend")
+    ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
+    emulated = served and served[-1].label != NPU_REAL and (ascend.get("spec") or ascend.get("there"))
     found += [_of_runs(one, gate) for gate in (*RUNS, *(EMULATED if emulated else ()))]
     found.append(_requirements(one))
     written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
@@ -389,8 +392,11 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     skip = skip if name in SKIPPABLE else ""
     if newest is None:
         command, said = _untried(one, gate, command)
-        if why := _halted(one, gate, command):
-            return Stage(name, State.FAILED, f"{why}{skip}", command, "BLOCKED", stuck=True)
+        if (halted := _halted(one, gate, command)) and halted.verdict == "BLOCKED":
+            return Stage(name, State.FAILED, f"{halted.why}{skip}", command, "BLOCKED", stuck=True)
+        if halted:
+            said = f"{halted.verdict}: {halted.why}; nothing had to be started"
+            return Stage(name, State.DONE, said, command, halted.verdict, halted.at)
         return Stage(name, State.TODO, said, command)
     passed = [number for number, run in enumerate(fits, 1) if run.verdict == "PASS"]
     failed = len(fits) - max(passed, default=0)
@@ -419,19 +425,21 @@ def _has_experts(one: Adaptation) -> bool:
     return one.analysed is not None and one.analysed.properties.experts > 1
 
 
-def _halted(one: Adaptation, gate: Gate, command: Command) -> str:
-    """Why ``command`` could not even begin the last time; empty when it was not tried."""
+def _halted(one: Adaptation, gate: Gate, command: Command) -> Halted | None:
+    """The last time that ``command`` started nothing."""
     wanted = _words(command.argv)
     halted = [each for each in Journal(one.folder).of(Halted) if each.id == gate.stage]
-    return halted[-1].why if halted and _words(halted[-1].command) == wanted else ""
+    return halted[-1] if halted and _words(halted[-1].command) == wanted else None
 
 
-def note_halt(workspace: Path, model: str, gate: Gate, command: list[str], why: str) -> None:
-    """Note that a gate of a model that is being adapted could not begin, so that it is not named again."""
+def note_halt(
+    workspace: Path, model: str, gate: Gate, command: list[str], why: str, verdict: str = "BLOCKED"
+) -> None:
+    """Note that a gate of a model that is being adapted started nothing, so that it is not named again."""
     name = plain_name(model.rstrip("/").rpartition("/")[2])
     if name in models(workspace):
         folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
-        Journal(folder).add(Halted, id=gate.stage, command=command, why=why)
+        Journal(folder).add(Halted, id=gate.stage, command=command, why=why, verdict=verdict)
 
 
 def _untried(one: Adaptation, gate: Gate, command: Command) -> tuple[Command, str]:

@@ -93,11 +93,15 @@ class Skipped(Entry, frozen=True, tag="skipped"):
 
 
 class Halted(Entry, frozen=True, tag="halted"):
-    """The gate ``id`` could not even begin, as it was called by ``command``; ``why`` in one sentence."""
+    """The gate ``id`` started nothing, as it was called by ``command``; ``why`` in one sentence.
+
+    ``verdict`` is BLOCKED where it could not begin.
+    """
 
     id: str
     command: list[str]
     why: str
+    verdict: str = "BLOCKED"
 
 
 _LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped | Halted)
