@@ -147,7 +147,7 @@ def _run(place: _Place, words: list[str]) -> None:
     if name in _FEWER and "--sequences" not in words and "--concurrency" not in words:
         at = words.index("--") if "--" in words else len(words)
         words = [*words[:at], *_FEWER[name], *words[at:]]
-    if name == "artifacts" and not place.repo.joinpath("docs/.named").exists():
+    if name == "artifacts":
         words = [*words, "--unpublished", f"checkpoints/{place.model.name}"]
     place.call(*words)
 
