@@ -24,7 +24,7 @@ from artifacts_kit import (
 from deliver_support import git
 
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.job.journal import Journal, Skipped
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
@@ -229,6 +229,23 @@ def test_no_value_comes_from_dummy_weights(tree: Path, workspace: Path, call) ->
     assert "**Not validated**: only dummy weights were served (evidence label: NPU dummy)" in page
     assert "0.8312" not in page
     assert not (tree / CONFIG).exists()
+
+
+def test_what_the_emulated_npu_showed_stands_before_what_a_cpu_did(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace, "CPU real")
+    versions = {"vllm": "0.30.0", "vllm-ascend": "0.30.0rc2"}
+    emulated = {"load_format": "real", "versions": versions}
+    add(workspace, "serve", DRY_RUN, **emulated)
+    add(workspace, "features", DRY_RUN, features=FEATURES, **emulated)
+    add(workspace, "serve", DRY_RUN, verdict="FAIL", summary="no such operator", **emulated)
+    assert call()[0] == 0  # it signs nothing off, and stops nothing
+    page = (tree / PAGE).read_text("utf-8")
+    assert f"| ACLGraph | verified | {DRY_RUN} |" in page
+    assert "and on an emulated NPU, which shows that vllm-ascend's code runs" in page
+    lines = [line for line in page.splitlines() if line.startswith("- ") and "vllm 0.30.0" in line]
+    assert [line.partition(":")[0] for line in lines] == [f"- {DRY_RUN}", "- CPU real", "- CPU dummy"]
+    row = next(line for line in (tree / MATRIX).read_text("utf-8").splitlines() if f"{NAME}.md" in line)
+    assert "✅" not in row
 
 
 def test_the_config_is_in_the_list_of_those_that_are_run(tree: Path, workspace: Path, call) -> None:
