@@ -219,9 +219,9 @@ def test_the_plan_of_a_plugin_names_no_file_of_the_trees(adapt, tmp_path):
     assert value["trees"]["plugin"] == {"root": str(out), "there": True, "package": "novel_lm_plugin"}
     again = adapt("plan", folder)[1]
     assert again["trees"]["plugin"] == value["trees"]["plugin"]
+    assert "out" in planned_files(Path(again["state"]), tmp_path)
     assert "plugin" not in adapt("plan", folder, "--form", "tree")[1]["trees"]
     assert "pyproject.toml" not in planned_files(Path(again["state"]), tmp_path / "elsewhere")
-    assert "out" in planned_files(Path(again["state"]), tmp_path)
 
 
 def test_a_hub_id(adapt, tmp_path, monkeypatch):
