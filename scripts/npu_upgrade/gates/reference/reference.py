@@ -108,7 +108,7 @@ def make(model: str, python: Path, *, trust: bool, like: Likeness | None = None)
     except UpgradeError as error:
         raise NoReference(error.what) from error
     if version is None:
-        raise NoReference(f"{python} has no Transformers")
+        raise NoReference("the Python that serves has no Transformers")
     quantized = checkpoint.analysis.file.quantization
     if (method := checkpoint.quantization().value) and not (like and method == "fp8"):
         raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
