@@ -197,6 +197,7 @@ def test_the_plan_names_files_and_order(adapt, tmp_path):
         "real",
         "features",
         "capacity",
+        "performance",
         "accuracy",
         "artifacts",
         "deliver",

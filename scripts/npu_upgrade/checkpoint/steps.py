@@ -173,7 +173,8 @@ def _gates(found: Analysis, given: str) -> list[Step]:
         step("dummy", "serve", dummy, "--load-format", "dummy", passed_on=served),
         step("real", "serve", real, "--load-format", "real", passed_on=served),
         step("features", "features", "; ".join(features)),
-        step("capacity", "capacity", capacity, "--length", str(length)),
+        step("capacity", "capacity", capacity, "--length", str(length), *ASKED["capacity"]),
+        step("performance", "performance", "throughput and latency, by vllm bench serve"),
         step("accuracy", "accuracy", accuracy, *ASKED["accuracy"]),
     ]
 
