@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> Result:
         verdict = found.file.judge(ignored=("name-unmapped",))
     plan = PlanFile(
         schema=SCHEMA,
-        model=str(folder),
+        model=str(folder.absolute()),
         name=found.file.name,
         strategy=found.file.strategy,
         trees=trees,
