@@ -40,12 +40,14 @@ class LatticeForCausalLM(PreTrainedModel):
 class Checkpoint:
     """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, one after the
     other; ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set;
-    ``fp8``: tensor or block; ``fault``: what is broken afterwards."""
+    ``fused``: projections that are one tensor, by its name; ``fp8``: tensor or block; ``fault``: what is
+    broken afterwards."""
 
     base: str
     names: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fp8: str = ""
     fault: str = ""
 
@@ -141,6 +143,12 @@ CHECKPOINTS = {
         {"num_hidden_layers": "n_blocks", "rms_norm_eps": "norm_eps"},
         _named("TidalForCausalLM", "tidal"),
     ),
+    "dense-renamed-fused": Checkpoint(
+        "dense",
+        _TIDAL | {r"\.self_attn\.qkv_proj": ".mixer.qkv", r"\.feed\.gate_up_proj": ".feed.gate_up"},
+        config=_named("EddyForCausalLM", "eddy"),
+        fused={"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")},
+    ),
     "mixture-renamed": Checkpoint("mixture", _GROVE, config=_named("GroveForCausalLM", "grove")),
     "latent-renamed": Checkpoint("latent", _FATHOM, config=_named("FathomForCausalLM", "fathom")),
     "hybrid-renamed": Checkpoint("hybrid", _RILL, config=_named("RillForCausalLM", "rill")),
@@ -156,6 +164,10 @@ CHECKPOINTS = {
     ),
     "dense-renamed-fp8-tensor": Checkpoint(
         "dense", _TIDAL, config=_named("ReefForCausalLM", "reef", num_key_value_heads=1), fp8="tensor"
+    ),
+    # norms of all heads together, which two ranks share
+    "mixture-renamed-fp8-tensor": Checkpoint(
+        "normed", _GROVE, config=_named("CopseForCausalLM", "copse"), fp8="tensor"
     ),
     "broken-prefix": Checkpoint("dense", fault="prefix"),
     "broken-shard": Checkpoint("dense", fault="shard"),
@@ -197,6 +209,7 @@ def write(name: str, folder: Path) -> None:
     tensors = load_file(folder / WEIGHTS)
     if one.fp8:
         tensors, config["quantization_config"] = _in_fp8(tensors, one.fp8)
+    tensors = _fused(tensors, one.fused)
     tensors = {_renamed(given, one.names): value for given, value in tensors.items()}
     config = {one.keys.get(key, key): value for key, value in config.items()}
     _write_json(folder / "config.json", config)
@@ -221,36 +234,66 @@ def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
 
 def _hybrid(folder: Path, one: Checkpoint) -> None:
     """A Qwen3-Next without experts: three layers of linear attention and one of full attention."""
+    sizes = {
+        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
+        **{"linear_value_head_dim": 32},
+    }
+    _of_transformers("Qwen3NextForCausalLM", folder, sizes, plus_one=True)
+
+
+def _normed(folder: Path, one: Checkpoint) -> None:
+    """An OLMoE: a mixture with norms of all heads of queries or keys together."""
+    sizes = {"num_hidden_layers": 2, "num_experts": 8, "num_experts_per_tok": 2}
+    _of_transformers("OlmoeForCausalLM", folder, sizes)
+
+
+def _of_transformers(name: str, folder: Path, sizes: dict[str, Any], plus_one: bool = False) -> None:
+    """Random weights of a class of Transformers; ``plus_one``: its norms compute with one more."""
     import torch
-    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+    import transformers
 
     from npu_emulator.dry_run.models import dense, files
 
     shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     more = ("max_position_embeddings", "bos_token_id", "eos_token_id")
-    given = {key: dense.CONFIG[key] for key in (*shared, *more)} | {
-        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
-        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
-        **{"linear_value_head_dim": 32, "dtype": "float32"},
-    }
-    config = Qwen3NextConfig(**given)
+    kind = getattr(transformers, name)
+    config = kind.config_class(
+        **{key: dense.CONFIG[key] for key in (*shared, *more)} | sizes | {"dtype": "float32"}
+    )
     with torch.device("meta"):
-        model = Qwen3NextForCausalLM(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
+        model = kind(config)
+    shapes = _stored({name: tuple(tensor.shape) for name, tensor in model.named_parameters()})
     random = torch.Generator().manual_seed(2)
     near = {name: shape for name, shape in shapes.items() if name.endswith(("A_log", "dt_bias"))}
     weights = {name: torch.rand(shape, generator=random) for name, shape in near.items()}
-    for name in (name for name in shapes if "norm.weight" in name and "linear_attn" not in name):
-        weights[name] = 0.1 * torch.randn(shapes[name], generator=random)  # it computes with one more
+    for norm in (norm for norm in shapes if plus_one and "norm.weight" in norm and "linear_attn" not in norm):
+        weights[norm] = 0.1 * torch.randn(shapes[norm], generator=random)
     rest = {name: shape for name, shape in shapes.items() if name not in weights}
-    written = config.to_dict() | {"architectures": ["Qwen3NextForCausalLM"]}
-    written = {key: value for key, value in written.items() if value is not None}
-    files.write(folder, written, rest, weights=weights)
+    written = config.to_diff_dict() | {"architectures": [name], "tie_word_embeddings": False}
+    files.write(
+        folder, {key: value for key, value in written.items() if value is not None}, rest, weights=weights
+    )
+
+
+def _stored(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes as checkpoints have them: experts one by one, which Transformers holds together."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        stem, kind, part = name.partition(".experts.")
+        for expert in range(shape[0]) if kind else ():
+            if part == "gate_up_proj":
+                half = (shape[1] // 2, shape[2])
+                found |= {f"{stem}{kind}{expert}.{one}_proj.weight": half for one in ("gate", "up")}
+            else:
+                found[f"{stem}{kind}{expert}.{part}.weight"] = shape[1:]
+        found |= {} if kind else {name: shape}
+    return found
 
 
 _BASES: dict[str, Callable[[Path, Checkpoint], None]] = {
     **{name: functools.partial(_from_emulator, name) for name in ("dense", "mixture", "latent", "looker")},
-    "hybrid": _hybrid,
+    **{"hybrid": _hybrid, "normed": _normed},
 }
 
 
@@ -258,6 +301,21 @@ def _renamed(name: str, names: dict[str, str]) -> str:
     for pattern, text in names.items():
         name = re.sub(pattern, text, name)
     return name
+
+
+def _fused(tensors: dict[str, Any], fused: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Projections that belong together as one tensor, their rows one after the other."""
+    import torch
+
+    found = dict(tensors)
+    for name in tensors:
+        for whole, parts in fused.items():
+            if name.endswith(f"{parts[0]}.weight"):
+                stem = name.removesuffix(f"{parts[0]}.weight")
+                found[f"{stem}{whole}.weight"] = torch.cat(
+                    [found.pop(f"{stem}{one}.weight") for one in parts]
+                )
+    return found
 
 
 def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -124,7 +124,8 @@ def likest(
         found, alike = _as_family(name, family, config, shapes, answers, code)
         order = _FIRST.index(name) if name in _FIRST else len(_FIRST)
         lacks = len(found.open) + len(found.missing)
-        rank = (-lacks, name == own, -_strange(config, family), round(alike, 1), -order)
+        asked = sum(one.id in shapes for one in found.questions)
+        rank = (-lacks, name == own, -asked, -_strange(config, family), round(alike, 1), -order)
         if best is None or rank > best[0]:
             best = rank, found
     placed = len(best[1].weights) if best else 0
@@ -199,7 +200,8 @@ class _Match:
         prefixes = Counter((_parent(one), _parent(other)) for one, other in self.pairs.items())
         for pair in self.scores:
             parents = _parent(pair[0]), _parent(pair[1])
-            self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
+            if self.scores[pair] >= 0:
+                self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
         self._assign(answers)
         self._repair(answers)
 
@@ -452,7 +454,9 @@ def _roles(shapes: Shapes) -> dict[str, str]:
                 found[one] = "embed"
             elif words <= {"norm", "final"} and "norm" in words:
                 found[one] = "final norm"
-        elif len(shape) == 1 and words & {"norm", "pre", "post"} and not words & {"q", "k", "kv"}:
+        elif len(shape) == 1 and "norm" in words and words & {"q", "k", "kv"}:
+            found[one] = "norm of a projection"
+        elif len(shape) == 1 and words & {"norm", "pre", "post"}:
             stem, _, tail = one.rpartition(".*.")
             if tail.count(".") == 1:
                 layers.setdefault(f"{stem} {_kind(one)}", []).append(one)
