@@ -73,9 +73,9 @@ class Question(msgspec.Struct, frozen=True):
 class Likeness(msgspec.Struct):
     """A checkpoint as one of ``family``, an architecture; all empty for none.
 
-    ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``, none
-    for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``: the family's
-    keys that the checkpoint has another value for, or none. ``open``: patterns without a place;
+    ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``,
+    none for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``:
+    keys of the family that config.json leaves out and shapes tell. ``open``: patterns without a place;
     ``missing``: the family's that nothing fills.
     """
 
@@ -211,7 +211,7 @@ class _Match:
             places = [
                 other for name, other in self.scores if name == one and other not in self.pairs.values()
             ]
-            places.sort(key=lambda other: -self.scores[one, other])  # noqa: B023
+            places.sort(key=lambda other: -self.scores[one, other])
             numbers = [number for other in places[:3] for number in self.family.tensors[other]]
             told = {self.bound_by[number] for number in numbers if number in self.bound_by}
             for pair in sorted(told, key=lambda pair: self.scores[pair]):
