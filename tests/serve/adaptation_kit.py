@@ -115,7 +115,7 @@ def set_mapping(project: Path, wrong: bool) -> None:
 
 
 def private_python(folder: Path, *projects: Path) -> Path:
-    """An environment of its own over that of the CPU's vLLM, with ``projects`` installed as one edits them."""
+    """An environment of its own over the CPU's vLLM, with ``projects`` installed as one edits them."""
     shared, uv = cpu_python(), find_uv()
     subprocess.run([uv, "venv", "-q", "--python", shared, folder], check=True, env=uv_variables())
     python = folder / "bin/python"
