@@ -38,16 +38,19 @@ class LatticeForCausalLM(PreTrainedModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, one after the
-    other; ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set;
-    ``fused``: projections that are one tensor, by its name; ``fp8``: tensor or block; ``fault``: what is
-    broken afterwards."""
+    """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, in their order.
+
+    ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set. ``fused``:
+    projections that are one tensor, by its name; ``stacked``: all experts in one; ``fp8``: tensor or block;
+    ``fault``: what is broken afterwards.
+    """
 
     base: str
     names: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stacked: bool = False
     fp8: str = ""
     fault: str = ""
 
@@ -150,6 +153,12 @@ CHECKPOINTS = {
         fused={"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")},
     ),
     "mixture-renamed": Checkpoint("mixture", _GROVE, config=_named("GroveForCausalLM", "grove")),
+    "mixture-renamed-stacked": Checkpoint(
+        "mixture",
+        {r"\.mlp\.experts\.(\w+)_proj$": r".moe.experts.\1", **_GROVE},
+        config=_named("HeathForCausalLM", "heath"),
+        stacked=True,
+    ),
     "latent-renamed": Checkpoint("latent", _FATHOM, config=_named("FathomForCausalLM", "fathom")),
     "hybrid-renamed": Checkpoint("hybrid", _RILL, config=_named("RillForCausalLM", "rill")),
     "multimodal-renamed": Checkpoint(
@@ -209,7 +218,7 @@ def write(name: str, folder: Path) -> None:
     tensors = load_file(folder / WEIGHTS)
     if one.fp8:
         tensors, config["quantization_config"] = _in_fp8(tensors, one.fp8)
-    tensors = _fused(tensors, one.fused)
+    tensors = _stacked(_fused(tensors, one.fused)) if one.stacked else _fused(tensors, one.fused)
     tensors = {_renamed(given, one.names): value for given, value in tensors.items()}
     config = {one.keys.get(key, key): value for key, value in config.items()}
     _write_json(folder / "config.json", config)
@@ -315,6 +324,22 @@ def _fused(tensors: dict[str, Any], fused: dict[str, tuple[str, ...]]) -> dict[s
                 found[f"{stem}{whole}.weight"] = torch.cat(
                     [found.pop(f"{stem}{one}.weight") for one in parts]
                 )
+    return found
+
+
+def _stacked(tensors: dict[str, Any]) -> dict[str, Any]:
+    """All experts of a layer in two tensors: gate and up one after the other, and down."""
+    import torch
+
+    found = {name: value for name, value in tensors.items() if ".experts." not in name}
+    for stem in {name.partition(".experts.")[0] for name in tensors if ".experts." in name}:
+        count = sum(name.startswith(f"{stem}.experts.") for name in tensors) // 3
+
+        def all_of(part: str, stem: str = stem, count: int = count) -> Any:
+            return torch.stack([tensors[f"{stem}.experts.{one}.{part}_proj.weight"] for one in range(count)])
+
+        found[f"{stem}.experts.gate_up_proj"] = torch.cat([all_of("gate"), all_of("up")], dim=1)
+        found[f"{stem}.experts.down_proj"] = all_of("down")
     return found
 
 

@@ -255,7 +255,7 @@ class _Match:
         return {number: min(told) for number, told in found.items() if len(told) == 1}
 
     def split(self, weights: dict[str, list[str]]) -> dict[str, list[int]]:
-        """Give a tensor that holds several of the family's, one after the other, all of them.
+        """Give a tensor that holds several of the family's, in rows or of all experts, all of them.
 
         Returns how many rows each of them has.
         """
@@ -263,11 +263,12 @@ class _Match:
         taken = {target for targets in weights.values() for target in targets}
         free = [one for one in self.family.tensors if one not in taken]
         for one in (one for one in self.shapes if one not in weights):
-            wanted = _fused(one)
+            wanted = _fused(one) or ((_leaf(one),) if len(self.shapes[one]) == 3 else ())
             group = [next((a for a in free if self._part(one, a, part)), "") for part in wanted]
             sizes = [self._rows(a) for a in group if a]
             if group and all(group) and sum(sizes) == self.shapes[one][-2]:
-                weights[one], rows[one] = group, sizes
+                weights[one] = group
+                rows |= {one: sizes} if len(group) > 1 else {}
                 free = [a for a in free if a not in group]
         return rows
 
@@ -291,8 +292,15 @@ class _Match:
         return next((given[a] * given[b] for a, b in pairs if given.get(a) and given.get(b)), 0)
 
     def _part(self, one: str, other: str, part: str) -> bool:
-        same = one.count("*") == other.count("*") and _kind(one) == _kind(other) and _leaf(other) == part
-        return same and len(self.shapes[one]) == len(self.family.tensors[other]) > 1
+        """Whether ``other`` may be a part of ``one``, of each expert where ``one`` holds all of them."""
+        ours, theirs = self.shapes[one], self.family.tensors[other]
+        stacked = len(ours) - len(theirs)
+        experts = not stacked or (".experts." in other and len(theirs) == 2)
+        same = (
+            other.count("*") - one.count("*") == stacked in (0, 1) and _kind(one) == _kind(other) and experts
+        )
+        columns = len(theirs) > 1 and self.bound.get(theirs[-1], ours[-1]) == ours[-1]
+        return same and columns and _leaf(other) == part
 
     def questions(self, answers: Mapping[str, str]) -> list[Question]:
         """Tensors that another place fits as well, and that could change places."""

@@ -234,6 +234,9 @@ def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Re
         "keys": sorted(like.keys.items()),
         "config_values": sorted(like.values.items()),
         "patterns": table,
+        "stacked": any(
+            target.count("*") > one.count("*") for one, targets in like.weights.items() for target in targets
+        ),
         "splits": [(one, like.rows[one]) for one in like.weights if one in like.rows],
     }
 

@@ -130,9 +130,18 @@ def translated(torch, folder, family):
             with opened(where[scales[name]], "pt") as stream:
                 tensor = scaled(torch, tensor, stream.get_tensor(scales[name]), family["block"])
         rows = family["rows"].get(re.sub(NUMBER, "*", name))
-        for target, piece in zip(targets, tensor.split(rows) if rows else (tensor,), strict=True):
-            numbered = iter(numbers)
-            yield re.sub(r"\*", lambda _, numbered=numbered: next(numbered), target), piece
+        parts = tensor.split(rows, dim=max(0, tensor.dim() - 2)) if rows else (tensor,)
+        for target, piece in zip(targets, parts, strict=True):
+            if target.count("*") > len(numbers):
+                each = enumerate(piece)
+                yield from ((numbered(target, [*numbers, str(one)]), own.clone()) for one, own in each)
+            else:
+                yield numbered(target, numbers), piece
+
+
+def numbered(pattern, numbers):
+    given = iter(numbers)
+    return re.sub(r"\*", lambda _: next(given), pattern)
 
 
 def scaled(torch, tensor, scale, block):
