@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,8 @@ def make(name: str, folder: Path) -> Path:
 
 def write(name: str, folder: Path) -> None:
     """The files of one checkpoint; needs torch."""
-    from safetensors.torch import load_file, save_file
+    tensors_of = import_module("safetensors.torch")
+    load_file, save_file = tensors_of.load_file, tensors_of.save_file
 
     one = CHECKPOINTS[name]
     _BASES[one.base](folder, one)
@@ -228,11 +230,8 @@ def write(name: str, folder: Path) -> None:
 
 
 def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
-    import importlib
-
-    from npu_emulator.dry_run.models import files
-
-    module = importlib.import_module(f"npu_emulator.dry_run.models.{base}")
+    files = import_module("npu_emulator.dry_run.models.files")
+    module = import_module(f"npu_emulator.dry_run.models.{base}")
     changes = {key: value for key, value in one.config.items() if key in module.CONFIG and key[:3] == "num"}
     if changes:
         config = module.CONFIG | changes
@@ -259,10 +258,10 @@ def _normed(folder: Path, one: Checkpoint) -> None:
 
 def _of_transformers(name: str, folder: Path, sizes: dict[str, Any], plus_one: bool = False) -> None:
     """Random weights of a class of Transformers; ``plus_one``: its norms compute with one more."""
-    import torch
-    import transformers
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
-    from npu_emulator.dry_run.models import dense, files
+    dense, files = (import_module(f"npu_emulator.dry_run.models.{one}") for one in ("dense", "files"))
 
     shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     more = ("max_position_embeddings", "bos_token_id", "eos_token_id")
@@ -314,7 +313,7 @@ def _renamed(name: str, names: dict[str, str]) -> str:
 
 def _fused(tensors: dict[str, Any], fused: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Projections that belong together as one tensor, their rows one after the other."""
-    import torch
+    torch = import_module("torch")
 
     found = dict(tensors)
     for name in tensors:
@@ -329,7 +328,7 @@ def _fused(tensors: dict[str, Any], fused: dict[str, tuple[str, ...]]) -> dict[s
 
 def _stacked(tensors: dict[str, Any]) -> dict[str, Any]:
     """All experts of a layer in two tensors: gate and up one after the other, and down."""
-    import torch
+    torch = import_module("torch")
 
     found = {name: value for name, value in tensors.items() if ".experts." not in name}
     for stem in {name.partition(".experts.")[0] for name in tensors if ".experts." in name}:
@@ -345,7 +344,7 @@ def _stacked(tensors: dict[str, Any]) -> dict[str, Any]:
 
 def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The projections of the layers in fp8 with one scale each, or one for each block."""
-    import torch
+    torch = import_module("torch")
 
     found: dict[str, Any] = {}
     for name, value in tensors.items():
@@ -371,7 +370,7 @@ def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[st
 
 def _break_prefix(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """The second layer's tensors under another prefix than the first one's."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     moved = {name.replace("model.layers.1.", "module.layers.1."): value for name, value in tensors.items()}
     save_file(moved, folder / WEIGHTS, metadata={"format": "pt"})
@@ -379,7 +378,7 @@ def _break_prefix(folder: Path, config: dict[str, Any], tensors: dict[str, Any])
 
 def _break_shard(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Two shards by the index, of which the second is not there."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
     kept = {name: value for name, value in tensors.items() if ".layers.1." not in name}
@@ -391,7 +390,7 @@ def _break_shard(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) 
 
 def _break_scales(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Block scales of blocks twice as large as the configuration says."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     coarse = {
         name: value[::2, ::2].contiguous() if name.endswith("_scale_inv") else value
@@ -416,7 +415,7 @@ def _break_tokenizer(folder: Path, config: dict[str, Any], tensors: dict[str, An
 
 def _break_code(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """An architecture that only the checkpoint's own code knows, and that fits no family."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     (folder / "modeling_lattice.py").write_text(_OWN_CODE, "utf-8")
     auto = {"AutoModelForCausalLM": "modeling_lattice.LatticeForCausalLM"}

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ _MOST = 40_000_000  # parameters: a class that keeps its default sizes is left o
 
 def of(name: str) -> dict[str, Any]:
     """One family; run where Transformers and torch are."""
-    import torch
-    import transformers
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
     kind = getattr(transformers, name)
     found: list[tuple[dict[str, list[int]], dict[str, Any]]] = []
@@ -163,7 +164,7 @@ def _all(names: list[str]) -> None:
     import contextlib
     import io
 
-    import torch
+    torch = import_module("torch")
 
     torch.manual_seed(0)
     for name in names:
