@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,19 @@ class LatticeForCausalLM(PreTrainedModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, one after the
-    other; ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set;
-    ``fp8``: tensor or block; ``fault``: what is broken afterwards."""
+    """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, in their order.
+
+    ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set. ``fused``:
+    projections that are one tensor, by its name; ``stacked``: all experts in one; ``fp8``: tensor or block;
+    ``fault``: what is broken afterwards.
+    """
 
     base: str
     names: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stacked: bool = False
     fp8: str = ""
     fault: str = ""
 
@@ -141,7 +147,19 @@ CHECKPOINTS = {
         {"num_hidden_layers": "n_blocks", "rms_norm_eps": "norm_eps"},
         _named("TidalForCausalLM", "tidal"),
     ),
+    "dense-renamed-fused": Checkpoint(
+        "dense",
+        _TIDAL | {r"\.self_attn\.qkv_proj": ".mixer.qkv", r"\.feed\.gate_up_proj": ".feed.gate_up"},
+        config=_named("EddyForCausalLM", "eddy"),
+        fused={"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")},
+    ),
     "mixture-renamed": Checkpoint("mixture", _GROVE, config=_named("GroveForCausalLM", "grove")),
+    "mixture-renamed-stacked": Checkpoint(
+        "mixture",
+        {r"\.mlp\.experts\.(\w+)_proj$": r".moe.experts.\1", **_GROVE},
+        config=_named("HeathForCausalLM", "heath"),
+        stacked=True,
+    ),
     "latent-renamed": Checkpoint("latent", _FATHOM, config=_named("FathomForCausalLM", "fathom")),
     "hybrid-renamed": Checkpoint("hybrid", _RILL, config=_named("RillForCausalLM", "rill")),
     "multimodal-renamed": Checkpoint(
@@ -156,6 +174,10 @@ CHECKPOINTS = {
     ),
     "dense-renamed-fp8-tensor": Checkpoint(
         "dense", _TIDAL, config=_named("ReefForCausalLM", "reef", num_key_value_heads=1), fp8="tensor"
+    ),
+    # norms of all heads together, which two ranks share
+    "mixture-renamed-fp8-tensor": Checkpoint(
+        "normed", _GROVE, config=_named("CopseForCausalLM", "copse"), fp8="tensor"
     ),
     "broken-prefix": Checkpoint("dense", fault="prefix"),
     "broken-shard": Checkpoint("dense", fault="shard"),
@@ -189,7 +211,8 @@ def make(name: str, folder: Path) -> Path:
 
 def write(name: str, folder: Path) -> None:
     """The files of one checkpoint; needs torch."""
-    from safetensors.torch import load_file, save_file
+    tensors_of = import_module("safetensors.torch")
+    load_file, save_file = tensors_of.load_file, tensors_of.save_file
 
     one = CHECKPOINTS[name]
     _BASES[one.base](folder, one)
@@ -197,6 +220,7 @@ def write(name: str, folder: Path) -> None:
     tensors = load_file(folder / WEIGHTS)
     if one.fp8:
         tensors, config["quantization_config"] = _in_fp8(tensors, one.fp8)
+    tensors = _stacked(_fused(tensors, one.fused)) if one.stacked else _fused(tensors, one.fused)
     tensors = {_renamed(given, one.names): value for given, value in tensors.items()}
     config = {one.keys.get(key, key): value for key, value in config.items()}
     _write_json(folder / "config.json", config)
@@ -206,11 +230,8 @@ def write(name: str, folder: Path) -> None:
 
 
 def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
-    import importlib
-
-    from npu_emulator.dry_run.models import files
-
-    module = importlib.import_module(f"npu_emulator.dry_run.models.{base}")
+    files = import_module("npu_emulator.dry_run.models.files")
+    module = import_module(f"npu_emulator.dry_run.models.{base}")
     changes = {key: value for key, value in one.config.items() if key in module.CONFIG and key[:3] == "num"}
     if changes:
         config = module.CONFIG | changes
@@ -221,36 +242,66 @@ def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
 
 def _hybrid(folder: Path, one: Checkpoint) -> None:
     """A Qwen3-Next without experts: three layers of linear attention and one of full attention."""
-    import torch
-    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+    sizes = {
+        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
+        **{"linear_value_head_dim": 32},
+    }
+    _of_transformers("Qwen3NextForCausalLM", folder, sizes, plus_one=True)
 
-    from npu_emulator.dry_run.models import dense, files
+
+def _normed(folder: Path, one: Checkpoint) -> None:
+    """An OLMoE: a mixture with norms of all heads of queries or keys together."""
+    sizes = {"num_hidden_layers": 2, "num_experts": 8, "num_experts_per_tok": 2}
+    _of_transformers("OlmoeForCausalLM", folder, sizes)
+
+
+def _of_transformers(name: str, folder: Path, sizes: dict[str, Any], plus_one: bool = False) -> None:
+    """Random weights of a class of Transformers; ``plus_one``: its norms compute with one more."""
+    torch = import_module("torch")
+    transformers = import_module("transformers")
+
+    dense, files = (import_module(f"npu_emulator.dry_run.models.{one}") for one in ("dense", "files"))
 
     shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     more = ("max_position_embeddings", "bos_token_id", "eos_token_id")
-    given = {key: dense.CONFIG[key] for key in (*shared, *more)} | {
-        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
-        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
-        **{"linear_value_head_dim": 32, "dtype": "float32"},
-    }
-    config = Qwen3NextConfig(**given)
+    kind = getattr(transformers, name)
+    config = kind.config_class(
+        **{key: dense.CONFIG[key] for key in (*shared, *more)} | sizes | {"dtype": "float32"}
+    )
     with torch.device("meta"):
-        model = Qwen3NextForCausalLM(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
+        model = kind(config)
+    shapes = _stored({name: tuple(tensor.shape) for name, tensor in model.named_parameters()})
     random = torch.Generator().manual_seed(2)
     near = {name: shape for name, shape in shapes.items() if name.endswith(("A_log", "dt_bias"))}
     weights = {name: torch.rand(shape, generator=random) for name, shape in near.items()}
-    for name in (name for name in shapes if "norm.weight" in name and "linear_attn" not in name):
-        weights[name] = 0.1 * torch.randn(shapes[name], generator=random)  # it computes with one more
+    for norm in (norm for norm in shapes if plus_one and "norm.weight" in norm and "linear_attn" not in norm):
+        weights[norm] = 0.1 * torch.randn(shapes[norm], generator=random)
     rest = {name: shape for name, shape in shapes.items() if name not in weights}
-    written = config.to_dict() | {"architectures": ["Qwen3NextForCausalLM"]}
-    written = {key: value for key, value in written.items() if value is not None}
-    files.write(folder, written, rest, weights=weights)
+    written = config.to_diff_dict() | {"architectures": [name], "tie_word_embeddings": False}
+    files.write(
+        folder, {key: value for key, value in written.items() if value is not None}, rest, weights=weights
+    )
+
+
+def _stored(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes as checkpoints have them: experts one by one, which Transformers holds together."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        stem, kind, part = name.partition(".experts.")
+        for expert in range(shape[0]) if kind else ():
+            if part == "gate_up_proj":
+                half = (shape[1] // 2, shape[2])
+                found |= {f"{stem}{kind}{expert}.{one}_proj.weight": half for one in ("gate", "up")}
+            else:
+                found[f"{stem}{kind}{expert}.{part}.weight"] = shape[1:]
+        found |= {} if kind else {name: shape}
+    return found
 
 
 _BASES: dict[str, Callable[[Path, Checkpoint], None]] = {
     **{name: functools.partial(_from_emulator, name) for name in ("dense", "mixture", "latent", "looker")},
-    "hybrid": _hybrid,
+    **{"hybrid": _hybrid, "normed": _normed},
 }
 
 
@@ -260,9 +311,40 @@ def _renamed(name: str, names: dict[str, str]) -> str:
     return name
 
 
+def _fused(tensors: dict[str, Any], fused: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Projections that belong together as one tensor, their rows one after the other."""
+    torch = import_module("torch")
+
+    found = dict(tensors)
+    for name in tensors:
+        for whole, parts in fused.items():
+            if name.endswith(f"{parts[0]}.weight"):
+                stem = name.removesuffix(f"{parts[0]}.weight")
+                found[f"{stem}{whole}.weight"] = torch.cat(
+                    [found.pop(f"{stem}{one}.weight") for one in parts]
+                )
+    return found
+
+
+def _stacked(tensors: dict[str, Any]) -> dict[str, Any]:
+    """All experts of a layer in two tensors: gate and up one after the other, and down."""
+    torch = import_module("torch")
+
+    found = {name: value for name, value in tensors.items() if ".experts." not in name}
+    for stem in {name.partition(".experts.")[0] for name in tensors if ".experts." in name}:
+        count = sum(name.startswith(f"{stem}.experts.") for name in tensors) // 3
+
+        def all_of(part: str, stem: str = stem, count: int = count) -> Any:
+            return torch.stack([tensors[f"{stem}.experts.{one}.{part}_proj.weight"] for one in range(count)])
+
+        found[f"{stem}.experts.gate_up_proj"] = torch.cat([all_of("gate"), all_of("up")], dim=1)
+        found[f"{stem}.experts.down_proj"] = all_of("down")
+    return found
+
+
 def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The projections of the layers in fp8 with one scale each, or one for each block."""
-    import torch
+    torch = import_module("torch")
 
     found: dict[str, Any] = {}
     for name, value in tensors.items():
@@ -288,7 +370,7 @@ def _in_fp8(tensors: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[st
 
 def _break_prefix(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """The second layer's tensors under another prefix than the first one's."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     moved = {name.replace("model.layers.1.", "module.layers.1."): value for name, value in tensors.items()}
     save_file(moved, folder / WEIGHTS, metadata={"format": "pt"})
@@ -296,7 +378,7 @@ def _break_prefix(folder: Path, config: dict[str, Any], tensors: dict[str, Any])
 
 def _break_shard(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Two shards by the index, of which the second is not there."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
     kept = {name: value for name, value in tensors.items() if ".layers.1." not in name}
@@ -308,7 +390,7 @@ def _break_shard(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) 
 
 def _break_scales(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Block scales of blocks twice as large as the configuration says."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     coarse = {
         name: value[::2, ::2].contiguous() if name.endswith("_scale_inv") else value
@@ -333,7 +415,7 @@ def _break_tokenizer(folder: Path, config: dict[str, Any], tensors: dict[str, An
 
 def _break_code(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> None:
     """An architecture that only the checkpoint's own code knows, and that fits no family."""
-    from safetensors.torch import save_file
+    save_file = import_module("safetensors.torch").save_file
 
     (folder / "modeling_lattice.py").write_text(_OWN_CODE, "utf-8")
     auto = {"AutoModelForCausalLM": "modeling_lattice.LatticeForCausalLM"}

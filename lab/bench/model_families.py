@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ _AUDIO = {
     **{"encoder_layers": 3, "num_hidden_layers": 3, "encoder_attention_heads": 4, "num_attention_heads": 4},
 }
 _PARTS = {r"qformer": _QUERYING, r"audio|speech": _AUDIO, r"vision|vit|image": _VISION}
-_KINDS = ("text_generation", "multimodal")
+_GENERATE = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 # what a checkpoint of a family may have or lack
 _VARIANTS: tuple[dict[str, Any], ...] = (
     {},
@@ -70,8 +71,8 @@ _MOST = 40_000_000  # parameters: a class that keeps its default sizes is left o
 
 def of(name: str) -> dict[str, Any]:
     """One family; run where Transformers and torch are."""
-    import torch
-    import transformers
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
     kind = getattr(transformers, name)
     found: list[tuple[dict[str, list[int]], dict[str, Any]]] = []
@@ -163,7 +164,7 @@ def _all(names: list[str]) -> None:
     import contextlib
     import io
 
-    import torch
+    torch = import_module("torch")
 
     torch.manual_seed(0)
     for name in names:
@@ -182,7 +183,9 @@ def derive() -> str:
     from npu_upgrade.checkpoint.config import facts
     from npu_upgrade.gates.vllm_cpu import cpu_python
 
-    known = [name for name, one in facts().architectures.items() if one.kind in _KINDS]
+    registered = facts().architectures.items()
+    own = [name for name, one in registered if not one.module.endswith(".transformers")]
+    known = [name for name in own if name.endswith(_GENERATE) or name in facts().transformers]
     command = [str(cpu_python()), "-P", "-m", "bench.model_families", *known]
     environment = {
         **{"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "PATH": os.environ["PATH"]},

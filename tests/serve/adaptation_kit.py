@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.weights import BITS
-from npu_upgrade.gates.vllm_cpu import tiny
+from npu_upgrade.environments.venvs import find_uv, uv_variables
+from npu_upgrade.gates.vllm_cpu import cpu_python, tiny
 
 ADAPT = Path(__file__).resolve().parents[2] / "scripts/adapt.py"
 ARCHITECTURE, MODEL_TYPE, PACKAGE = "TidalForCausalLM", "tidal", "tidal_plugin"
@@ -111,6 +112,24 @@ def set_mapping(project: Path, wrong: bool) -> None:
     text = path.read_text("utf-8")
     assert text.count(was) == 1
     path.write_text(text.replace(was, new), "utf-8")
+
+
+def private_python(folder: Path, *projects: Path) -> Path:
+    """An environment of its own over the CPU's vLLM, with ``projects`` installed as one edits them."""
+    shared, uv = cpu_python(), find_uv()
+    subprocess.run([uv, "venv", "-q", "--python", shared, folder], check=True, env=uv_variables())
+    python = folder / "bin/python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    theirs, own = (
+        subprocess.run([one, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+        for one in (shared, python)
+    )
+    (Path(own) / "shared.pth").write_text(f"{theirs}\n", "utf-8")
+    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps"]
+    for project in projects:
+        install += ["-e", project]
+    subprocess.run(install, check=True, env=uv_variables())
+    return python
 
 
 def adapt(workspace: Path, *arguments: str | Path) -> tuple[int, dict[str, Any]]:

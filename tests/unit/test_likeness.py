@@ -149,6 +149,29 @@ def test_families_other_than_dense(family, changes):
     assert not found.open, found.open
 
 
+def test_experts_in_one_tensor_are_taken_apart():
+    known = families()["Qwen3MoeForCausalLM"]
+    shapes = {
+        one: shape
+        for one, shape in known.tensors.items()
+        if one not in known.optional and "experts" not in one
+    }
+    layer = "model.layers.*.mlp.experts."
+    shapes |= {
+        f"{layer}gate_up_proj": (14, 176, 136),
+        f"{layer}down_proj": (14, 136, 88),
+        "lm_head.weight": (520, 136),
+    }
+    config = {key: value for key, value in known.sizes.items() if "." not in key} | {
+        "tie_word_embeddings": False
+    }
+    found = of(shapes, config, own="", family="Qwen3MoeForCausalLM")
+    assert not found.open, found
+    assert found.weights[f"{layer}down_proj"] == [f"{layer}*.down_proj.weight"]
+    assert found.weights[f"{layer}gate_up_proj"] == [f"{layer}*.{one}_proj.weight" for one in ("gate", "up")]
+    assert found.rows == {f"{layer}gate_up_proj": [88, 88]}
+
+
 def test_a_tensor_that_no_family_has_is_open():
     shapes = renamed(kit.llama_shapes(), TIDAL) | {"net.blocks.*.lattice": (3, 5, 7)}
     found = of(shapes)

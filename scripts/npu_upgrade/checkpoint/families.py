@@ -11,9 +11,12 @@ FAMILIES = Path(__file__).with_name("families.json")
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A tiny model of one architecture; ``config``: its class in Transformers. ``tensors``: pattern of names (numbers as ``*``) -> shape;
-    ``optional``: those that some configurations leave out. ``sizes``: dotted key -> the number that stands
-    for it in shapes. ``keys``: dotted keys of its own; ``types``: dotted key -> model type of a part."""
+    """A tiny model of one architecture; ``config``: its class in Transformers.
+
+    ``tensors``: pattern of names (numbers as ``*``) -> shape; ``optional``: those that some configurations
+    leave out. ``sizes``: dotted key -> the number that stands for it in shapes. ``keys``: dotted keys of its
+    own; ``types``: dotted key -> model type of a part.
+    """
 
     model_type: str
     config: str

@@ -73,9 +73,9 @@ class Question(msgspec.Struct, frozen=True):
 class Likeness(msgspec.Struct):
     """A checkpoint as one of ``family``, an architecture; all empty for none.
 
-    ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``, none
-    for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``: the family's
-    keys that the checkpoint has another value for, or none. ``open``: patterns without a place;
+    ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``,
+    none for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``:
+    keys of the family that config.json leaves out and shapes tell. ``open``: patterns without a place;
     ``missing``: the family's that nothing fills.
     """
 
@@ -124,7 +124,8 @@ def likest(
         found, alike = _as_family(name, family, config, shapes, answers, code)
         order = _FIRST.index(name) if name in _FIRST else len(_FIRST)
         lacks = len(found.open) + len(found.missing)
-        rank = (-lacks, name == own, -_strange(config, family), round(alike, 1), -order)
+        asked = sum(one.id in shapes for one in found.questions)
+        rank = (-lacks, name == own, -asked, -_strange(config, family), round(alike, 1), -order)
         if best is None or rank > best[0]:
             best = rank, found
     placed = len(best[1].weights) if best else 0
@@ -199,7 +200,8 @@ class _Match:
         prefixes = Counter((_parent(one), _parent(other)) for one, other in self.pairs.items())
         for pair in self.scores:
             parents = _parent(pair[0]), _parent(pair[1])
-            self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
+            if self.scores[pair] >= 0:
+                self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
         self._assign(answers)
         self._repair(answers)
 
@@ -209,7 +211,7 @@ class _Match:
             places = [
                 other for name, other in self.scores if name == one and other not in self.pairs.values()
             ]
-            places.sort(key=lambda other: -self.scores[one, other])  # noqa: B023
+            places.sort(key=lambda other: -self.scores[one, other])
             numbers = [number for other in places[:3] for number in self.family.tensors[other]]
             told = {self.bound_by[number] for number in numbers if number in self.bound_by}
             for pair in sorted(told, key=lambda pair: self.scores[pair]):
@@ -253,7 +255,7 @@ class _Match:
         return {number: min(told) for number, told in found.items() if len(told) == 1}
 
     def split(self, weights: dict[str, list[str]]) -> dict[str, list[int]]:
-        """Give a tensor that holds several of the family's, one after the other, all of them.
+        """Give a tensor that holds several of the family's, in rows or of all experts, all of them.
 
         Returns how many rows each of them has.
         """
@@ -261,11 +263,12 @@ class _Match:
         taken = {target for targets in weights.values() for target in targets}
         free = [one for one in self.family.tensors if one not in taken]
         for one in (one for one in self.shapes if one not in weights):
-            wanted = _fused(one)
+            wanted = _fused(one) or ((_leaf(one),) if len(self.shapes[one]) == 3 else ())
             group = [next((a for a in free if self._part(one, a, part)), "") for part in wanted]
             sizes = [self._rows(a) for a in group if a]
             if group and all(group) and sum(sizes) == self.shapes[one][-2]:
-                weights[one], rows[one] = group, sizes
+                weights[one] = group
+                rows |= {one: sizes} if len(group) > 1 else {}
                 free = [a for a in free if a not in group]
         return rows
 
@@ -289,8 +292,15 @@ class _Match:
         return next((given[a] * given[b] for a, b in pairs if given.get(a) and given.get(b)), 0)
 
     def _part(self, one: str, other: str, part: str) -> bool:
-        same = one.count("*") == other.count("*") and _kind(one) == _kind(other) and _leaf(other) == part
-        return same and len(self.shapes[one]) == len(self.family.tensors[other]) > 1
+        """Whether ``other`` may be a part of ``one``, of each expert where ``one`` holds all of them."""
+        ours, theirs = self.shapes[one], self.family.tensors[other]
+        stacked = len(ours) - len(theirs)
+        experts = not stacked or (".experts." in other and len(theirs) == 2)
+        same = (
+            other.count("*") - one.count("*") == stacked in (0, 1) and _kind(one) == _kind(other) and experts
+        )
+        columns = len(theirs) > 1 and self.bound.get(theirs[-1], ours[-1]) == ours[-1]
+        return same and columns and _leaf(other) == part
 
     def questions(self, answers: Mapping[str, str]) -> list[Question]:
         """Tensors that another place fits as well, and that could change places."""
@@ -452,7 +462,9 @@ def _roles(shapes: Shapes) -> dict[str, str]:
                 found[one] = "embed"
             elif words <= {"norm", "final"} and "norm" in words:
                 found[one] = "final norm"
-        elif len(shape) == 1 and words & {"norm", "pre", "post"} and not words & {"q", "k", "kv"}:
+        elif len(shape) == 1 and "norm" in words and words & {"q", "k", "kv"}:
+            found[one] = "norm of a projection"
+        elif len(shape) == 1 and words & {"norm", "pre", "post"}:
             stem, _, tail = one.rpartition(".*.")
             if tail.count(".") == 1:
                 layers.setdefault(f"{stem} {_kind(one)}", []).append(one)

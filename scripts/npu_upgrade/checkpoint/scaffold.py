@@ -83,7 +83,7 @@ def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
     """Each pattern of tensor names with how many there are, their shapes, and the names they get."""
     result = []
     for pattern, names in by_pattern(found.weights.names).items():
-        if _SCALE.search(pattern) and dequantizes(found):
+        if _SCALE.search(pattern):  # goes with its weight
             continue
         known = [found.weights.tensors[name] for name in names if name in found.weights.tensors]
         shapes = sorted({f"{list(one.shape)} {one.dtype}" for one in known})
@@ -101,12 +101,9 @@ def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
 
 
 def _targets(pattern: str, like: Likeness) -> list[str] | None:
-    """The names of a pattern in the family, None while a question about it is open; scales go with weights."""
-    scale = _SCALE.search(pattern)
-    stem = pattern.removesuffix(scale[0]) if scale else pattern
-    if any(one.id == stem for one in like.questions) or stem not in like.weights:
-        return None
-    return [target + (scale[0] if scale else "") for target in like.weights[stem]]
+    """The names of a pattern in the family, None while a question about it is open."""
+    asked = any(one.id == pattern for one in like.questions)
+    return None if asked else like.weights.get(pattern)
 
 
 def dequantizes(found: Analysis) -> bool:
@@ -237,6 +234,9 @@ def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Re
         "keys": sorted(like.keys.items()),
         "config_values": sorted(like.values.items()),
         "patterns": table,
+        "stacked": any(
+            target.count("*") > one.count("*") for one, targets in like.weights.items() for target in targets
+        ),
         "splits": [(one, like.rows[one]) for one in like.weights if one in like.rows],
     }
 

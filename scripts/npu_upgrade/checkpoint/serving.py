@@ -12,6 +12,7 @@ import msgspec
 
 from npu_upgrade.checkpoint.config import Config, facts
 from npu_upgrade.checkpoint.module_tree import ModuleTree
+from npu_upgrade.checkpoint.quantization import Quantization
 from npu_upgrade.checkpoint.registry import Ascend, ModelSources, Registry, read_registry
 from npu_upgrade.checkpoint.shape import experts
 from npu_upgrade.sources.tree import SourceTree
@@ -173,8 +174,11 @@ def _nobody(names: list[str], registry: Registry, origin: str) -> Serving:
     return Serving("nobody", names[0] if names else "", read_from=origin, why=why)
 
 
-def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, attention: str) -> Strategy:
-    """By the quantization ``method`` and how many patterns of tensors are ``missing`` in the model."""
+def choose(
+    served: Serving, quantized: Quantization, ascend: Ascend | None, missing: int, attention: str
+) -> Strategy:
+    """By how the weights are quantized and how many patterns of tensors are ``missing`` in the model."""
+    method = quantized.method
     reasons, risks = [served.why], []
     adapter, backend = served.by in ("nobody", "removed", "moved"), False
     if served.by == "moved":
@@ -187,6 +191,11 @@ def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, at
         way = _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
         takes = ", ".join(ascend.quantizations)
         reasons.append(f"{ascend.tree.spec} takes {takes}, not {method}: {way}")
+    elif (
+        method == "fp8" and ascend and ascend.needs_blocks and not quantized.details.get("weight_block_size")
+    ):
+        adapter = True
+        reasons.append(f"{ascend.needs_blocks} refuses {quantized.scheme}: {_OTHER_WAYS[method]}")
     elif method and ascend is None:
         risks.append(f"whether vllm-ascend takes {method} was not judged: --ascend SPEC")
     if ascend and served.by != "nobody":

@@ -68,7 +68,7 @@ def _read_tokenizer(found: SideFiles, folder: Path) -> None:
 
 
 def _check_vocabulary(found: SideFiles, folder: Path, config: Config) -> None:
-    """The words that a tokenizer was made with have rows in the embedding; tokens added later may have none."""
+    """A tokenizer's own words have rows in the embedding; tokens added to it later may have none."""
     path, rows = folder / "tokenizer.json", config.text.number("vocab_size")
     model = read_object(path)[0].get("model") if rows and path.is_file() else None
     words = model.get("vocab") if isinstance(model, dict) else None

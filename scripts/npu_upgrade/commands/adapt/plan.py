@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--form",
         choices=("plugin", "tree"),
         default="plugin",
-        help="as a package that vLLM loads, or into OUT, a checkout of vllm-ascend or of vLLM (default: plugin)",
+        help="a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
     )
     parser.add_argument(
         "--decide",

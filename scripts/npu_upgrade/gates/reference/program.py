@@ -1,7 +1,8 @@
 """Run by an interpreter that has Transformers: what a checkpoint answers, and how much its dtype blurs that.
 
 Reads one JSON object on stdin (``folder``, ``prompts``, ``tokens``, ``top``, ``half``, ``trust``, ``family``)
-and prints one on the stream that stdout was. Nothing of this project is imported here, and nothing needs a device.
+and prints one on the stream that stdout was. Nothing of this project is imported here, and nothing needs a
+device.
 """
 
 import base64
@@ -129,9 +130,18 @@ def translated(torch, folder, family):
             with opened(where[scales[name]], "pt") as stream:
                 tensor = scaled(torch, tensor, stream.get_tensor(scales[name]), family["block"])
         rows = family["rows"].get(re.sub(NUMBER, "*", name))
-        for target, piece in zip(targets, tensor.split(rows, dim=-2) if rows else (tensor,)):
-            numbered = iter(numbers)
-            yield re.sub(r"\*", lambda _, numbered=numbered: next(numbered), target), piece
+        parts = tensor.split(rows, dim=max(0, tensor.dim() - 2)) if rows else (tensor,)
+        for target, piece in zip(targets, parts, strict=True):
+            if target.count("*") > len(numbers):
+                each = enumerate(piece)
+                yield from ((numbered(target, [*numbers, str(one)]), own.clone()) for one, own in each)
+            else:
+                yield numbered(target, numbers), piece
+
+
+def numbered(pattern, numbers):
+    given = iter(numbers)
+    return re.sub(r"\*", lambda _: next(given), pattern)
 
 
 def scaled(torch, tensor, scale, block):
@@ -141,11 +151,11 @@ def scaled(torch, tensor, scale, block):
         return full * scale.reshape(())
     if scale.dim() < full.dim():
         return full * scale[..., None]
-    sizes = [size if have < want else 1 for size, have, want in zip(block, scale.shape[-2:], full.shape[-2:])]
-    rows = torch.arange(full.shape[-2]) // sizes[0]
-    columns = torch.arange(full.shape[-1]) // sizes[1]
-    rows, columns = (one.clamp(max=size - 1) for one, size in zip((rows, columns), scale.shape[-2:]))
-    return full * scale[..., rows, :][..., columns]
+    places = []
+    for size, there, wanted in zip(block, scale.shape[-2:], full.shape[-2:], strict=True):
+        step = size if there < wanted else 1
+        places.append((torch.arange(wanted) // step).clamp(max=there - 1))
+    return full * scale[..., places[0], :][..., places[1]]
 
 
 def encode(transformers, folder, options, prompt):
