@@ -176,7 +176,10 @@ def stopped(case: Case, out: Path) -> Walk:
 def _clone(repo: Path) -> None:
     """What of vllm-ascend's release a delivery touches and its checks read, on a branch of its own."""
     begin_repo(repo)
-    tree, wanted = open_source(ASCEND), ("docs/", "tests/e2e/models/", "mkdocs.yml", ".gitignore")
+    tree, wanted = (
+        open_source(ASCEND),
+        ("docs/", "tests/e2e/", "tools/", ".github/", "mkdocs.yml", ".gitignore"),
+    )
     write_texts(repo, [path for path in tree.list() if path.startswith(wanted)], tree.read)
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "Start")

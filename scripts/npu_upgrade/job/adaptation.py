@@ -132,7 +132,13 @@ class Adaptation:
         """The newest command of this gate, else of one that passed, else of any; else the plan's Python."""
         ran = [run for run in self.runs.counted if (run.label == DRY_RUN) == gate.emulated]
         own = [run for run in ran if gate.shown_by(run)]
+        halted = [each for each in Journal(self.folder).of(Halted) if each.id == gate.stage]
+        if halted and not own:
+            return halted[-1].command
         passed = [run for run in ran if run.verdict == "PASS"]
+        passed = [
+            run for run in passed if run.gate == "serve"
+        ] or passed  # others set some options themselves
         if gate.emulated and not ran:
             served = next((run for run in reversed(self.runs.counted) if run.verdict == "PASS"), None)
             words = served.record.command if served else []
