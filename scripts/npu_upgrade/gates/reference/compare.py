@@ -114,7 +114,11 @@ def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Hel
             reference, where = read(file, content), "recorded elsewhere"
         else:
             trust = "--trust-remote-code" in launch.arguments
-            (reference, file), where = make(launch.model, launch.python, trust=trust, like=like), "made here"
+            given: Any = {"trust": trust, "like": like, "variables": launch.environment}
+            (reference, file), where = (
+                make(launch.model, launch.python, **given),
+                "made here",
+            )
     except NoReference as none:
         return Held(Outcome(NONE, f"{_ANSWERS}, no reference: {none}"))
     unasked = Outcome(NONE, "it was not compared", reference.transformers, digest=reference.digest)

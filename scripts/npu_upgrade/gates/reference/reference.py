@@ -11,6 +11,7 @@ import math
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -94,12 +95,20 @@ class NoReference(Exception):
     """There is none, and why."""
 
 
-def make(model: str, python: Path, *, trust: bool, like: Likeness | None = None) -> tuple[Reference, Path]:
+def make(
+    model: str,
+    python: Path,
+    *,
+    trust: bool,
+    like: Likeness | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Reference, Path]:
     """The reference of a checkpoint and the file it is kept in; a kept one is only read.
 
     ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
     ``like``: the family that the checkpoint computes under other names; the class of Transformers is then
-    that of the family, and fp8 weights are what they stand for. Raises :class:`NoReference`.
+    that of the family, and fp8 weights are what they stand for. ``variables``: what the interpreter needs,
+    as that of an emulated NPU does. Raises :class:`NoReference`.
     """
     try:
         folder = model_folder(model)
@@ -130,7 +139,7 @@ def make(model: str, python: Path, *, trust: bool, like: Likeness | None = None)
     if not kept.is_file():
         _check_memory(needed, _free())
         say(f"reference: Transformers {version} on this CPU, once for these weights")
-        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}))
+        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}, variables or {}))
         if not made["prompts"]:
             raise NoReference("; ".join(made["without"].values()))
         write_atomic(kept, msgspec.json.encode(made | {"digest": content}))
@@ -180,9 +189,10 @@ def _free() -> float:
         return free
 
 
-def _run(python: Path, asked: dict[str, Any]) -> bytes:
+def _run(python: Path, asked: dict[str, Any], variables: Mapping[str, str]) -> bytes:
     """What the program prints; raises :class:`NoReference` with its last error."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**os.environ, **variables}
+    environment.pop("PYTHONPATH", None)
     command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
     try:
         done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=_SECONDS)
