@@ -5,7 +5,7 @@ BENCH_ARGS ?=
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&
 
-.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-pipelines bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-signoff bench-watch
+.PHONY: help demo test test-all test-install lint format bench bench-replay bench-audit bench-port bench-lineage bench-emulator bench-pipelines bench-runners bench-gates bench-wrong-weights docs validate validate-npu bench-analyze tutorials bench-walk bench-adapt bench-signoff bench-watch
 help: ## show this list
 	@echo "make targets (PYTHON=... chooses the interpreter):"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -87,6 +87,9 @@ tutorials: ## tutorials and accuracy configs of tiny models from their evidence:
 
 bench-walk: ## walk two real upgrades through next and resolve alone (BENCH_ARGS="--only 0.20-0.22 --emulate skip")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.walk $(BENCH_ARGS)
+
+bench-adapt: ## walk tiny models from their folder to a commit by next alone (BENCH_ARGS="--case dense")
+	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.adapt $(BENCH_ARGS)
 
 bench-signoff: ## try to get signed off what did not run, and deliver what did (BENCH_ARGS="--case pack")
 	@$(call in_env,tools) PYTHONPATH=scripts:lab "$$python" -m bench.signoff $(BENCH_ARGS)

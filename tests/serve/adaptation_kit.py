@@ -1,8 +1,8 @@
 """A model that no vLLM has: the tiny ``successor`` under names of its own, and the adapter written for it.
 
 The weights are those of a Qwen3 set by hand, so the right answers are known; architecture, model type and
-every tensor have another name, as a new model's have. The adapter is the scaffold of ``adapt.py plan`` with
-its decisions taken, installed with pip in a private environment.
+every tensor have another name, as a new model's have. The adapter is the scaffold of ``adapt.py plan``, which
+the gates install into the job's own environment.
 """
 
 from __future__ import annotations
@@ -42,15 +42,6 @@ NAMES = {
     "output.weight": "lm_head.weight",
 }
 WRONG = ("self_attn.o_proj", "self_attn.output_proj")  # one place of the table, and one that no module has
-_CLASS = f'''
-class {ARCHITECTURE}(Qwen3ForCausalLM):
-    """The same computation as a Qwen3; only the checkpoint's names differ."""
-
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        return super().load_weights(renamed(weights))
-
-
-'''
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], bytes]:
@@ -114,22 +105,6 @@ def make_fp8(folder: Path, source: Path) -> str:
     return victim
 
 
-def write_adapter(project: Path) -> None:
-    """Take the decisions of the scaffold at ``project``: vLLM's own Qwen3, and a place for every pattern."""
-    path = project / PACKAGE / "model.py"
-    text = path.read_text("utf-8")
-    for ours, theirs in NAMES.items():
-        assert f'"{ours}": None' in text
-        text = text.replace(f'"{ours}": None', f'"{ours}": "{theirs}"')
-    start, end = text.index(f"class {ARCHITECTURE}("), text.index("def renamed(")
-    text = text[:start].rstrip() + "\n\n" + _CLASS + text[end:]
-    text = text.replace("from torch import nn\nfrom vllm.config import VllmConfig\n", "")
-    helper = "from vllm.model_executor.models.utils import AutoWeightsLoader"
-    assert helper in text
-    text = text.replace(helper, "from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM")
-    path.write_text(text, "utf-8")
-
-
 def set_mapping(project: Path, wrong: bool) -> None:
     """Put the one wrong place into the table, or the right one."""
     path = project / PACKAGE / "model.py"
@@ -139,8 +114,8 @@ def set_mapping(project: Path, wrong: bool) -> None:
     path.write_text(text.replace(was, new), "utf-8")
 
 
-def private_python(folder: Path, project: Path) -> Path:
-    """An environment of its own over that of the CPU's vLLM, with ``project`` installed as one edits it."""
+def private_python(folder: Path, *projects: Path) -> Path:
+    """An environment of its own over the CPU's vLLM, with ``projects`` installed as one edits them."""
     shared, uv = cpu_python(), find_uv()
     subprocess.run([uv, "venv", "-q", "--python", shared, folder], check=True, env=uv_variables())
     python = folder / "bin/python"
@@ -150,7 +125,9 @@ def private_python(folder: Path, project: Path) -> Path:
         for one in (shared, python)
     )
     (Path(own) / "shared.pth").write_text(f"{theirs}\n", "utf-8")
-    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "-e", project]
+    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps"]
+    for project in projects:
+        install += ["-e", project]
     subprocess.run(install, check=True, env=uv_variables())
     return python
 

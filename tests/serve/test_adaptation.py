@@ -1,7 +1,7 @@
 """A model that vLLM lacks, from its folder to one signed-off commit, and three faults on the way: real vLLM.
 
-Four servers in all. The commands are those of the runbook, each a process of its own; the adapter is the
-scaffold with its decisions taken, installed as a plugin, and delivered from the checkout it lies in.
+Three servers in all. The commands are those of the runbook, each a process of its own; the adapter is the
+scaffold, installed as a plugin by the gates, and delivered from the checkout it lies in.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from adaptation_kit import (
     adapt,
     make_checkpoint,
     make_fp8,
-    private_python,
     set_mapping,
-    write_adapter,
 )
 
 from bench.gates_cases import SMALL
@@ -55,7 +53,6 @@ class World:
     folder: Path
     model: Path
     repo: Path
-    python: Path
 
     @property
     def project(self) -> Path:
@@ -65,9 +62,9 @@ class World:
         return adapt(self.folder, *arguments)
 
     def serve(self, weights: str, model: Path | None = None) -> tuple[int, dict[str, Any]]:
-        """The serve gate with the plugin's interpreter; with the known answers where weights are real."""
+        """The serve gate on this CPU; with the known answers where weights are real."""
         gate = ("--gate", self.model / "gate.yaml") if weights == "real" else ()
-        given = ("--python", self.python, "--load-format", weights, "--work-dir", self.folder, *gate)
+        given = ("--python", "cpu", "--load-format", weights, "--work-dir", self.folder, *gate)
         return self.adapt("serve", model or self.model, *given, "--", *SMALL)
 
     def artifacts(self) -> tuple[int, dict[str, Any]]:
@@ -76,7 +73,7 @@ class World:
 
     def deliver(self, model: Path | None = None, gaps: Iterable[str] = ()) -> tuple[int, dict[str, Any]]:
         opened = [part for gap in gaps for part in ("--open", gap)]
-        given = ("--repo", self.repo, "--include", "tidal", "--pending-npu", *opened)
+        given = ("--repo", self.repo, "--pending-npu", *opened)
         return self.adapt("deliver", model or self.model, *given)
 
     def commits(self) -> int:
@@ -89,9 +86,9 @@ def git(repo: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Analysed, planned, and adapted: the plugin is installed, and nothing was served yet."""
+    """Analysed and planned, with the adapter written, and nothing was served yet."""
     folder = tmp_path_factory.mktemp("adaptation")
-    made = World(folder, make_checkpoint(folder / NAME), folder / "vllm-ascend", folder / "venv/bin/python")
+    made = World(folder, make_checkpoint(folder / NAME), folder / "vllm-ascend")
     release(made.repo)
     code, found = made.adapt("analyze", made.model, "--vllm", VLLM, "--ascend", ASCEND)
     assert (code, found["serving"]["by"], found["strategy"]["name"]) == (0, "nobody", "native adapter")
@@ -100,9 +97,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     code, plan = made.adapt("plan", made.model, *given, "--scaffold", made.project, "--form", "plugin")
     assert code == 0, plan
     assert sorted(plan["scaffold"]) == sorted(str(made.repo / path) for path in CODE)
-    assert f"{len(plan['open_weights'])} patterns of tensors to decide" in plan["summary"]
-    write_adapter(made.project)
-    assert private_python(folder / "venv", made.project) == made.python
+    assert (plan["likeness"]["family"], plan["decisions"]) == ("Qwen3ForCausalLM", [])
     return made
 
 
@@ -117,8 +112,6 @@ def release(repo: Path) -> None:
         elif source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-    with (repo / ".gitignore").open("a") as stream:
-        stream.write("*.egg-info/\n__pycache__/\n")
     git(repo.parent, "init", "-q", "-b", "main", str(repo))
     git(repo, "config", "user.name", "Ada Lovelace")
     git(repo, "config", "user.email", "ada@example.com")
@@ -133,12 +126,13 @@ def states(result: dict[str, Any]) -> dict[str, str]:
 
 def test_from_an_architecture_that_vllm_lacks_to_one_commit(world: World) -> None:
     """Dummy weights sign nothing off; real ones find the wrong name, and serve with the right one."""
-    code, found = world.adapt("analyze", world.model, "--vllm", VLLM, "--python", world.python)
-    assert (found["serving"]["by"], found["serving"]["module"]) == ("plugin", f"{PACKAGE}.model"), found
-
     code, dummy = world.serve("dummy")
     assert (code, dummy["label"]) == (0, "CPU dummy"), dummy
     assert dummy["architectures"] == [ARCHITECTURE]
+    assert states(dummy)["plugin"] == "PASS"
+    (python,) = world.folder.glob(f".npu-upgrade/adapt/{NAME}/env-*/bin/python")
+    code, found = world.adapt("analyze", world.model, "--vllm", VLLM, "--python", python)
+    assert (found["serving"]["by"], found["serving"]["module"]) == ("plugin", f"{PACKAGE}.model"), found
     assert world.artifacts()[0] == 0
     code, refused = world.deliver()
     assert code == 2

@@ -34,6 +34,7 @@ def ran(
     *,
     code: Subject = SOME_CODE,
     device: str = "CPU",
+    label: str = "",
     command: tuple[str, ...] = (),
     versions: dict[str, str] | None = None,
     more: dict[str, Any] | None = None,
@@ -41,12 +42,13 @@ def ran(
     store = workspace_store(workspace)
     run = store.begin(gate, Redactor())
     root = {"cause": "no room", "next": "use less"} if verdict is Verdict.FAIL else None
-    result = {"schema": SCHEMA, "gate": gate, "label": f"{device} {load}", "load_format": load, "root": root}
+    label = label or f"{device} {load}"
+    result = {"schema": SCHEMA, "gate": gate, "label": label, "load_format": load, "root": root}
     result |= {"model": model, "model_name": Path(model).name}
     run.json("result.json", result | {"versions": versions or {}} | (more or {}))
     outcome = Outcome(
         gate=gate,
-        label=f"{device} {load}",
+        label=label,
         verdict=verdict,
         subject=code,
         pins={name: {"version": version} for name, version in (versions or {}).items()},

@@ -35,6 +35,8 @@ envs: {HCCL_OP_EXPANSION_MODE: AIV}
 LM_EVAL = """#!{python}
 import json, pathlib, sys, urllib.request
 if "-c" in sys.argv:
+    if {offline} and "get_task_dict" in sys.argv[-2]:
+        raise ConnectionError("the hub does not answer")
     print("0.4.13")
     sys.exit()
 given = dict(zip(sys.argv, sys.argv[1:]))
@@ -56,9 +58,9 @@ def tool(tmp_path: Path) -> Path:
     return written(tmp_path, fails=False)
 
 
-def written(folder: Path, *, fails: bool) -> Path:
+def written(folder: Path, *, fails: bool = False, offline: bool = False) -> Path:
     path = folder / "lm-python"
-    path.write_text(LM_EVAL.format(python=sys.executable, fails=fails))
+    path.write_text(LM_EVAL.format(python=sys.executable, fails=fails, offline=offline))
     path.chmod(0o755)
     return path
 
@@ -209,6 +211,15 @@ def test_a_failed_evaluation_writes_nothing(tmp_path, monkeypatch, capsys) -> No
 )
 def test_bad_requests_start_nothing(more: list[str], tmp_path, monkeypatch, capsys) -> None:
     assert measured(tmp_path, monkeypatch, capsys, *more)[0] == 2
+
+
+def test_questions_that_cannot_be_fetched_block_the_gate_before_a_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    given = ("--tasks", "sums", "--lm-eval", str(written(tmp_path, offline=True)))
+    code, said = measured(tmp_path, monkeypatch, capsys, *given)
+    assert (code, "the hub does not answer" in said["error"]) == (3, True)
+    assert not list((tmp_path / ".npu-upgrade/evidence/runs").glob("*"))
 
 
 def test_without_lm_eval_the_gate_is_blocked() -> None:

@@ -194,7 +194,7 @@ def test_real_weights_on_a_cpu_need_an_agreement_and_the_commit_says_so(world: W
     code, result = deliver(world, capsys, "--pending-npu", "--open", "throughput")
     assert code == 0, result
     assert "NPU-Validation: pending" in world.body()
-    assert "- throughput: measured on the CPU: Output throughput: 812.5 tokens/s" in world.body()
+    assert "- throughput: measured on the CPU: 1024+128 tokens, 16 at once: 812.5" in world.body()
     assert "pending" in result["summary"]
 
 

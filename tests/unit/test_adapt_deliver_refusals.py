@@ -15,6 +15,7 @@ from deliver_support import git, snapshot, write
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.job.journal import Journal, Skipped
 
 
 @pytest.fixture
@@ -113,8 +114,9 @@ def test_a_half_written_record(proven: World, refused) -> None:
 
 def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     artifacts_kit.analysed(world.workspace)
-    for gate in ("serve", "features", "capacity"):
-        more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
+    more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
+    more |= {"performance": artifacts_kit.LOADS}
+    for gate in ("serve", *more):
         world.serve(gate=gate, **{key: value for key, value in more.items() if key == gate})
     world.generate(capsys)
     assert "--open accuracy" in refused()
@@ -128,6 +130,46 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     assert code == 0, result
     assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()
     assert "experimental" in world.body()
+
+
+def test_a_gap_that_was_left_out_with_a_note_is_not_asked_for_again(world: World, capsys) -> None:
+    artifacts_kit.analysed(world.workspace)
+    more = {"features": artifacts_kit.FEATURES, "capacity": artifacts_kit.CAPACITY}
+    more |= {"performance": artifacts_kit.LOADS}
+    for gate in ("serve", *more):
+        world.serve(gate=gate, **{key: value for key, value in more.items() if key == gate})
+    Journal(world.workspace / f".npu-upgrade/adapt/{NAME}").add(Skipped, id="accuracy", note="no network")
+    world.generate(capsys)
+    code, result = deliver(world, capsys)
+    assert code == 0, result
+    assert "- accuracy: no accuracy run with real weights passed; left out: no network" in " ".join(
+        world.body().split()
+    )
+
+
+def test_two_models_go_into_one_commit(proven: World, capsys) -> None:
+    other = "Qwen/Qwen3-32B"
+    artifacts_kit.add_all(proven.workspace, code=proven.code, model=other, model_name="Qwen3-32B")
+    proven.generate(capsys)
+    given = ("--tree", str(proven.repo), "--workspace", str(proven.workspace))
+    code, result = artifacts_kit.run(capsys, "artifacts", other, *given)
+    assert code == 0, result
+    code, result = deliver(proven, capsys)
+    assert (code, "changes that nobody named" in result["error"]) == (2, True)
+    roots = ["--ascend", str(proven.ascend), "--vllm", str(proven.vllm)]
+    named = ["--include", "vllm", "--include", "vllm_ascend", "--repo", str(proven.repo)]
+    both = ("deliver", artifacts_kit.HF_ID, other, *roots, *named, "--workspace", str(proven.workspace))
+    code, result = artifacts_kit.run(capsys, *both)
+    assert code == 0, result
+    body = proven.body()
+    assert "- Qwen/Qwen3-8B (Qwen3ForCausalLM)\n- Qwen/Qwen3-32B (Qwen3ForCausalLM)" in body
+    assert "Adapted-Model: Qwen3-8B, Qwen3-32B" in body
+    pages = [f"docs/source/tutorials/models/{name}.md" for name in ("Qwen3-32B", "Qwen3-8B")]
+    assert set(pages) <= set(proven.committed())
+    folder = proven.workspace / ".npu-upgrade/adapt"
+    assert all((folder / name / "delivered.json").is_file() for name in ("Qwen3-8B", "Qwen3-32B"))
+    code, again = artifacts_kit.run(capsys, *both)
+    assert (code, again["commit"]) == (0, result["commit"])
 
 
 def test_documents_that_are_not_there_or_not_up_to_date(world: World, refused, capsys) -> None:

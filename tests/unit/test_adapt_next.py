@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from artifacts_kit import ACCURACY as ACCURACY_VALUES
 from artifacts_kit import add, add_all, analysed
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
@@ -20,12 +20,13 @@ from npu_upgrade.commands.serving_arguments import after as after_run
 from npu_upgrade.evidence.chain import canonical
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import listing
+from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground import command as called
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.adaptation import ROUNDS, after_gate
+from npu_upgrade.job.adaptation import ROUNDS, after_gate, gate_of, note_halt
 
 
 @pytest.fixture
@@ -38,7 +39,8 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path):
         # every next command names the workspace that was named, before what is passed on
         named = f" --workspace {tmp_path}"
         assert not data.get("next") or named in data["next"].partition(" -- ")[0]
-        return code, data | {"next": (data.get("next") or "").replace(named, "")}
+        own = f" --work-dir {tmp_path}"
+        return code, data | {"next": (data.get("next") or "").replace(named, "").replace(own, "")}
 
     return call
 
@@ -55,14 +57,16 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     ran(tmp_path, "serve", "real", Verdict.PASS)
     assert ask()[1]["next"] == f"adapt.py features {MODEL}"
     ran(tmp_path, "features", "real", Verdict.PASS)
-    assert ask()[1]["next"] == f"adapt.py capacity {MODEL}"
+    assert ask()[1]["next"] == f"adapt.py capacity {MODEL} --fill"
     ran(tmp_path, "capacity", "real", Verdict.PASS)
+    assert ask()[1]["next"] == f"adapt.py performance {MODEL}"
+    ran(tmp_path, "performance", "real", Verdict.PASS)
     assert ask()[1]["next"] == ACCURACY
     ran(tmp_path, "accuracy", "real", Verdict.PASS)
     data = ask()[1]
     assert (data["stage"], data["next"]) == ("requirements", f"adapt.py analyze {MODEL}")
     assert "the checkpoint was not analysed; open: analysis, npu, right, graph" in data["why"]
-    assert "adapt.py next --skip requirements --note WHY" in data["why"]
+    assert "adapt.py next Tiny --skip requirements --note WHY" in data["why"]
     data = ask("--skip", "requirements", "--note", "no NPU here")[1]
     assert data["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
 
@@ -74,18 +78,94 @@ def test_dummy_weights_prove_no_real_ones(ask, tmp_path: Path) -> None:
     assert ask()[1]["stage"] == "serve real"
 
 
-def test_a_failed_stage_comes_again_with_its_cause(ask, tmp_path: Path) -> None:
+def test_a_command_that_failed_for_this_code_is_not_named_again(ask, tmp_path: Path) -> None:
     planned(tmp_path)
-    ran(tmp_path, "serve", "dummy", Verdict.PASS)
-    ran(tmp_path, "serve", "dummy", Verdict.FAIL)
+    words = (MODEL, "--load-format", "dummy", "--work-dir", str(tmp_path))
+    ran(tmp_path, "serve", "dummy", Verdict.FAIL, command=words)
     code, data = ask()
-    assert (code, data["stage"], "no room; use less" in data["why"]) == (0, "serve dummy", True)
-    for _ in range(ROUNDS - 1):
-        ran(tmp_path, "serve", "dummy", Verdict.FAIL)
+    assert (code, data["stage"], data["step"], data["next"]) == (1, "serve dummy", "change", "")
+    assert "no room; use less" in data["why"]
+    assert "would say the same again" in data["why"]
+    assert " serve " in data["then"]
+    ran(tmp_path, "serve", "dummy", Verdict.FAIL, command=(*words, "--port", "8001"))
+    assert ask()[1]["then"].count("--port 8001") == 1  # what was asked for last is kept
+    ran(tmp_path, "serve", "dummy", Verdict.PASS, command=words)
+    assert (ask()[0], ask()[1]["stage"]) == (0, "serve real")
+
+
+def test_a_failed_command_with_other_options_may_come(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    ran(tmp_path, "serve", "dummy", Verdict.FAIL, command=(MODEL, "--load-format", "dummy", "--ladder"))
+    code, data = ask()
+    assert (code, data["stage"]) == (0, "serve dummy")
+    assert "--ladder" not in data["next"]
+
+
+@pytest.mark.parametrize("gate", ["features", "capacity", "performance"])
+def test_what_was_inconclusive_is_left_to_the_requirements(ask, tmp_path: Path, gate: str) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    ran(tmp_path, "performance", "real")
+    own = ("--fill",) if gate == "capacity" else ()
+    ran(tmp_path, gate, "real", Verdict.INCONCLUSIVE, command=(MODEL, *own, "--work-dir", str(tmp_path)))
+    data = ask()[1]
+    states = {one["name"]: (one["state"], one["verdict"]) for one in data["stages"]}
+    assert (data["stage"], states[gate]) == ("accuracy", ("done", "INCONCLUSIVE"))
+
+
+def test_what_cannot_begin_here_is_told_once_and_can_be_left_out(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    served(tmp_path)
+    ran(tmp_path, "performance", "real")
+    (command,) = [one["command"] for one in ask()[1]["stages"] if one["name"] == "accuracy"]
+    gate = gate_of("accuracy", "real")
+    note_halt(tmp_path, MODEL, gate, shlex.split(command), "no network; wait for it")
+    code, data = ask()
+    assert (code, data["stage"], data["next"]) == (3, "accuracy", "")
+    assert "no network; wait for it" in data["why"]
+    assert "--skip 'accuracy' --note WHY" in data["why"]
+    assert ask("--skip", "accuracy", "--note", "none here")[1]["stage"] == "requirements"
+    ran(tmp_path, "accuracy", "real")
+    assert ask()[1]["stage"] == "requirements"
+
+
+def test_rounds_that_do_not_pass_are_for_a_person(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    for number in range(ROUNDS):
+        ran(tmp_path, "serve", "dummy", Verdict.FAIL, command=(MODEL, "--port", str(number)))
     code, data = ask()
     assert (code, "a person is needed" in data["why"]) == (4, True)
     ran(tmp_path, "serve", "dummy", Verdict.PASS)
     assert ask()[0] == 0
+
+
+def test_of_several_open_models_one_has_to_be_named(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    planned(tmp_path, "Other", "/models/Other")
+    code, data = ask()
+    assert (code, data["expected"]) == (2, "the name of one: Tiny, Other")
+    assert ask("Tiny")[1]["job"] == "Tiny"
+    state(tmp_path, "delivered.json", {"commit": "c0ffee"}, "Other")
+    assert ask()[1]["job"] == "Tiny"
+    state(tmp_path, "delivered.json", {"commit": "c0ffee"})
+    assert ask()[1]["job"] in ("Tiny", "Other")
+
+
+def test_an_emulated_run_proves_nothing_of_real_hardware(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    ascend = {"root": "/none", "there": False, "spec": "pypi:vllm-ascend==0.30.0rc2"}
+    state(tmp_path, "plan.json", {"model": MODEL, "name": "Tiny", "trees": {"ascend": ascend}})
+    ran(tmp_path, "serve", "dummy")
+    emulated = {"label": DRY_RUN, "load_format": "real"}
+    ran(tmp_path, "serve", "real", more=emulated, label=DRY_RUN)
+    assert ask()[1]["stage"] == "serve real"
+    ran(tmp_path, "serve", "real", command=(MODEL, "--python", "cpu", "--", "--max-model-len", "512"))
+    stages = {one["name"]: one for one in ask()[1]["stages"]}
+    assert (stages["serve real"]["state"], stages["serve emulated"]["state"]) == ("done", "done")
+    assert stages["features emulated"]["state"] == "todo"
+    command = stages["features emulated"]["command"]
+    assert command.startswith(f"adapt.py features {MODEL} --emulated")
+    assert "--python" not in command
 
 
 def test_runs_of_another_model_do_not_count(ask, tmp_path: Path) -> None:
@@ -152,6 +232,7 @@ def test_a_run_whose_folder_is_gone_does_not_count(ask, tmp_path: Path) -> None:
 def test_runs_of_an_older_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
     planned(tmp_path)
     served(tmp_path, more={"model_digest": "a" * 64})
+    ran(tmp_path, "performance", "real", more={"model_digest": "a" * 64})
     assert ask()[1]["stage"] == "accuracy"
     ran(tmp_path, "serve", "dummy", more={"model_digest": "b" * 64})
     assert ask()[1]["stage"] == "accuracy", "dummy weights may go without the files of the real ones"
@@ -159,7 +240,7 @@ def test_runs_of_an_older_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
     code, data = ask()
     assert (code, data["stage"]) == (0, "features")
     assert "another checkpoint" in data["why"]
-    for gate in ("features", "capacity"):
+    for gate in ("features", "capacity", "performance"):
         ran(tmp_path, gate, "real", more={"model_digest": "b" * 64})
     assert ask()[1]["stage"] == "accuracy"
 
@@ -167,6 +248,7 @@ def test_runs_of_an_older_checkpoint_do_not_count(ask, tmp_path: Path) -> None:
 def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:
     planned(tmp_path)
     served(tmp_path, versions={"vllm": "0.30.0"})
+    ran(tmp_path, "performance", "real")
     data = ask()[1]
     assert data["next"] == f"{ACCURACY} --lm-eval own"
     assert "--skip accuracy --note" in data["why"]
@@ -177,6 +259,7 @@ def test_without_lm_eval_it_says_how_to_go_on(ask, tmp_path: Path) -> None:
 def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_path: Path) -> None:
     planned(tmp_path)
     served(tmp_path)
+    ran(tmp_path, "performance", "real")
     code, data = ask("--skip", "accuracy")
     assert (code, "--note" in data["try"]) == (2, True)
     assert ask()[1]["stage"] == "accuracy"
@@ -191,7 +274,7 @@ def test_a_gate_is_left_out_with_a_reason_and_delivered_as_an_open_gap(ask, tmp_
     named = f"--workspace {tmp_path}"
     opened = states["deliver"]["command"]
     assert opened.startswith(f"adapt.py deliver {MODEL} --repo DIR --open analysis")
-    assert "--open accuracy" in opened
+    assert "--open accuracy" not in opened  # its note names it
     assert opened.endswith(named)
     ran(tmp_path, "accuracy", "real")
     assert {one["name"]: one["state"] for one in ask()[1]["stages"]}["accuracy"] == "done"
@@ -203,12 +286,15 @@ def test_a_gate_that_was_left_out_is_not_asked_for_by_its_requirements(ask, tmp_
     served(tmp_path)
     ran(tmp_path, "features", "real", Verdict.INCONCLUSIVE)
     data = ask()[1]
-    assert (data["stage"], "--skip features --note" in data["why"]) == ("features", True)
-    assert ask("--skip", "features", "--note", "no graphs here")[1]["stage"] == "accuracy"
-    ask("--skip", "accuracy", "--note", "no network")
+    assert (data["stage"], "--skip 'features' --note" in data["why"]) == ("features", True)
+    for stage in ("features", "performance", "accuracy"):
+        assert ask()[1]["stage"] == stage
+        ask("--skip", stage, "--note", "not here")
     data = ask("--skip", "capacity", "--note", "no room")[1]
     assert (data["stage"], data["next"]) == ("requirements", f"adapt.py serve {MODEL}")
     assert "on a CPU only" in data["why"]
+    ran(tmp_path, "serve", "real", command=(MODEL, "--work-dir", str(tmp_path)))
+    assert ask()[1]["stage"] == "artifacts"  # a server on this machine shows nothing more
 
 
 def test_what_is_shown_to_be_wrong_cannot_be_left_out(ask, tmp_path: Path) -> None:
@@ -222,7 +308,7 @@ def test_the_command_that_fills_a_gap_has_none_of_what_made_it(ask, tmp_path: Pa
     planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
     add_all(tmp_path, resolved={"enforce_eager": True})
     switches = ("--env", "TORCHDYNAMO_DISABLE=1", "--env", "A=1", "--", "-tp", "2", "--enforce-eager")
-    add(tmp_path, "accuracy", accuracy=ACCURACY_VALUES, command=("Qwen/Qwen3-8B", *switches))
+    add(tmp_path, "serve", resolved={"enforce_eager": True}, command=("Qwen/Qwen3-8B", *switches))
     assert ask()[1]["next"] == "adapt.py serve Qwen/Qwen3-8B --env A=1 -- -tp 2"
 
 
@@ -304,14 +390,13 @@ def test_options_go_on_from_the_last_run_that_passed(ask, tmp_path: Path) -> Non
     given = ("--python", "cpu", "--gate", "g.yaml", "--env", "A=1", "--quiet=2", "--work-dir=/w")
     served_by = ("--", "--max-model-len", "4096", "-tp", "2", "--max-num-seqs=3")
     ran(tmp_path, "serve", "dummy", command=(MODEL, *given, *served_by))
-    where = "--python cpu --env A=1 --work-dir=/w"
+    where = "--python cpu --env A=1 --quiet=2 --work-dir=/w"
     passed_on = "-- --max-model-len 4096 -tp 2 --max-num-seqs=3"
-    assert ask()[1]["next"] == f"adapt.py serve {MODEL} {where} {passed_on}"
-    ran(tmp_path, "serve", "real", Verdict.FAIL, command=("--python", "other"))
-    assert where in ask()[1]["next"]
+    own = where.replace("--env", "--gate g.yaml --env")
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} {own} {passed_on}"
     ran(tmp_path, "serve", "real", command=(MODEL, *given, *served_by))
     ran(tmp_path, "features", "real", command=(MODEL, *given, *served_by))
-    assert ask()[1]["next"] == f"adapt.py capacity {MODEL} {where} -- -tp 2"
+    assert ask()[1]["next"] == f"adapt.py capacity {MODEL} --fill {where} -- -tp 2"
 
 
 def test_the_interpreter_of_the_plan_serves_first(ask, tmp_path: Path) -> None:
@@ -324,10 +409,12 @@ def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> Non
     before = ["adapt.py", "features", MODEL, "--python", "cpu"]
 
     def after(gate: str) -> str:
-        return str(after_gate(tmp_path, MODEL, gate, "real", before)).replace(f" --workspace {tmp_path}", "")
+        said = str(after_gate(tmp_path, MODEL, gate_of(gate, "real"), before))
+        return said.replace(f" --workspace {tmp_path}", "").replace(f" --work-dir {tmp_path}", "")
 
     assert after("serve") == f"adapt.py features {MODEL} --python cpu"
-    assert after("capacity") == f"{ACCURACY} --python cpu"
+    assert after("capacity") == f"adapt.py performance {MODEL} --python cpu"
+    assert after("performance") == f"{ACCURACY} --python cpu"
     assert after("accuracy") == f"adapt.py artifacts {MODEL} --tree DIR"
     planned(tmp_path)
     assert after("capacity") == f"adapt.py serve {MODEL} --load-format dummy"
@@ -352,9 +439,9 @@ def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
     ran(tmp_path, "serve", "dummy")
     launch = SimpleNamespace(model=MODEL, load_format="dummy")
     wanted: Any = SimpleNamespace(store=SimpleNamespace(workspace=tmp_path), launch=launch)
-    result = {"gate": "serve", "run": "r1"}
+    result = {"gate": "serve", "run": "r1", "label": "CPU dummy"}
     said = after_run(wanted, result, Verdict.PASS)
-    assert str(said) == f"adapt.py serve {MODEL} --workspace {tmp_path}"
+    assert str(said) == f"adapt.py serve {MODEL} --work-dir {tmp_path} --workspace {tmp_path}"
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("PASS", "FAIL"))
     assert str(after_run(wanted, result, Verdict.PASS)).startswith("adapt.py evidence check r1")

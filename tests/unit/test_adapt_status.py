@@ -73,7 +73,7 @@ def test_the_status_has_stages_runs_and_what_is_next(call, begun: Path) -> None:
     assert (code, data["job"], data["checkpoint"]) == (0, "Tiny", MODEL)
     states = {one["name"]: one["state"] for one in data["stages"]}
     assert (states["serve dummy"], states["serve real"], states["features"]) == ("done", "done", "todo")
-    assert data["next"] == f"adapt.py features {MODEL} --workspace {begun}"
+    assert data["next"] == f"adapt.py features {MODEL} --work-dir {begun} --workspace {begun}"
     assert [one["gate"] for one in data["evidence"]] == ["serve", "serve"]
     (other,) = data["other_evidence"]
     assert (other["verdict"], "another vllm" in other["why"]) == ("FAIL", True)
@@ -128,7 +128,7 @@ def test_every_state_has_a_page(call, tmp_path: Path) -> None:
         ran(tmp_path, "serve", "dummy", Verdict.FAIL)
     assert "A person is needed" in page(call).text
     served(tmp_path, code=SOME_CODE)
-    assert "accuracy is the next stage" in page(call).text
+    assert "performance is the next stage" in page(call).text
 
 
 @pytest.mark.parametrize("file", ["analysis.json", "plan.json", "artifacts.json", "delivered.json"])

@@ -8,11 +8,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, add, add_all, analysed, mkdocs_tree, run
+from artifacts_kit import (
+    ACCURACY,
+    CAPACITY,
+    FEATURES,
+    HF_ID,
+    LOADS,
+    NAME,
+    add,
+    add_all,
+    analysed,
+    mkdocs_tree,
+    run,
+)
 from deliver_support import git
 
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.job.journal import Journal, Skipped
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
@@ -158,6 +170,8 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
     Journal(folder).add(Skipped, id="capacity", note="no time")
     assert call()[1]["next"].startswith("adapt.py accuracy ")
     Journal(folder).add(Skipped, id="accuracy", note="no questions")
+    assert call()[1]["next"].startswith("adapt.py performance ")
+    Journal(folder).add(Skipped, id="performance", note="no time")
     for options in ((), ("--check",)):
         result = call(*options)[1]
         assert [gap["id"] for gap in result["gaps"]] == ["capacity", "accuracy", "throughput"]
@@ -169,7 +183,8 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
     [
         ("serve", ["serve"], ("--load-format", "real")),
         ("features", ["graph"], ()),
-        ("capacity", ["capacity", "throughput"], ("--fill",)),
+        ("capacity", ["capacity"], ()),
+        ("performance", ["throughput"], ()),
         ("accuracy", ["accuracy"], ()),
     ],
 )
@@ -180,9 +195,10 @@ def test_a_missing_measurement_is_a_gap_that_shows(
         "features": {"features": FEATURES},
         "capacity": {"capacity": CAPACITY},
         "accuracy": {"accuracy": ACCURACY},
+        "performance": {"performance": LOADS},
     }
     analysed(workspace)
-    for gate in {"serve", "features", "capacity", "accuracy"} - {lacking}:
+    for gate in {"serve", *more} - {lacking}:
         add(workspace, gate, **more.get(gate, {}))
     code, result = call()
     assert code == 0, result
@@ -215,13 +231,66 @@ def test_no_value_comes_from_dummy_weights(tree: Path, workspace: Path, call) ->
     assert not (tree / CONFIG).exists()
 
 
+def test_what_the_emulated_npu_showed_stands_before_what_a_cpu_did(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace, "CPU real")
+    versions = {"vllm": "0.30.0", "vllm-ascend": "0.30.0rc2"}
+    emulated = {"load_format": "real", "versions": versions}
+    add(workspace, "serve", DRY_RUN, **emulated)
+    add(workspace, "features", DRY_RUN, features=FEATURES, **emulated)
+    add(workspace, "serve", DRY_RUN, verdict="FAIL", summary="no such operator", **emulated)
+    assert call()[0] == 0  # it signs nothing off, and stops nothing
+    page = (tree / PAGE).read_text("utf-8")
+    assert f"| ACLGraph | verified | {DRY_RUN} |" in page
+    assert "and on an emulated NPU, which shows that vllm-ascend's code runs" in page
+    lines = [line for line in page.splitlines() if line.startswith("- ") and "vllm 0.30.0" in line]
+    assert [line.partition(":")[0] for line in lines] == [f"- {DRY_RUN}", "- CPU real", "- CPU dummy"]
+    row = next(line for line in (tree / MATRIX).read_text("utf-8").splitlines() if f"{NAME}.md" in line)
+    assert "✅" not in row
+
+
+def test_the_config_is_in_the_list_of_those_that_are_run(tree: Path, workspace: Path, call) -> None:
+    listed = tree / "tests/e2e/models/configs/accuracy.txt"
+    listed.parent.mkdir(parents=True, exist_ok=True)
+    listed.write_text("Other.yaml\n")
+    add_all(workspace, "CPU real")
+    call()
+    assert listed.read_text() == "Other.yaml\n"
+    add_all(workspace)
+    call()
+    call()
+    assert listed.read_text() == f"Other.yaml\n{NAME}.yaml\n"
+
+
+def test_report_and_runbook_go_into_the_tree_on_request(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace, model="/models/Qwen3-8B", work_dir="/home/ada/work")
+    folder = tree / "docs/adaptations"
+    assert call(model=NAME)[0] == 0
+    assert not folder.exists()
+    code, result = call("--reports", model=NAME)
+    assert (code, len(result["changed"])) == (0, 2)
+    texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    assert sorted(texts) == [f"{NAME}.report.zh.md", f"{NAME}.runbook.zh.md"]
+    assert not any("/home/ada" in text or "/models/" in text for text in texts.values())
+    assert call(model=NAME)[1]["changed"] == []  # they stay, and stay up to date
+
+
+def _gap_line(page: str, gap: str) -> str:
+    return next(line for line in page.splitlines() if f"GAP ({gap})" in line)
+
+
 def test_a_cpu_is_never_called_an_npu(tree: Path, workspace: Path, call) -> None:
     add_all(workspace, "CPU real")
     call()
     page = (tree / PAGE).read_text("utf-8")
     assert page.startswith(f"# {NAME} (Experimental)\n")
-    assert "Validation on NPU hardware is pending" in page
-    assert yaml.safe_load((tree / CONFIG).read_text("utf-8"))["hardware"] == "CPU"
+    assert "Nothing was validated on NPU hardware yet" in page
+    assert not (tree / CONFIG).exists()  # it would be held against an NPU's values
+    served = page.partition("vllm serve")[2].partition("```")[0]
+    assert "--max-model-len" not in served  # a CPU's setting
+    assert "HCCL_OP_EXPANSION_MODE" not in page
+    assert "| ACLGraph | not tried on an NPU | CPU real | - | on a CPU: verified |" in page
+    assert "| EP | not applicable | CPU real | - | the model has no experts |" in page
+    assert "812.5 tokens/s" not in page.replace(_gap_line(page, "throughput"), "")
     row = next(line for line in (tree / MATRIX).read_text("utf-8").splitlines() if f"{NAME}.md" in line)
     assert "✅" not in row
     assert "🔵" not in row

@@ -15,13 +15,12 @@ from npu_upgrade.gates.capacity import (
     RETRIES,
     SEQUENCES,
     Capacity,
-    Load,
     climb,
     fitting,
     most_together,
 )
 from npu_upgrade.gates.serving.log_lines import parse
-from npu_upgrade.gates.serving.requests import Arrival, Exchange
+from npu_upgrade.gates.serving.requests import Arrival
 from npu_upgrade.gates.serving.starts import Start, Started, descend
 from npu_upgrade.ground.verdict import Verdict
 
@@ -114,42 +113,6 @@ def test_only_requests_that_ran_together_are_capacity(tmp_path: Path, state: str
     found = climb(unsure, None, sequences=(16,))
     assert (found.steps[0].state == "PASS") is passes
     assert "two answers" in found.steps[0].why
-
-
-def streamed(tokens: int, first: float, last: float) -> Exchange:
-    answer = {"usage": {"completion_tokens": tokens}, "chunks": tokens}
-    return Exchange(
-        "POST", "/v1/completions", {}, 200, answer | {"first_seconds": first, "last_seconds": last}
-    )
-
-
-def test_what_the_requests_of_a_step_took_is_measured(tmp_path: Path) -> None:
-    too_short = [streamed(64, 0.1, 0.2)] * 4  # asked for again, with more tokens
-    plain = Exchange("POST", "/v1/completions", {}, 200, {"usage": {"completion_tokens": 9}})
-    round_ = [streamed(192, first, 2.0 + first) for first in (0.1, 0.2, 0.3, 0.9)]
-    checks = {"concurrent": ("PASS", "4 at once")}
-
-    def serves(start: Start) -> Started:
-        return started(tmp_path, start, checks=checks, exchanges=[*too_short, *round_, plain])
-
-    found = climb(serves, None, 1024, (4,))
-    load = Load(4, 192, round(4 * 192 / 2.9, 1), 250.0)
-    assert found.steps[0].load == load
-    asked = "4 requests at once, 192 tokens each, max-model-len 1024"
-    assert [(one["name"], one["value"], one["unit"]) for one in found.performance()] == [
-        (f"Output of {asked}", load.tokens_per_second, "tokens/s"),
-        (f"First token of {asked}, median", 250.0, "ms"),
-    ]
-
-
-def test_a_step_that_was_not_served_or_not_counted_has_no_load(tmp_path: Path) -> None:
-    def fails(start: Start) -> Started:
-        answers = [streamed(64, 0.1, 0.2)] * 4
-        return started(tmp_path, start, verdict=Verdict.FAIL, exchanges=answers)
-
-    assert climb(fails, None, 1024, (4,)).performance() == []
-    few = [streamed(64, 0.1, 0.2)] * 3
-    assert climb(lambda start: started(tmp_path, start, exchanges=few), None, 1024, (4,)).performance() == []
 
 
 def arrivals(start: float, seconds: float, tokens: int = 20) -> list[Arrival]:

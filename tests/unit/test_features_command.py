@@ -295,6 +295,7 @@ def test_a_gate_of_an_adaptation_names_its_next_step(served: Path, capsys: pytes
     code, result = run(served, capsys, "serve", *PARALLEL, program="adapt.py")
     assert code == 0, result
     model, where = served / "Tiny", f"--python {served / 'bin/python'} --env FAULT=none --keep-pythonpath"
+    where += " --quiet 1 --generations 1 --still 30"
     passed_on = "-- --tensor-parallel-size 2"
     assert result["next"] == f"adapt.py features {model} {where} --workspace {served} {passed_on}"
     code, result = run(served, capsys, "features", "--only", "mtp", fault="root-cause", program="adapt.py")

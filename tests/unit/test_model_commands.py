@@ -11,6 +11,7 @@ import model_kit as kit
 import pytest
 from command_kit import called
 
+from npu_upgrade.checkpoint.parts import by_pattern
 from npu_upgrade.delivery.adaptation_files import planned_files
 
 NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}
@@ -80,37 +81,96 @@ def test_who_serves(adapt, tmp_path, architecture, by):
     assert adapt("analyze", kit.checkpoint(tmp_path / "m", config))[1]["serving"]["by"] == by
 
 
+STRANGE = SHAPES | {f"model.layers.{layer}.lattice": (3, 5, 7) for layer in range(3)}
+
+
 @pytest.mark.parametrize("form", ["plugin", "tree"])
-def test_scaffolds_compile_and_name_every_tensor(adapt, tmp_path, form):
-    folder = kit.checkpoint(tmp_path / "m", NEW | {"vision_config": {"depth": 1}}, SHAPES)
+def test_scaffolds_compile_and_have_a_place_for_every_tensor(adapt, tmp_path, form):
+    folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
     code, value = adapt("plan", folder, "--scaffold", tmp_path / "out", "--form", form)
-    assert code == 0
+    assert (code, value["likeness"]["family"], value["decisions"]) == (0, "LlamaForCausalLM", [])
     files = [Path(path) for path in value["scaffold"]]
-    model = next(
-        path
-        for path in files
-        if path.name in ("model.py", "novel_lm.py")
-        and "processors" not in str(path)
-        and "configs" not in str(path)
-    )
+    model = next(path for path in files if path.name == "model.py")
     for path in files:
         compile(path.read_text(), str(path), "exec") if path.suffix == ".py" else None
     text = model.read_text()
-    assert {
-        name.replace(".0.", ".*.").replace(".1.", ".*.").replace(".2.", ".*.") for name in SHAPES
-    } == weights_of(text)
-    assert "NotImplementedError" in text
-    assert any("process" in str(path) for path in files)
+    table = weights_of(text)
+    assert set(table) == set(by_pattern(SHAPES))
+    assert table["model.layers.*.attention.q_proj.weight"] == ("model.layers.*.self_attn.q_proj.weight",)
+    assert "(family.LlamaForCausalLM)" in text
     code, again = adapt("plan", folder, "--scaffold", tmp_path / "out", "--form", form)
     assert (code, "is there already" in again["error"]) == (2, True)
     assert model.read_text() == text
 
 
+def test_what_is_open_is_named_in_the_scaffold_until_it_is_decided(adapt, tmp_path):
+    folder = kit.checkpoint(tmp_path / "m", NEW | {"ripple": 3}, STRANGE)
+    code, value = adapt("plan", folder, "--scaffold", tmp_path / "out")
+    assert (code, value["open_weights"]) == (0, ["model.layers.*.lattice"])
+    assert [one["id"] for one in value["likeness"]["questions"]] == ["ripple"]
+    table = weights_of((tmp_path / "out/novel_lm_plugin/model.py").read_text())
+    assert [pattern for pattern, places in table.items() if places is None] == ["model.layers.*.lattice"]
+    assert adapt("plan", folder, "--decide", "ripple=perhaps")[0] == 0  # a key of a class that reads it
+    assert adapt("plan", folder, "--decide", "ripple")[0] == 2
+    code, value = adapt(
+        "plan", folder, "--decide", "ripple=ignore", "--decide", "model.layers.*.lattice=drop"
+    )
+    assert (value["decisions"], value["open_weights"]) == ([], [])
+    assert adapt("plan", folder)[1]["decisions"] == []  # answers are kept
+
+
+def test_code_of_the_checkpoint_that_no_family_explains_is_for_a_person(adapt, tmp_path):
+    folder = kit.checkpoint(tmp_path / "m", NEW, STRANGE)
+    (folder / "modeling_novel.py").write_text("raise SystemExit('this code ran')\n")
+    code, value = adapt("plan", folder)
+    assert code == 4
+    assert "modeling_novel.py" in next(
+        one["what"] for one in value["findings"] if one["kind"] == "code-decides"
+    )
+    sound = kit.checkpoint(tmp_path / "sound", NEW, SHAPES)
+    (sound / "modeling_novel.py").write_text("raise SystemExit('this code ran')\n")
+    assert adapt("plan", sound)[0] == 0
+
+
+def test_a_scaffold_in_the_tree_of_vllm_ascend_is_registered_there(adapt, tmp_path):
+    out = tmp_path / "ascend"
+    models = out / "vllm_ascend/models"
+    models.mkdir(parents=True)
+    (out / "vllm_ascend/__init__.py").write_text("")
+    (models / "__init__.py").write_text("def register_model():\n    pass\n\n\nAFTER = 1\n")
+    folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
+    code, value = adapt("plan", folder, "--scaffold", out, "--form", "tree", "--ascend", out)
+    assert code == 0
+    written = {str(Path(path).relative_to(out)) for path in value["scaffold"]}
+    package = {f"vllm_ascend/models/novel_lm/{name}.py" for name in ("__init__", "model", "configuration")}
+    assert written == package | {"vllm_ascend/models/__init__.py"}
+    text = (models / "__init__.py").read_text()
+    assert text.index("register_novel_lm()") < text.index("AFTER")
+    ast.parse(text)
+    planned = {(file["root"], file["path"]) for step in value["steps"] for file in step["files"]}
+    assert {("ascend", path) for path in written} <= planned
+
+
+def test_an_fp8_checkpoint_gets_what_dequantises_it(adapt, tmp_path):
+    config = NEW | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}
+    shapes, dtypes = dict(SHAPES), {}
+    for name, shape in SHAPES.items():
+        if "proj" in name:
+            dtypes[name] = "F8_E4M3"
+            shapes[f"{name}_scale_inv"] = (-(-shape[0] // 4), -(-shape[1] // 4))
+            dtypes[f"{name}_scale_inv"] = "F32"
+    folder = kit.checkpoint(tmp_path / "m", config, shapes, dtypes)
+    assert adapt("plan", folder, "--scaffold", tmp_path / "out")[0] == 0
+    text = (tmp_path / "out/novel_lm_plugin/model.py").read_text()
+    assert "BLOCK = (4, 4)" in text
+    assert not any("scale" in pattern for pattern in weights_of(text))
+    assert 'pop("quantization_config"' in (tmp_path / "out/novel_lm_plugin/configuration.py").read_text()
+
+
 def weights_of(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "WEIGHTS":
-            assert all(isinstance(value, ast.Constant) and value.value is None for value in node.value.values)
-            return {ast.literal_eval(key) for key in node.value.keys}
+            return ast.literal_eval(node.value)
     raise AssertionError("no WEIGHTS")
 
 
@@ -137,12 +197,13 @@ def test_the_plan_names_files_and_order(adapt, tmp_path):
         "real",
         "features",
         "capacity",
+        "performance",
         "accuracy",
         "artifacts",
         "deliver",
     ]
     paths = {file["path"] for step in value["steps"] for file in step["files"]}
-    assert {"vllm/model_executor/models/novel_lm.py", "vllm/model_executor/models/registry.py"} <= paths
+    assert {"vllm/model_executor/models/novel_lm/model.py", "vllm/model_executor/models/registry.py"} <= paths
     assert "tests/e2e/models/configs/m.yaml" in paths
     reuse = adapt("plan", kit.checkpoint(tmp_path / "known"))[1]
     assert reuse["steps"][0]["name"] == "dummy"
@@ -159,8 +220,9 @@ def test_the_plan_of_a_plugin_names_no_file_of_the_trees(adapt, tmp_path):
     assert value["trees"]["plugin"] == {"root": str(out), "there": True, "package": "novel_lm_plugin"}
     again = adapt("plan", folder)[1]
     assert again["trees"]["plugin"] == value["trees"]["plugin"]
+    assert "out" in planned_files(Path(again["state"]), tmp_path)
     assert "plugin" not in adapt("plan", folder, "--form", "tree")[1]["trees"]
-    assert "pyproject.toml" not in planned_files(Path(again["state"]))
+    assert "pyproject.toml" not in planned_files(Path(again["state"]), tmp_path / "elsewhere")
 
 
 def test_a_hub_id(adapt, tmp_path, monkeypatch):

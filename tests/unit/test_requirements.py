@@ -7,7 +7,19 @@ from typing import Any
 
 import artifacts_kit
 import pytest
-from artifacts_kit import ACCURACY, CAPACITY, FEATURES, HF_ID, NAME, NPU, add, add_all, analysed, observed
+from artifacts_kit import (
+    ACCURACY,
+    CAPACITY,
+    FEATURES,
+    HF_ID,
+    LOADS,
+    NAME,
+    NPU,
+    add,
+    add_all,
+    analysed,
+    observed,
+)
 from model_kit import LLAMA
 from msgspec import structs
 
@@ -254,18 +266,20 @@ def test_a_task_of_ones_own_is_no_proof(workspace: Path) -> None:
 
 
 def test_throughput_is_measured_on_an_npu(workspace: Path) -> None:
-    add_all(workspace, performance=[])
-    assert "was not measured" in words(workspace, "throughput")
-    add(workspace, "capacity", capacity=CAPACITY, resolved={"enforce_eager": True})
-    assert "measured in eager mode: Output throughput: 812.5 tokens/s" in words(workspace, "throughput")
+    add_all(workspace)
+    add(workspace, "performance", performance=[])
+    assert "were not measured" in words(workspace, "throughput")
+    add(workspace, "performance", performance=LOADS, resolved={"enforce_eager": True})
+    shown = "1024+128 tokens, 16 at once: 812.5 tokens/s, first 310.25 ms, each 17.5 ms"
+    assert f"measured in eager mode: {shown}" in words(workspace, "throughput")
     assert states(workspace)["throughput"] == "gap"
-    add(workspace, "capacity", capacity=CAPACITY)
+    add(workspace, "performance", performance=LOADS)
     assert states(workspace)["throughput"] == "proven"
 
 
 def test_throughput_of_a_cpu_is_a_gap_that_tells_it(workspace: Path) -> None:
     add_all(workspace, "CPU real")
-    assert "measured on the CPU: Output throughput: 812.5 tokens/s" in words(workspace, "throughput")
+    assert "measured on the CPU: 1024+128 tokens, 16 at once: 812.5" in words(workspace, "throughput")
     assert states(workspace)["throughput"] == "gap"
 
 

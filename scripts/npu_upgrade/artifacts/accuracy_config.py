@@ -11,8 +11,9 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.evidence.runs import mapping
+from npu_upgrade.evidence.store import NPU_REAL
+from npu_upgrade.job.tree_form import READER
 
-READER = "tests/e2e/models/test_lm_eval_correctness.py"
 _RESOLVED_ALWAYS = (
     *("tensor_parallel_size", "dtype", "max_model_len", "gpu_memory_utilization"),
     "trust_remote_code",
@@ -56,6 +57,7 @@ def _texts(node: ast.AST) -> set[object]:
 
 
 FOLDER = "tests/e2e/models/configs"
+LIST = f"{FOLDER}/accuracy.txt"  # of the configs that are run
 _CHAT = ("apply_chat_template", "fewshot_as_multiturn")
 
 
@@ -66,6 +68,8 @@ def config_path(name: str) -> str:
 def config_text(facts: Facts, consumer: Consumer) -> str | None:
     """The file, or None when there is no accuracy run to take values from."""
     if facts.accuracy is None or facts.source.name is None or facts.num_fewshot is None:
+        return None
+    if facts.accuracy.label != NPU_REAL:  # it would be held against the values of an NPU
         return None
     accuracy = facts.accuracy.map("accuracy")
     options = _serve_options(facts.accuracy.map("resolved"), consumer)

@@ -16,14 +16,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from npu_upgrade.artifacts import registration, render
-from npu_upgrade.artifacts.accuracy_config import config_path, config_text, consumer_of
+from npu_upgrade.artifacts.accuracy_config import LIST, config_path, config_text, consumer_of
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.naming import check_case
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.artifacts.state import Written
-from npu_upgrade.artifacts.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.artifacts.view import ModelView
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.job.tree_form import MATRIX, MODELS, NAV, TITLES, TreeForm
 from npu_upgrade.sources.checkout import open_checkout
 
 _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measured.\n"
@@ -31,10 +31,14 @@ _NEW_INDEX = "# Model Tutorials\n\nHow to serve each model, and what was measure
 
 @dataclass(frozen=True)
 class Choices:
-    """Files that stay as they are, and files that are generated anew although they are not ours."""
+    """Files that stay as they are, and files that are generated anew although they are not ours.
+
+    ``reports``: report and runbook go into the tree, too.
+    """
 
     keep: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
+    reports: bool = False
 
     def check(self, paths: Iterable[str]) -> None:
         """Raise :class:`BadInput` for a choice that names no file."""
@@ -80,11 +84,12 @@ def make_bundle(
     """The deliverables; raises :class:`BadInput` where a person's text stands in the way."""
     consumer = consumer_of(form.root)
     config = config_text(facts, consumer)
-    view = ModelView(facts, changes, set(consumer.options) if config else None)
+    view = ModelView(facts, changes, set(consumer.options) if config else None, form.root)
     bundle = Bundle(form, reports=render.reports(view), written=Written(title=view.title))
     pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
     pages |= {config_path(facts.name): config} if config else {}
-    entries = _entries(facts, form, before, view.title, bundle.written)
+    pages |= render.reports_for_all(view) if choices.reports else {}
+    entries = _entries(facts, form, before, view.title, bundle.written, config is not None)
     choices.check([*pages, *entries])
     bundle.written.kept = [path for path in (*pages, *entries) if _named(path, choices.keep)]
     for path, new in pages.items():
@@ -111,7 +116,7 @@ def _page(path: Path, written: str | None, new: str, replace: bool) -> tuple[str
 
 
 def _entries(
-    facts: Facts, form: TreeForm, before: Written, title: str, written: Written
+    facts: Facts, form: TreeForm, before: Written, title: str, written: Written, has_config: bool
 ) -> dict[str, Callable[[str], str]]:
     """Path of a file of the tree's own -> what puts the model's entry into its text."""
     name, old = facts.name, before.title
@@ -131,6 +136,8 @@ def _entries(
             entries[TITLES] = lambda text: registration.in_titles(text, name, title, old)
     if (form.root / MATRIX).is_file():
         entries[MATRIX] = row
+    if has_config and (form.root / LIST).is_file():
+        entries[LIST] = lambda text: registration.in_list(text, f"{name}.yaml")
     return entries
 
 

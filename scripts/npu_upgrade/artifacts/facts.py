@@ -10,13 +10,24 @@ from typing import Any
 from npu_upgrade.artifacts.naming import Source, check_name, hf_id_of
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
 from npu_upgrade.checkpoint.gate_commands import gate_command
-from npu_upgrade.evidence.runs import LABELS, REAL, Code, Run, standing, trusted_runs_of
+from npu_upgrade.evidence.runs import (
+    FOR_READERS,
+    LABELS,
+    REAL,
+    Code,
+    Run,
+    mapping,
+    standing,
+    trusted_runs_of,
+)
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.command import adapt
+from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.requirements import Gap, Judged, Known, Proven, gaps, judge
 
 # the features every adaptation has to try and report, in the order of the report
 EXPECTED = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal")
+_BY_CPU = "the device is a CPU"  # the evidence of a feature that only an NPU has
 STATUSES = ("verified", "unsupported", "checkpoint missing", "not applicable", "not proven")
 _TITLES = {
     **{"graph": "ACLGraph", "expert_parallel": "EP", "flashcomm1": "FlashComm1"},
@@ -35,17 +46,24 @@ class Feature:
     resolved: str = ""
     why: str = ""
     where: str = ""
+    evidence: str = ""
     run: Run | None = None
 
     @property
     def title(self) -> str:
         return _TITLES.get(self.name, self.name)
 
+    @property
+    def on_cpu_only(self) -> bool:
+        """Whether a CPU says it, and the model itself does not decide it."""
+        by_the_model = self.status in ("not applicable", "checkpoint missing") and self.evidence != _BY_CPU
+        return self.label.startswith("CPU") and not by_the_model
+
 
 def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
     """One row for each expected feature and each other one that a run named."""
     found: dict[str, Feature] = {}
-    for label in LABELS:
+    for label in FOR_READERS:
         for gate in ("features", "serve"):
             run = newest.get((gate, label))
             for entry in run.many("features") if run else []:
@@ -68,9 +86,16 @@ def _row(name: str, entry: dict, run: Run) -> Feature:
         requested=str(entry.get("requested") or ""),
         resolved=str(entry.get("resolved") or ""),
         why=str(entry.get("why") or ""),
-        where=run.path(evidence) if evidence else run.path(),
+        where=_where(run, evidence),
+        evidence=evidence,
         run=run,
     )
+
+
+def _where(run: Run, evidence: str) -> str:
+    """Where a report finds it: a file of the run, else what the model or its device says."""
+    name = evidence.partition(":")[0]
+    return run.path(evidence) if not evidence or (run.folder / name).is_file() else evidence
 
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name
@@ -98,6 +123,7 @@ class Facts:
     dummy: Run | None
     capacity: Run | None
     features: list[Feature]
+    plan: dict[str, Any] = field(default_factory=dict)
     judged: list[Judged] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
@@ -153,11 +179,36 @@ class Facts:
 
     @property
     def practical_length(self) -> int | None:
-        return self._most("practical_max_model_len")
+        """The longest context that one request took whole; of servers that only started, theirs."""
+        return self.filled_length or self._most("practical_max_model_len")
+
+    @property
+    def filled_length(self) -> int | None:
+        return self._most("filled_max_model_len")
 
     def _most(self, key: str) -> int | None:
         rows = self.capacity.many("capacity") if self.capacity else []
         return max((row[key] for row in rows if row.get(key)), default=None)
+
+    @property
+    def versions(self) -> list[str]:
+        """What it was adapted to, then what was installed for each label, strongest first."""
+        trees = mapping(self.plan.get("trees"))
+        known = {name: mapping(trees.get(key)) for name, key in (("vllm-ascend", "ascend"), ("vllm", "vllm"))}
+        named = {name: tree.get("version") or str(tree.get("sha") or "")[:12] for name, tree in known.items()}
+        adapted = ", ".join(f"{name} {version}" for name, version in named.items() if version)
+        newest = {run.label: run.map("versions") for run in self.current if run.verdict == "PASS"}
+        found = [f"adapted to: {adapted}"] if adapted else []
+        for label in (one for one in FOR_READERS if newest.get(one)):
+            said = ", ".join(f"{name} {version}" for name, version in newest[label].items() if version)
+            found.append(f"{label}: {said}")
+        return found
+
+    @property
+    def plugin(self) -> Path | None:
+        """The folder of the model's own plugin."""
+        tree = mapping(mapping(self.plan.get("trees")).get("plugin"))
+        return Path(str(tree["root"])) if tree.get("root") else None
 
     def shown_by(self, id: str) -> Run | None:
         """The run that proves a requirement."""
@@ -194,7 +245,7 @@ def gather(
     newest, place = standing(current), str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     analysed = load_analysis(analysis)
-    known = Known(newest, analysed, place, lambda gate, *more: gate_command(gate, place).adding(*more))
+    known = Known(newest, analysed, place, lambda gate, *more: gate_command(gate, place, *more))
     dummy = (newest.get(("serve", label)) for label in LABELS[len(REAL) :])
     facts = Facts(
         name=chosen,
@@ -206,6 +257,7 @@ def gather(
         served=known.served,
         dummy=next((run for run in dummy if run and run.verdict == "PASS"), None),
         capacity=next((newest["capacity", label] for label in LABELS if ("capacity", label) in newest), None),
+        plan=read_object(analysis.with_name("plan.json")),
         features=feature_matrix(newest),
         judged=judge(known),
     )

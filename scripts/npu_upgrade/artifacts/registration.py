@@ -12,6 +12,7 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.evidence.store import NPU_REAL
+from npu_upgrade.gates.performance import loads_of
 from npu_upgrade.ground.errors import BadInput
 
 _PAGE = "tutorials/models/"
@@ -110,6 +111,11 @@ def in_toctree(text: str, name: str) -> str:
     if re.search(rf"^{re.escape(name)}(\.md)?\s*$", tree[2], re.MULTILINE):
         return text
     return f"{text[: tree.end(2)]}{name}.md\n{text[tree.end(2) :]}"
+
+
+def in_list(text: str, line: str) -> str:
+    """A list, one name on a line, with ``line`` at its end."""
+    return text if line in text.splitlines() else f"{text.rstrip()}\n{line}\n"
 
 
 def _renamed(text: str, old: str, new: str) -> str:
@@ -270,7 +276,10 @@ def _cell_of(column: str, facts: Facts) -> str:
 def _note(facts: Facts) -> str:
     if not facts.on_npu:
         return f"{facts.label or 'no run'}; NPU validation pending"
-    return f"experimental: {', '.join(gap.id for gap in facts.gaps)} open" if facts.gaps else NONE
+    if facts.gaps:
+        return f"experimental: {', '.join(gap.id for gap in facts.gaps)} open"
+    run = facts.shown_by("throughput")
+    return loads_of(run)[-1].shown if run else NONE
 
 
 def _mark(facts: Facts, feature: Feature | None) -> str:

@@ -8,13 +8,15 @@ from typing import Any
 
 import yaml
 
-from npu_upgrade.artifacts.tree_form import TreeForm
 from npu_upgrade.artifacts.view import ModelView, cause
 from npu_upgrade.checkpoint.scaffold import templates
+from npu_upgrade.ground.paths import WORK_DIR
+from npu_upgrade.job.tree_form import TreeForm
 
 _TEMPLATES = Path(__file__).parent / "templates"
 COMMENT = "issue-comment.md"
 REPORT = "report.zh.md"
+IN_TREE = "docs/adaptations"  # beside the pages of the site
 _REPORTS = (REPORT, "runbook.zh.md", COMMENT)
 
 
@@ -30,6 +32,13 @@ def reports(view: ModelView) -> dict[str, str]:
     return texts | {COMMENT: _public(texts[COMMENT], view)}
 
 
+def reports_for_all(view: ModelView) -> dict[str, str]:
+    """Path in the tree -> report and runbook, as they go into the commit."""
+    texts = reports(view)
+    name = view.facts.name
+    return {f"{IN_TREE}/{name}.{one}": _public(texts[one], view) for one in _REPORTS if one != COMMENT}
+
+
 def with_delivery(report: str, **delivery: Any) -> str:
     """The analysis report with the commit in it: ``repo``, ``branch``, ``commit``, ``files`` and so on."""
     return f"{report}\n{_render('delivered.zh.md.j2', **delivery)}"
@@ -37,8 +46,9 @@ def with_delivery(report: str, **delivery: Any) -> str:
 
 def _public(page: str, view: ModelView) -> str:
     """What leaves this machine names no folder of it."""
-    folder = view.facts.model
-    return page.replace(folder, "<YOUR_MODEL_PATH>") if Path(folder).is_absolute() else page
+    folder, work = view.facts.model, str(view.best.result.get("work_dir") or "")
+    page = page.replace(folder, "<YOUR_MODEL_PATH>") if Path(folder).is_absolute() else page
+    return page.replace(work, "<WORK_FOLDER>") if work not in ("", "/", str(WORK_DIR)) else page
 
 
 def _render(template: str, **context: Any) -> str:

@@ -24,6 +24,11 @@ class Written(msgspec.Struct):
     row: str | None = None
     kept: list[str] = []
 
+    @property
+    def reports(self) -> bool:
+        """Whether report and runbook were written into the tree."""
+        return any(path.endswith(".report.zh.md") for path in self.files)
+
 
 class State(msgspec.Struct):
     """``trees``: folder of a tree -> what was written there; ``source``: where the weights are."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import LABELS, Run, mapping
+from npu_upgrade.evidence.store import DRY_RUN
+from npu_upgrade.gates.performance import loads_of
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.paths import SKILL
+from npu_upgrade.sources.checkout import open_checkout
 
 Row = dict[str, Any]
 _SERIES = (
@@ -24,6 +34,8 @@ _RESOLVED = (
     "trust_remote_code",
 )
 _UNREAD = ("block_size", "max_num_seqs", "pipeline_parallel_size")
+# checks that say what a server is worth, not whether it lives
+_MEASURED = ("accuracy", "performance", "reference", "semantic", "concurrent", "filled", "observed", "plugin")
 _PROMPT = "Give me a short introduction to large language models."
 # how dummy and real weights compare, by the states of a check
 _NOTES = {
@@ -40,8 +52,11 @@ class ModelView:
 
     series = _SERIES
 
-    def __init__(self, facts: Facts, changes: list[Changed] | None, config_options: set[str] | None) -> None:
+    def __init__(
+        self, facts: Facts, changes: list[Changed] | None, config_options: set[str] | None, tree: Path
+    ) -> None:
         self.facts, self.changes, self.options = facts, changes, config_options
+        self.tree = tree.resolve()
         self.has_config = config_options is not None
         self.best = facts.served or facts.dummy or facts.runs[-1]
         self.description = described(facts.analysis) if facts.analysis else {}
@@ -69,13 +84,28 @@ class ModelView:
 
     @property
     def served_with(self) -> str:
+        if not self.facts.on_npu:
+            return "not yet served on an NPU"
         best = self.best.map("device")
         return f"{best.get('count') or 1} x {best.get('name') or self.facts.hardware}"
 
     @property
     def versions(self) -> str:
-        versions = (f"{name} {version}" for name, version in self.best.map("versions").items() if version)
-        return ", ".join(versions) or "not recorded"
+        return "; ".join(self.facts.versions) or "not recorded"
+
+    @property
+    def plugin(self) -> str:
+        """The folder of the model's plugin in the tree; empty where it has none, or elsewhere."""
+        root = self.facts.plugin
+        return root.resolve().relative_to(self.tree).as_posix() if root and self._has(root) else ""
+
+    def _has(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.tree)
+
+    @property
+    def skill(self) -> str:
+        """Where the skill that made this can be read; empty where its checkout tells no address."""
+        return skill_address()
 
     @property
     def standing_sentence(self) -> str:
@@ -83,7 +113,16 @@ class ModelView:
         label = f"evidence label: {facts.label}"
         if facts.served:
             served = f"Real weights were served and answered on {facts.hardware} ({label})."
-            return served if facts.on_npu else f"{served} **Validation on NPU hardware is pending.**"
+            if facts.on_npu:
+                return served
+            emulated = any(run.label == DRY_RUN and run.verdict == "PASS" for run in facts.current)
+            also = (
+                " and on an emulated NPU, which shows that vllm-ascend's code runs and nothing of its speed"
+            )
+            return (
+                f"**Nothing was validated on NPU hardware yet.** Real weights were served on a CPU"
+                f"{also if emulated else ''} ({label})."
+            )
         seen = f"only dummy weights were served ({label})" if facts.label else "nothing was served"
         return f"**Not validated**: {seen}. Dummy weights never sign off a model."
 
@@ -98,11 +137,17 @@ class ModelView:
 
     @property
     def practical(self) -> str:
-        return str(self.facts.practical_length or "not measured")
+        length = self.facts.practical_length
+        if not length:
+            return "not measured"
+        return (
+            str(length) if self.facts.filled_length else f"{length} (started; no request was of that length)"
+        )
 
     @property
     def environment(self) -> list[tuple[str, str]]:
-        variables = self.facts.served.map("environment") if self.facts.served else {}
+        served = self.facts.served if self.facts.on_npu else None
+        variables = served.map("environment") if served else {}
         return [(name, shlex.quote(str(value))) for name, value in sorted(variables.items())]
 
     @property
@@ -111,12 +156,14 @@ class ModelView:
         assert served
         omni = ["--omni"] if served.result.get("mode") == "omni" else []
         given = [str(one) for one in served.result.get("serve_arguments") or []]
+        if not self.facts.on_npu:  # how a CPU was served is no setting of an NPU
+            given = [one for one in given if one == "--trust-remote-code"]
         named = ["--served-model-name", self.facts.name, "--host", "0.0.0.0", "--port", "8000"]
         return "vllm serve <YOUR_MODEL_PATH>" + shell_lines([*omni, *named, *given])
 
     @property
     def resolved(self) -> list[tuple[str, Any]]:
-        values = self.facts.served.map("resolved") if self.facts.served else {}
+        values = self.facts.served.map("resolved") if self.facts.served and self.facts.on_npu else {}
         return [(key, values[key]) for key in _RESOLVED if values.get(key) is not None]
 
     @property
@@ -146,7 +193,17 @@ class ModelView:
 
     @property
     def answer(self) -> str:
-        return quoted(self._asked["answer"]) if self._asked else ""
+        """What an NPU answered."""
+        return quoted(self._asked["answer"]) if self._asked and self.facts.on_npu else ""
+
+    @property
+    def bench(self) -> Row:
+        """What to measure a running server with: as it was, else lengths that its context has room for."""
+        if self.loads:
+            return self.loads[-1]
+        room = self.facts.theoretical_length or 4096
+        lengths = {"input_len": min(1024, room // 2), "output_len": min(128, room // 4)}
+        return lengths | {"requests": 64, "concurrency": 16}
 
     @property
     def accuracy_tool(self) -> str:
@@ -155,7 +212,7 @@ class ModelView:
 
     @property
     def commands(self) -> list[str]:
-        gates = ("serve", "features", "capacity", "accuracy")
+        gates = ("serve", "features", "capacity", "performance", "accuracy")
         return [gate_command(gate, self.facts.model).short for gate in gates]
 
     @property
@@ -178,19 +235,38 @@ class ModelView:
 
     @property
     def failures(self) -> list[Run]:
-        """The run in which each root cause was met first."""
-        found: dict[tuple[str, str], Run] = {}
+        """The run in which each failure was met first: by its root cause, else by what it said."""
+        found: dict[str, Run] = {}
         for run in self.facts.runs:
-            if run.verdict in ("FAIL", "INCONCLUSIVE") and run.root:
-                found.setdefault((str(run.root.get("id")), run.gate), run)
+            if run.verdict == "FAIL" or (run.verdict == "INCONCLUSIVE" and run.root):
+                found.setdefault(str(run.root.get("id") or run.record.summary), run)
         return list(found.values())
+
+    @property
+    def known_causes(self) -> list[Run]:
+        """Those with a root cause that says what to do."""
+        return [run for run in self.failures if run.root.get("next")]
+
+    @property
+    def features(self) -> list[Row]:
+        """The matrix as a reader with an NPU needs it: what a CPU says is said as that."""
+        rows = []
+        for one in self.facts.features:
+            status, why, asked = one.status or "not tried", one.why, one.requested
+            if one.on_cpu_only:
+                status, why, asked = "not tried on an NPU", f"on a CPU: {one.status}", ""
+            rows.append(
+                {"title": one.title, "status": status, "why": why, "requested": asked, "label": one.label}
+            )
+        return rows
 
     @property
     def false_ready(self) -> list[Row]:
         """Runs whose server reported that it was ready and then failed."""
         found = []
         for run in self.facts.runs:
-            failed = [str(c.get("name")) for c in run.many("checks") if c.get("state") == "FAIL"]
+            names = [str(c.get("name")) for c in run.many("checks") if c.get("state") == "FAIL"]
+            failed = [name for name in names if name.partition(":")[0] not in _MEASURED]
             ready = run.result.get("ready_seconds")
             if run.verdict == "FAIL" and ready is not None and failed:
                 found.append({"run": run, "ready": f"{ready:g} s", "checks": ", ".join(failed)})
@@ -237,30 +313,20 @@ class ModelView:
         ]
 
     @property
-    def throughput(self) -> list[tuple[str, str, str]]:
-        """What was measured under load: name, value, and the label of its run."""
+    def loads(self) -> list[Row]:
+        """What `vllm bench serve` measured, on an NPU."""
         run = self.facts.shown_by("throughput")
-        return [
-            (str(p.get("name")), f"{p.get('value')} {p.get('unit') or ''}".strip(), run.label)
-            for p in (run.many("performance") if run else [])
-            if run
-        ]
+        return [msgspec.to_builtins(one) | {"label": run.label} for one in loads_of(run)] if run else []
 
     @property
-    def performance(self) -> list[tuple[str, str, str]]:
-        """The same of everything that was measured."""
-        run = self.facts.served
-        kv = run.map("kv_cache") if run else {}
-        found = [
-            (f"Time of phase {p.get('name')}", f"{p['seconds']:g} s")
-            for p in _many(run, "phases")
-            if isinstance(p.get("seconds"), int | float)
+    def all_loads(self) -> list[Row]:
+        """The same of the newest run of each label."""
+        newest = {run.label: run for run in self.facts.current if run.gate == "performance"}
+        return [
+            msgspec.to_builtins(one) | {"label": run.label, "where": run.path()}
+            for run in newest.values()
+            for one in loads_of(run)
         ]
-        found += [("KV cache", f"{kv['tokens']} tokens")] if kv.get("tokens") else []
-        found += (
-            [("Concurrency at the full length", f"{most:g}")] if (most := kv.get("max_concurrency")) else []
-        )
-        return [(name, value, run.label if run else "") for name, value in found] + self.throughput
 
     @property
     def accuracy_rows(self) -> list[Row]:
@@ -284,6 +350,18 @@ class ModelView:
             f"curl http://localhost:8000/v1/{path} \\\n"
             f"  -H 'Content-Type: application/json' \\\n  -d {shlex.quote(text)}"
         )
+
+
+@functools.cache
+def skill_address() -> str:
+    """The page of SKILL.md where this skill's checkout was cloned from; empty where it is no clone."""
+    try:
+        checkout = open_checkout(SKILL)
+        said = checkout.ask("remote", "get-url", "origin") or ""
+    except UpgradeError:
+        return ""
+    known = re.fullmatch(r"(?:https://|git@|ssh://git@)([\w.-]+)[:/]([\w./-]+?)(?:\.git)?/?", said.strip())
+    return f"https://{known[1]}/{known[2]}/blob/HEAD/SKILL.md" if known else ""
 
 
 def cause(root: Row) -> str:

@@ -137,7 +137,7 @@ def analyse(
         tied=tied,
         mapping=places,
         memory=_memory(config, shape, grouped(weights.tensors), per_weight, utilisation, reserve),
-        strategy=choose(served, quantization.method, sources.ascend, places.missing or 0, attention.kind),
+        strategy=choose(served, quantization, sources.ascend, places.missing or 0, attention.kind),
         findings=sorted(dict.fromkeys(findings), key=lambda one: SEVERITIES.index(one.severity)),
     )
     return Analysis(folder, config, shape, weights, side, file)

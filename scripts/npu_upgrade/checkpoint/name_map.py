@@ -37,7 +37,7 @@ class NameMap:
 
     def apply(self, name: str) -> str | None:
         """The name in the model, None for a tensor that is dropped."""
-        if any(part in name for part in _DROPPED):
+        if is_dropped(name):
             return None
         for kind in _ORDER:
             for old, new in self.rules.get(kind, {}).items():
@@ -53,6 +53,11 @@ class NameMap:
         """Both maps' rules."""
         rules = {kind: self.rules.get(kind, {}) | other.rules.get(kind, {}) for kind in _ORDER}
         return NameMap(rules, self.ignored + other.ignored, self.sure and other.sure)
+
+
+def is_dropped(name: str) -> bool:
+    """Whether a tensor is a buffer that no model loads."""
+    return any(part in name for part in _DROPPED)
 
 
 @functools.lru_cache(maxsize=256)  # each tensor's name is asked of it

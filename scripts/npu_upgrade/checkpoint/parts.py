@@ -10,7 +10,7 @@ import msgspec
 
 from npu_upgrade.checkpoint.config import Config
 from npu_upgrade.checkpoint.reading import Finding, error, note
-from npu_upgrade.checkpoint.shape import layer_kinds
+from npu_upgrade.checkpoint.shape import layer_kinds, rope_parameters, rope_type
 from npu_upgrade.checkpoint.weights import Tensor
 from npu_upgrade.ground.tables import shortened
 
@@ -22,6 +22,12 @@ _MTP_NAMES = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:[._]|$)|\.(?:eh_proj|enorm|hno
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _TEXT_LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.\*\.")
 _LAYER_NUMBER = re.compile(r"^(?:model\.|language_model\.)*layers\.(\d{1,6})\.")
+# what a scaled rope cannot be computed without
+_ROPE_KEYS = {
+    **dict.fromkeys(("linear", "dynamic", "yarn"), ("factor",)),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "longrope": ("short_factor", "long_factor"),
+}
 _NOT_TEXT = re.compile(r"mtp|talker|vision|visual|audio|per_layer|encoder|draft")
 Patterns = Mapping[str, list[str]]
 _LAYER = re.compile(r"^(.*?\b(?:layers|h|blocks|layer))\.(\d+)\.(.+)$")
@@ -156,9 +162,10 @@ def check_layers(config: Config, tensors: dict[str, Tensor]) -> list[Finding]:
                 flat.add(f"{match[1]}.{match[3]}")
     found: list[Finding] = []
     for prefix, layers in sorted(groups.items()):
-        if len(layers) > 1:
+        if len(layers) > 1 or _is_text(prefix):
             kinds = layer_kinds(config) if _is_text(prefix) else []
-            found += _gaps(config, prefix, layers)
+            elsewhere = {other: names for other, names in groups.items() if other != prefix}
+            found += _gaps(config, prefix, layers, elsewhere)
             found += _odd_layers(prefix, layers, kinds, flat)
     return found
 
@@ -170,7 +177,10 @@ def _is_text(prefix: str) -> bool:
     return bool(re.search(r"(?:^|model\.|language_model\.|transformer\.|backbone\.)(?:layers|h)$", prefix))
 
 
-def _gaps(config: Config, prefix: str, layers: dict[int, set[str]]) -> list[Finding]:
+def _gaps(
+    config: Config, prefix: str, layers: dict[int, set[str]], others: dict[str, dict[int, set[str]]]
+) -> list[Finding]:
+    """Layers that are missing, and the prefix under which there are such, where they have another one."""
     count = config.text.number("num_hidden_layers")
     expected = count if _is_text(prefix) and 0 < count < 10_000 else max(layers) + 1
     missing = sorted(set(range(min(expected, 10_000))) - set(layers))
@@ -178,6 +188,9 @@ def _gaps(config: Config, prefix: str, layers: dict[int, set[str]]) -> list[Find
         return []
     lacking = shortened(list(map(str, missing)))
     what = f"{prefix} has {len(layers)} layers, {expected} are expected; missing: {lacking}"
+    same = (other for other, one in others.items() if set(missing) <= one.keys() & set(missing))
+    if there := next((o for o in same if others[o][missing[0]] & next(iter(layers.values()))), ""):
+        what += f"; such layers are below {there}"
     return [error("layer-missing", what, f"{prefix}.{missing[0]}")]
 
 
@@ -240,6 +253,10 @@ def wrong_values(config: Config) -> list[Finding]:
                 shown = f"{type(value).__name__} {str(value)[:40]}"
                 what = f"{config.text.path}{key} is {shown}, a whole number is expected"
                 found.append(error("config-value", what, f"{config.text.path}{key}"))
+    for rope in rope_parameters(config.text):
+        if lacking := [key for key in _ROPE_KEYS.get(rope_type(rope), ()) if rope.get(key) is None]:
+            what = f"the rope is {rope_type(rope)} and does not say {', '.join(lacking)}"
+            found.append(error("rope-incomplete", what, f"{config.text.path}rope_scaling"))
     heads, kv = config.text.number("num_attention_heads"), config.text.number("num_key_value_heads")
     if heads and kv and not (heads % kv == 0 or kv > heads):
         what = f"{heads} attention heads are no multiple of {kv} heads of keys and values"

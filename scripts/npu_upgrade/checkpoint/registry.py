@@ -154,11 +154,15 @@ def plugin_models(folders: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 @dataclass
 class Ascend:
-    """A vllm-ascend source: ``models`` that it registers, ``quantizations`` that its platform takes."""
+    """A vllm-ascend source: ``models`` that it registers, ``quantizations`` that its platform takes.
+
+    ``needs_blocks``: the file that refuses fp8 weights without a scale for each block, empty for none.
+    """
 
     tree: SourceTree
     models: dict[str, tuple[str, str]] = field(default_factory=dict)
     quantizations: list[str] = field(default_factory=list)
+    needs_blocks: str = ""
 
     def adaptations(self, module: str, cls: str) -> list[str]:
         """Patches (``FILE:LINE``) whose text imports or names the vLLM module or class."""
@@ -182,7 +186,19 @@ def read_ascend(tree: SourceTree) -> Ascend:
     quantizations, _ = string_list(
         ModelSources(tree).module("vllm_ascend.platform"), "supported_quantization"
     )
-    return Ascend(tree, registered_by_calls(tree, "vllm_ascend/models"), sorted(quantizations))
+    registered = registered_by_calls(tree, "vllm_ascend/models")
+    return Ascend(tree, registered, sorted(quantizations), _needs_blocks(tree))
+
+
+def _needs_blocks(tree: SourceTree) -> str:
+    """The file with ``if self.weight_block_size is None: raise``."""
+    for path in tree.list("vllm_ascend/quantization"):
+        if path.endswith(".py") and "weight_block_size is None" in (text := tree.read(path)):
+            for node in ast.walk(ast.parse(text)):
+                refuses = isinstance(node, ast.If) and any(isinstance(one, ast.Raise) for one in node.body)
+                if refuses and "weight_block_size is None" in ast.unparse(node.test):
+                    return path
+    return ""
 
 
 def string_list(file: File | None, name: str) -> tuple[list[str], int]:

@@ -1,7 +1,7 @@
-"""A new model's files as scaffolds: they compile, register, and name each decision that is left open.
+"""A new model's files: a class of the family that the checkpoint computes, with its own names of tensors.
 
-They are this project's own text around the checkpoint's tensor names. Nothing is decided for the author:
-code that is not written raises ``NotImplementedError`` with the name of the decision.
+Without an open decision vLLM loads them as they are. What is open is named where it belongs, and raises
+``NotImplementedError`` until somebody decides.
 """
 
 from __future__ import annotations
@@ -13,75 +13,46 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.config import facts
-from npu_upgrade.checkpoint.module_tree import ModuleTree
-from npu_upgrade.checkpoint.parts import by_pattern, pattern_of
-from npu_upgrade.checkpoint.registry import ModelSources, read_registry
+from npu_upgrade.checkpoint.families import families
+from npu_upgrade.checkpoint.likeness import Likeness, likest
+from npu_upgrade.checkpoint.parts import by_pattern
+from npu_upgrade.checkpoint.registry import Registry, read_registry
+from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.tables import shortened
-from npu_upgrade.sources.tree import SourceTree
 
 Form = Literal["plugin", "tree"]
 _TEMPLATES = Path(__file__).with_name("templates")
-# one model of each way to name modules; what a checkpoint is most like is found among them
-_TEXT = (
-    *("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
-    *("MixtralForCausalLM", "DeepseekV2ForCausalLM", "Glm4MoeForCausalLM", "Gemma3ForCausalLM"),
-    *("Phi3ForCausalLM", "GPT2LMHeadModel", "GPTNeoXForCausalLM", "Qwen3NextForCausalLM"),
-    *("MambaForCausalLM", "JambaForCausalLM", "Olmo2ForCausalLM"),
-)
-_OTHERS = (
-    *("Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration"),
-    *("LlavaForConditionalGeneration", "InternVLForConditionalGeneration"),
-    *("Qwen2AudioForConditionalGeneration", "BertModel"),
-)
+_SCALE = re.compile(r"_scale(?:_inv)?$")
 _HINTS = {
     "fused projections": r"(?:qkv|query_key_value|gate_up|c_attn|Wqkv|in_proj)",
     "norms of queries and keys (sharded with their heads)": r"[qk]_?norm|(?:query|key)_layernorm",
-    "scales of quantized weights": r"_scale(?:_inv)?$|\.scales$",
 }
 
 
-class Nearest(msgspec.Struct, omit_defaults=True):
-    """A model of vLLM whose ``module`` has ``patterns`` ``of`` all of a checkpoint's; all empty for none."""
-
-    architecture: str = ""
-    module: str = ""
-    patterns: int = 0
-    of: int = 0
-
-
-def nearest(found: Analysis, tree: SourceTree | None) -> tuple[Nearest, dict[str, str]]:
-    """The model of vLLM whose modules take most of a checkpoint's tensors, and its name for each pattern.
-
-    Nothing without a vLLM source or without tensor names.
-    """
-    best, best_places = Nearest(), {}
-    if tree is None or not found.weights.names:
-        return best, best_places
-    registry, models = read_registry(tree), ModelSources(tree)
-    examples = {pattern: names[0] for pattern, names in by_pattern(found.weights.names).items()}
-    for name in (*_TEXT, *(_OTHERS if found.file.modalities else ())):
-        module, cls = registry.models.get(name, ("", ""))
-        root = models.find(module, cls) if module else None
-        if root is None:
-            continue
-        modules = ModuleTree(models, root)
-        placed = {pattern: modules.place(example) for pattern, example in examples.items()}
-        names = {pattern: place.name for pattern, place in placed.items() if place.state == "found"}
-        if len(names) > best.patterns:
-            best = Nearest(name, module.replace(".", "/") + ".py", len(names), len(examples))
-            best_places = {pattern: pattern_of(name) for pattern, name in names.items()}
-    return best, best_places
+def likeness_of(found: Analysis, sources: Sources, answers: dict[str, str]) -> Likeness:
+    """The family of a checkpoint that needs code of its own; nothing without tensor names."""
+    shapes = {
+        pattern: found.weights.tensors[names[0]].shape
+        for pattern, names in by_pattern(found.weights.tensors).items()
+        if not _SCALE.search(pattern)
+    }
+    known = read_registry(sources.vllm).models if sources.vllm else {}
+    return likest(found.config, shapes, found.file.properties.architecture, answers, sources.vllm, known)
 
 
-def decisions(found: Analysis) -> list[str]:
+def decisions(found: Analysis, like: Likeness) -> list[str]:
     """What the author of the model's code has to decide, by what this checkpoint has."""
+    if like.family:
+        asked = [f"{one.ask} {' or '.join(one.options)}" for one in like.questions]
+        asked += [f"what is {one}? {like.family} has no place for it" for one in like.open]
+        asked += [f"where is {one} of {like.family}? no tensor fits" for one in like.missing]
+        return [plain(one) for one in asked]
     shape, file = found.shape, found.file
     kinds = ", ".join(f"{count} {kind}" for kind, count in file.attention.layers.items())
     count = f"{shape.heads} heads, {shape.kv_heads} of keys"
@@ -99,37 +70,48 @@ def decisions(found: Analysis) -> list[str]:
         result.append(f"experts: {shape.experts}, {each}; routing and shared experts")
     if file.mtp.state in ("ready", "not announced"):
         result.append(f"multi-token prediction: a draft model of its own ({file.mtp.example})")
-    if file.quantization.method:
-        result.append(f"quantization {file.quantization.scheme}: pass quant_config and prefix to every layer")
     if file.modalities:
         result.append(f"modalities: {', '.join(file.modalities)}; towers and projector")
-    what = "heads by rank; keys and values are replicated when there are fewer than ranks"
-    return [plain(one) for one in [*result, f"tensor parallelism: {what}"]]
+    return [plain(one) for one in result]
 
 
 def plain(text: object) -> str:
     """Text of a checkpoint as it may stand in a comment or a docstring: one line, no quotes, no escapes."""
-    return re.sub(r"[^\w .,:;()\[\]{}+*/=%-]", "_", str(text))
+    return re.sub(r"[^\w .,:;?()\[\]{}+*/=%-]", "_", str(text))
 
 
-def patterns(found: Analysis) -> list[dict[str, Any]]:
-    """Each pattern of tensor names with how many there are and the shapes they have."""
+def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
+    """Each pattern of tensor names with how many there are, their shapes, and the names they get."""
     result = []
     for pattern, names in by_pattern(found.weights.names).items():
+        if _SCALE.search(pattern):  # goes with its weight
+            continue
         known = [found.weights.tensors[name] for name in names if name in found.weights.tensors]
         shapes = sorted({f"{list(one.shape)} {one.dtype}" for one in known})
         shown = shortened(shapes, 2) or "unknown shape"
-        result.append({"pattern": pattern, "tensors": len(names), "shape": shown})
+        targets = _targets(pattern, like)
+        result.append({"pattern": pattern, "tensors": len(names), "shape": shown, "targets": targets})
     return result
 
 
-def scaffold(found: Analysis, out: Path, form: Form, near: Nearest, places: dict[str, str]) -> list[Path]:
+def _targets(pattern: str, like: Likeness) -> list[str] | None:
+    """The names of a pattern in the family, None while a question about it is open."""
+    asked = any(one.id == pattern for one in like.questions)
+    return None if asked else like.weights.get(pattern)
+
+
+def dequantizes(found: Analysis) -> bool:
+    """Whether the scaffold makes fp8 weights what they stand for while it loads them."""
+    fp8 = any(one.dtype.startswith("F8_E") for one in found.weights.tensors.values())
+    return fp8 and found.file.quantization.method in ("fp8", "")
+
+
+def scaffold(found: Analysis, out: Path, form: Form, like: Likeness, registry: Registry) -> list[Path]:
     """Write the files below ``out``, all or none; returns them. Raises :class:`BadInput` for what exists.
 
-    ``near`` and ``places`` as :func:`nearest` gives them.
+    ``registry``: of the vLLM that has the family.
     """
-    values = _values(found, near, places)
-    wanted = scaffolded(found, form)
+    wanted = scaffolded(found, form, like, out)
     there = [str(out / path) for path in wanted if (out / path).exists()]
     if there:
         raise BadInput(
@@ -137,34 +119,57 @@ def scaffold(found: Analysis, out: Path, form: Form, near: Nearest, places: dict
             expected="a folder without these files",
             try_="another --scaffold OUT",
         )
+    values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
     for path, text in texts.items():
         if path.suffix == ".py":
             ast.parse(text)
+    if form == "tree":
+        texts |= _registered(found, out)
     write_together(texts)
     return sorted(texts)
 
 
-def scaffolded(found: Analysis, form: Form) -> dict[str, str]:
-    """The files of a scaffold: path -> template."""
-    module = module_name(found)
+def scaffolded(found: Analysis, form: Form, like: Likeness, out: Path | None = None) -> dict[str, str]:
+    """The files of a scaffold: path -> template. ``out``: the tree, vLLM's or vllm-ascend's."""
+    folder = _folder(found, form, out)
+    files = {"pyproject.toml": "pyproject.toml"} if form == "plugin" else {}
+    files |= {f"{folder}/__init__.py": "init.py", f"{folder}/model.py": "model.py"}
+    return files | ({f"{folder}/configuration.py": "configuration.py"} if needs_config(found, like) else {})
+
+
+_ASCEND = "vllm_ascend/models/__init__.py"  # where vllm-ascend registers its models
+
+
+def _folder(found: Analysis, form: Form, out: Path | None) -> str:
     if form == "plugin":
-        package = package_name(found)
-        files = {"pyproject.toml": "pyproject.toml", f"{package}/__init__.py": "init.py"}
-        places = {one: f"{package}/{one}.py" for one in ("model", "configuration", "processor")}
-    else:
-        files = {}
-        folders = {"model": "model_executor/models", "configuration": "transformers_utils/configs"}
-        folders["processor"] = "transformers_utils/processors"
-        places = {one: f"vllm/{folder}/{module}.py" for one, folder in folders.items()}
-    files[places["model"]] = "model.py"
-    files |= {places["configuration"]: "configuration.py"} if needs_config(found) else {}
-    return files | ({places["processor"]: "processor.py"} if found.file.modalities else {})
+        return package_name(found)
+    ascend = out is not None and (out / _ASCEND).is_file()
+    return f"{'vllm_ascend/models' if ascend else 'vllm/model_executor/models'}/{module_name(found)}"
+
+
+def _registered(found: Analysis, out: Path) -> dict[Path, str]:
+    """The function that registers vllm-ascend's models, with the new one at its end."""
+    path = out / _ASCEND
+    if not path.is_file():
+        return {}
+    text, name = path.read_text("utf-8"), module_name(found)
+    last = next((one for one in ast.parse(text).body if getattr(one, "name", "") == "register_model"), None)
+    if not isinstance(last, ast.FunctionDef) or last.end_lineno is None:
+        raise BadInput(
+            f"{path} has no function register_model",
+            expected="the file in which vllm-ascend registers its models",
+            try_="--form plugin, which needs no change in the tree",
+        )
+    lines = text.splitlines(keepends=True)
+    package = _folder(found, "tree", out).replace("/", ".")
+    added = f"\n    from {package} import register as register_{name}\n\n    register_{name}()\n"
+    return {path: "".join([*lines[: last.end_lineno], added, *lines[last.end_lineno :]])}
 
 
 def class_name(found: Analysis) -> str:
     """The class a scaffold has: the architecture's, as a name Python takes."""
-    given = found.file.serving.architecture or f"{found.config.model_type or found.file.name}ForCausalLM"
+    given = found.file.properties.architecture or f"{found.config.model_type or found.file.name}ForCausalLM"
     name = re.sub(r"\W+", "", given)
     return name if name.isidentifier() and not keyword.iskeyword(name) else f"Model{name or 'New'}"
 
@@ -180,39 +185,53 @@ def package_name(found: Analysis) -> str:
     return f"{module_name(found)}_plugin"
 
 
-def needs_config(found: Analysis) -> bool:
-    """Whether neither Transformers nor vLLM has a configuration class for the model type."""
-    return bool(found.config.model_type) and found.config.model_type not in facts().configs
+def needs_config(found: Analysis, like: Likeness) -> bool:
+    """Whether config.json has to be read by a class of its own."""
+    unknown = found.config.model_type not in facts().configs
+    changed = bool(like.keys or like.values or dequantizes(found))
+    return bool(found.config.model_type and like.family) and (unknown or changed)
 
 
 def registry_entry(found: Analysis) -> str:
     """The line of vLLM's registry."""
-    name = json.dumps(found.file.serving.architecture)
-    return f'{name}: ("{module_name(found)}", "{class_name(found)}"),'
+    name = json.dumps(found.file.properties.architecture)
+    return f'{name}: ("{module_name(found)}.model", "{class_name(found)}"),'
 
 
-def _values(found: Analysis, near: Nearest, places: dict[str, str]) -> dict[str, Any]:
+def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Registry) -> dict[str, Any]:
     cls, file = class_name(found), found.file
+    known = families().get(like.family)
+    place, family_class = registry.models.get(like.family, ("", ""))
+    table = patterns(found, like)
+    block = file.quantization.details.get("weight_block_size") or [1, 1]
     return {
         "cls": cls,
         "stem": re.sub(r"(?:For\w+|Model)$", "", cls) or cls,
-        "module": module_name(found),
-        "package": package_name(found),
-        "architecture": file.serving.architecture or cls,
+        "package": _folder(found, form, out).replace("/", "."),
+        "form": form,
+        "architecture": file.properties.architecture or cls,
         "model_type": found.config.model_type,
-        "own_config": needs_config(found),
+        "own_config": needs_config(found, like),
         "name": file.name,
-        "layers": found.shape.layers,
-        "attention": file.attention.kind,
-        "experts": found.shape.experts,
         "scheme": file.quantization.scheme,
-        "has_fp8": any(one.dtype.startswith("F8_") for one in found.weights.tensors.values()),
+        "fp8": dequantizes(found),
+        "block": tuple(block),
         "tied": file.tied.tied,
-        "modalities": list(file.modalities),
-        "processors": file.files.processor,
-        "decisions": decisions(found),
-        "nearest": near.architecture,
-        "patterns": [one | {"model": places.get(one["pattern"], "")} for one in patterns(found)],
+        "decisions": decisions(found, like),
+        "undecided": any(one["targets"] is None for one in table),
+        "family": like.family if place else "",
+        "family_type": known.model_type if known else "",
+        "family_config": known.config if known else "",
+        "family_class": family_class,
+        "family_package": place.rpartition(".")[0],
+        "family_module": place.rpartition(".")[2],
+        "keys": sorted(like.keys.items()),
+        "config_values": sorted(like.values.items()),
+        "patterns": table,
+        "stacked": any(
+            target.count("*") > one.count("*") for one, targets in like.weights.items() for target in targets
+        ),
+        "splits": [(one, like.rows[one]) for one in like.weights if one in like.rows],
     }
 
 

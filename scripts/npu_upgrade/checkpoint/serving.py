@@ -12,6 +12,7 @@ import msgspec
 
 from npu_upgrade.checkpoint.config import Config, facts
 from npu_upgrade.checkpoint.module_tree import ModuleTree
+from npu_upgrade.checkpoint.quantization import Quantization
 from npu_upgrade.checkpoint.registry import Ascend, ModelSources, Registry, read_registry
 from npu_upgrade.checkpoint.shape import experts
 from npu_upgrade.sources.tree import SourceTree
@@ -68,7 +69,7 @@ class Sources:
 
 def serving(config: Config, sources: Sources) -> tuple[Serving, ModuleTree | None]:
     """Who serves the first of the configuration's architectures that anyone has, and its class's modules."""
-    registry = read_registry(sources.vllm) if sources.vllm else _shipped()
+    registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
     origin = sources.vllm.spec if sources.vllm else f"{facts().read_from[1]}, as shipped with the skill"
     names = architectures(config)
     for name in names:
@@ -93,7 +94,8 @@ def architectures(config: Config) -> list[str]:
     return names or ([base] if base else [])
 
 
-def _shipped() -> Registry:
+def shipped_registry() -> Registry:
+    """The registry of the vLLM whose facts ship with the skill."""
     known = facts().architectures
     models = {name: (one.module, one.cls) for name, one in known.items()}
     return Registry(models, {name: one.kind for name, one in known.items()}, facts().removed, facts().moved)
@@ -172,8 +174,11 @@ def _nobody(names: list[str], registry: Registry, origin: str) -> Serving:
     return Serving("nobody", names[0] if names else "", read_from=origin, why=why)
 
 
-def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, attention: str) -> Strategy:
-    """By the quantization ``method`` and how many patterns of tensors are ``missing`` in the model."""
+def choose(
+    served: Serving, quantized: Quantization, ascend: Ascend | None, missing: int, attention: str
+) -> Strategy:
+    """By how the weights are quantized and how many patterns of tensors are ``missing`` in the model."""
+    method = quantized.method
     reasons, risks = [served.why], []
     adapter, backend = served.by in ("nobody", "removed", "moved"), False
     if served.by == "moved":
@@ -182,9 +187,15 @@ def choose(served: Serving, method: str, ascend: Ascend | None, missing: int, at
         adapter = True
         reasons.append(f"{missing} patterns of the checkpoint's tensors have no place in {served.cls}")
     if method and ascend and ascend.quantizations and method not in ascend.quantizations:
-        backend, way = True, _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
+        adapter, backend = adapter or method == "fp8", method != "fp8"
+        way = _OTHER_WAYS.get(method.removesuffix("_marlin"), _CONVERT)
         takes = ", ".join(ascend.quantizations)
         reasons.append(f"{ascend.tree.spec} takes {takes}, not {method}: {way}")
+    elif (
+        method == "fp8" and ascend and ascend.needs_blocks and not quantized.details.get("weight_block_size")
+    ):
+        adapter = True
+        reasons.append(f"{ascend.needs_blocks} refuses {quantized.scheme}: {_OTHER_WAYS[method]}")
     elif method and ascend is None:
         risks.append(f"whether vllm-ascend takes {method} was not judged: --ascend SPEC")
     if ascend and served.by != "nobody":

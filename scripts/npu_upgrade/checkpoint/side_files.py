@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.reading import Finding, listed, note, read_object, regular
+from npu_upgrade.checkpoint.reading import Finding, error, listed, note, read_object, regular
 from npu_upgrade.ground.tables import shortened
 
 _TOKENIZERS = (
@@ -47,6 +47,7 @@ def read_side_files(folder: Path, config: Config) -> SideFiles:
     found.video = [one for name in found.processor for one in _about_video(folder / name)]
     found.chat_template = any((folder / name).exists() for name in _TEMPLATES)
     _read_tokenizer(found, folder)
+    _check_vocabulary(found, folder, config)
     _read_encoder(found, folder)
     auto_map = config.raw.get("auto_map")
     found.auto_map = auto_map if isinstance(auto_map, dict) else {}
@@ -65,6 +66,18 @@ def _read_tokenizer(found: SideFiles, folder: Path) -> None:
     found.chat_template |= "chat_template" in value
     length = value.get("model_max_length")
     found.tokenizer_length = int(length) if isinstance(length, int) and 0 < length < 10**9 else None
+
+
+def _check_vocabulary(found: SideFiles, folder: Path, config: Config) -> None:
+    """A tokenizer's own words have rows in the embedding; tokens added to it later may have none."""
+    path, rows = folder / "tokenizer.json", config.text.number("vocab_size")
+    model = read_object(path)[0].get("model") if rows and path.is_file() else None
+    words = model.get("vocab") if isinstance(model, dict) else None
+    ids = words.values() if isinstance(words, dict) else range(len(words or ()))
+    largest = max((one for one in ids if type(one) is int), default=0)
+    if largest >= rows > 0:
+        what = f"tokenizer.json has a word with the number {largest}, vocab_size is {rows}"
+        found.findings.append(error("tokenizer-size", what, "tokenizer.json"))
 
 
 def _about_video(path: Path) -> list[str]:

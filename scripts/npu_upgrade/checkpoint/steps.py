@@ -8,14 +8,13 @@ import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.gate_commands import ASKED
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS, CARDS
 from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.checkpoint.scaffold import (
     Form,
-    Nearest,
     class_name,
     decisions,
-    needs_config,
     registry_entry,
     scaffolded,
 )
@@ -61,7 +60,8 @@ class Tree(msgspec.Struct, omit_defaults=True):
 
 
 class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``plan.json``. ``scaffold``: files that were written; ``open_weights``: patterns to decide about."""
+    """``plan.json``. ``scaffold``: files that were written; ``open_weights``: patterns to decide about;
+    ``answers``: to questions of ``likeness``, by id."""
 
     schema: str
     model: str
@@ -69,7 +69,8 @@ class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     strategy: Strategy
     trees: dict[str, Tree]
     python: str | None
-    nearest: Nearest
+    likeness: Likeness
+    answers: dict[str, str]
     decisions: list[str]
     open_weights: list[str]
     registry_entry: str
@@ -78,7 +79,28 @@ class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     scaffold: list[str] | None = None
 
 
-def steps(found: Analysis, roots: dict[str, Path], given: str, form: Form = "tree") -> list[Step]:
+class _Planned(msgspec.Struct):
+    """Of a plan, what its checkpoint computes."""
+
+    model: str
+    likeness: Likeness
+
+
+def planned_family(workspace: Path, model: str) -> Likeness | None:
+    """The family that a plan of this workspace says the checkpoint is, when nothing of it is open."""
+    for path in (workspace / ".npu-upgrade" / "adapt").glob("*/plan.json"):
+        try:
+            plan = msgspec.json.decode(path.read_bytes(), type=_Planned)
+        except (OSError, msgspec.MsgspecError):  # an older one, or one that is being written
+            continue
+        if Path(plan.model) == Path(model).absolute() and plan.likeness.complete:
+            return plan.likeness
+    return None
+
+
+def steps(
+    found: Analysis, like: Likeness, roots: dict[str, Path], given: str, form: Form = "tree"
+) -> list[Step]:
     """What to do, first to last, for the strategy chosen; ``given`` is the model as it was named.
 
     ``form``: whether code that is missing is written into vLLM's tree or as a plugin, which leaves the tree
@@ -86,7 +108,7 @@ def steps(found: Analysis, roots: dict[str, Path], given: str, form: Form = "tre
     """
     strategy, result = found.file.strategy, []
     if strategy.name == "native adapter":
-        result.append(_adapter(found, form))
+        result.append(_adapter(found, like, form, roots))
     if strategy.name == "backend patch":
         method = found.file.quantization.method
         reason = "; ".join(one for one in strategy.reasons if method and method in one)
@@ -96,37 +118,40 @@ def steps(found: Analysis, roots: dict[str, Path], given: str, form: Form = "tre
     return [*result, *_gates(found, given), *_delivery(found, roots)]
 
 
-def _adapter(found: Analysis, form: Form) -> Step:
+def _adapter(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]) -> Step:
     served = found.file.serving
-    files = _written(found, form)
+    files = _written(found, like, form, roots)
     if served.module and found.file.mapping.missing:
         root, path = "ascend" if served.by == "ascend" else "vllm", served.module.replace(".", "/") + ".py"
         what = f"give {served.cls} the names of this checkpoint (hf_to_vllm_mapper), as few as it takes"
         mapped = [StepFile(root, path, "rename its tensors")]
         return Step("mapping", what, files if form == "plugin" else mapped)
-    count = len(decisions(found))
-    what = f"write {class_name(found)}: {count} decisions; --scaffold OUT writes the files that name them"
+    count = len(decisions(found, like))
+    name = class_name(found)
+    what = f"write {name}: {count} decisions; --scaffold OUT writes the files that name them"
+    if like.family and not count:
+        what = f"--scaffold OUT writes {name}: {like.family} under this checkpoint's names, complete"
     return Step("adapter", what, files)
 
 
-def _written(found: Analysis, form: Form) -> list[StepFile]:
-    """The files of a scaffold, and in vLLM's tree those that have to know of them."""
+def _written(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]) -> list[StepFile]:
+    """The files of a scaffold, and in a tree the one that has to know of them."""
     entry, kind = registry_entry(found), found.config.model_type
     changes = {
         "pyproject.toml": "the package, and its entry point for vLLM",
         "init.py": f"registration: {entry}",
-        "model.py": "new model",
+        "model.py": "the model, with its table of names",
         "configuration.py": f"configuration class of {kind}",
-        "processor.py": "processor, when Transformers' own does not do",
     }
-    root = "plugin" if form == "plugin" else "vllm"
-    files = [StepFile(root, path, changes[name]) for path, name in scaffolded(found, form).items()]
-    if form == "tree":
+    root, out = ("plugin", None) if form == "plugin" else ("ascend", roots.get("ascend"))
+    wanted = scaffolded(found, form, like, out)
+    if form == "tree" and not any(path.startswith("vllm_ascend") for path in wanted):
+        root = "vllm"
+    files = [StepFile(root, path, changes[name]) for path, name in wanted.items()]
+    if root == "vllm":
         files.append(StepFile("vllm", "vllm/model_executor/models/registry.py", entry))
-        if needs_config(found):
-            files.append(
-                StepFile("vllm", "vllm/transformers_utils/config.py", f"register the class of {kind}")
-            )
+    if root == "ascend":
+        files.append(StepFile("ascend", "vllm_ascend/models/__init__.py", "register it"))
     return files
 
 
@@ -148,7 +173,8 @@ def _gates(found: Analysis, given: str) -> list[Step]:
         step("dummy", "serve", dummy, "--load-format", "dummy", passed_on=served),
         step("real", "serve", real, "--load-format", "real", passed_on=served),
         step("features", "features", "; ".join(features)),
-        step("capacity", "capacity", capacity, "--length", str(length)),
+        step("capacity", "capacity", capacity, "--length", str(length), *ASKED["capacity"]),
+        step("performance", "performance", "throughput and latency, by vllm bench serve"),
         step("accuracy", "accuracy", accuracy, *ASKED["accuracy"]),
     ]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.arguments import positive
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
 from npu_upgrade.gates.accuracy import lm_eval
@@ -65,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@noting("accuracy")
 def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL for a value that is off or a server that fails; INCONCLUSIVE where nothing is expected."""
     config = _config(args)
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> Result:
     args.env = [*config.environment.items(), *args.env]
     session = asked(args)
     evaluation = _evaluation(args, config, session)
+    lm_eval.check_tasks(evaluation)
     tasks: list[dict[str, Any]] = []
     with scratch(session.store) as folder:
         extra = lm_eval.measuring(evaluation, folder, args.evaluation_seconds, config.tasks, tasks)

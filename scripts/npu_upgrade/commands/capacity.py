@@ -2,8 +2,8 @@
 
 The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many real requests
 at once, and ends with the longest context that the KV cache has room for. Where a length does not fit, it
-tries the one that vLLM names. Each step says why it did not serve, or how many tokens a second its requests
-got and how long they waited for the first one. Options of vllm serve follow --.
+tries the one that vLLM names. Each step says why it did not serve; how fast it is, performance says.
+Options of vllm serve follow --.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.arguments import positive
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving.launch import clashing
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@noting("capacity")
 def run(args: argparse.Namespace) -> Result:
     """PASS when the baseline and every further step is served; INCONCLUSIVE for less; FAIL for nothing."""
     clash = clashing(args.passed_on, OPTIONS)
@@ -80,7 +81,6 @@ def run(args: argparse.Namespace) -> Result:
             raise stopped
         verdict, summary = capacity.judged(args.length, args.sequences, stopped)
         more = {"capacity": capacity.rows(), "promised_max_model_len": capacity.promised}
-        more |= {"performance": capacity.performance()}
         text = _as_text(capacity)
         return conclude(
             args, session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
@@ -91,11 +91,8 @@ def _as_text(capacity: Capacity) -> str:
     rows = [
         (
             *(str(one.length), str(one.sequences), one.state, str(one.cache_tokens or "")),
-            *((f"{one.load.tokens_per_second:g}", f"{one.load.first_ms:g}") if one.load else ("", "")),
             one.why[:110],
         )
         for one in capacity.steps
     ]
-    return table(
-        ("context", "sequences", "state", "KV cache tokens", "tokens/s", "first token, ms", ""), rows
-    )
+    return table(("context", "sequences", "state", "KV cache tokens", ""), rows)

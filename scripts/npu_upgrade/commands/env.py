@@ -14,7 +14,7 @@ from collections.abc import Callable
 from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
 from npu_upgrade.environments.specs import read_spec
-from npu_upgrade.environments.store import ensure
+from npu_upgrade.environments.store import ensure, read_stamp
 from npu_upgrade.environments.venvs import uv_cache
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import upgrade
@@ -38,6 +38,7 @@ _FOR = {
     "accuracy": "lm_eval, for upgrade.py accuracy --lm-eval own",
 }
 _DAYS = 30.0
+_TOLD = ("vllm", "torch==", "torch-npu", "torch_npu", "transformers", "lm-eval", "lm_eval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,10 +76,12 @@ def _list(args: argparse.Namespace) -> Result:
     cache = sizes.megabytes(uv_cache())
     rows = [_row(entry) for entry in found]
     data = {
-        "environments": [entry.as_json() | {"for": _what_for(entry)} for entry in found],
+        "environments": [
+            entry.as_json() | {"for": _what_for(entry), "versions": _versions(entry)} for entry in found
+        ],
         "package_cache": {"path": str(uv_cache()), "size_mb": cache},
     }
-    text = table(("name", "for", "size", "complete", "last used", "path"), rows)
+    text = table(("name", "versions", "for", "size", "complete", "last used", "path"), rows)
     text += f"\n\npackage cache {uv_cache()}: {cache} MB, shared with the environments by hard links"
     return Result(
         Verdict.PASS, f"{len(found)} kept, {sum(not one.complete for one in found)} incomplete", data, text
@@ -89,7 +92,13 @@ def _row(entry: Entry) -> tuple[str, ...]:
     said = entry.as_json()
     size = "?" if entry.size_mb is None else f"{entry.size_mb} MB"
     complete = "yes" if entry.complete else "no"
-    return entry.name, _what_for(entry), size, complete, said["last_used"], said["path"]
+    return entry.name, _versions(entry), _what_for(entry), size, complete, said["last_used"], said["path"]
+
+
+def _versions(entry: Entry) -> str:
+    """What it was pinned to of vLLM and torch."""
+    pinned = [str(one) for one in read_stamp(entry.path).get("requirements") or [] if "==" in str(one)]
+    return ", ".join(one for one in pinned if one.startswith(_TOLD))
 
 
 def _what_for(entry: Entry) -> str:

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.capability import FEATURES
-from npu_upgrade.gates.features.matrix import Matrix, Setting, make
+from npu_upgrade.gates.features.matrix import Matrix, Setting, make, start
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.features.probe import counters, packages_of, probe
 from npu_upgrade.gates.features.source import given
@@ -29,7 +29,7 @@ from npu_upgrade.gates.serving.device import CPU
 from npu_upgrade.gates.serving.launch import DUMMY, ranks
 from npu_upgrade.gates.serving.session import named_python, scratch, stopping
 from npu_upgrade.gates.serving.starts import Ladder, Servers, descend, ladder_text
-from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.command import ADAPT, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vllm", metavar="SPEC", help="with --probe: the vllm to read")
 
 
+@noting("features")
 def run(args: argparse.Namespace) -> Result:
     """PASS when all that applies is verified; FAIL for unsupported or a model that does not serve."""
     if args.probe:
@@ -107,6 +108,10 @@ def run(args: argparse.Namespace) -> Result:
 
         def play() -> None:
             make(capabilities, setting, servers, args.only, matrix)
+            if program() == ADAPT and not servers.served:
+                # nothing can be asked for: one start as it is, so that there is evidence to cite
+                matrix.starts.append(servers(start("start-1", {}, ())))
+                matrix.serves = matrix.starts[-1].served
             if matrix.serves is False and not args.no_ladder:
                 say("nothing serves; starting with less and less, to find the cause (this passes nothing)")
                 descend(servers, model.inputs(), launch.arguments, ladder)

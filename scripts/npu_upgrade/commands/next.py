@@ -4,8 +4,9 @@ The first stage that is not done is next. Of an upgrade, conflicts, decisions on
 and findings are handed out, those of a method or feature together, with the texts of all sides, the
 incidents that fit, and how they are answered. Of an adaptation, only runs of the planned code and today's
 checkpoint count.
-Asking twice gives the same. INCONCLUSIVE means that a person is needed: rounds without progress, changes
-without effect, or another architecture; --continue goes on, with the reason.
+Asking twice gives the same. A command that ran for exactly this code is not named again: FAIL and BLOCKED
+say what has to be changed first, and what to run then. INCONCLUSIVE means that a person is needed: rounds
+without progress, changes without effect, or another architecture; --continue goes on, with the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--continue", action="store_true", dest="go_on", help="go on after a stop (for a person; with --note)"
     )
-    what = "features, capacity, accuracy or requirements" if program() == ADAPT else "look, port or emulate"
+    what = "a gate or the requirements" if program() == ADAPT else "look, port or emulate"
     how.add_argument(
         "--skip", metavar="STAGE", help=f"leave out {what} (with --note); the delivery names it as left out"
     )
@@ -46,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS with the command or question; INCONCLUSIVE when a person is needed; exit 2 without a job."""
+    """PASS with the command or question; FAIL or BLOCKED as the stage that is stuck; INCONCLUSIVE when a
+    person is needed; exit 2 without a job."""
     if (args.go_on or args.skip) and not args.note.strip():
         option = "--continue" if args.go_on else "--skip"
         raise BadInput(f"{option} without --note", expected="the reason, for the record", try_="--note TEXT")
@@ -87,6 +89,11 @@ def _result(walk: Walk, step: Step) -> Result:
         data |= {"step": "stop", "stop": msgspec.to_builtins(step.stop), "a_person_goes_on_with": go_on}
         text = "\n".join([*step.stop.tried, f"a person goes on with: {go_on}"])
         return Result(Verdict.INCONCLUSIVE, step.why, data, text, step.command)
+    if step.stage and step.stage.stuck:
+        verdict = Verdict.BLOCKED if step.stage.verdict == "BLOCKED" else Verdict.FAIL
+        brief = {"step": "change", "then": str(step.stage.command or "")}
+        data |= brief | {"stages": [stage.as_json() for stage in walk.stages]}
+        return Result(verdict, step.why, data, stage_table(walk.stages), brief=brief)
     if not step.asks:
         data |= {"step": "run", "stages": [stage.as_json() for stage in walk.stages]}
         return Result(Verdict.PASS, step.why, data, stage_table(walk.stages), step.command, brief={})

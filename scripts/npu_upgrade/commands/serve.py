@@ -18,14 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude
+from npu_upgrade.checkpoint.steps import planned_family
+from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
 from npu_upgrade.gates.serving import root_cause
 from npu_upgrade.gates.serving.gate import Served, judge
-from npu_upgrade.gates.serving.launch import DUMMY, REAL
-from npu_upgrade.gates.serving.session import Session, scratch
+from npu_upgrade.gates.serving.launch import REAL
+from npu_upgrade.gates.serving.session import scratch
 from npu_upgrade.gates.serving.starts import Ladder, Servers, diagnose, ladder_text
-from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
@@ -51,11 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@noting("serve")
 def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
     session = asked(args)
     with scratch(session.store) as folder:
-        held = find(session.launch, args.reference)
+        like = planned_family(session.store.workspace, session.launch.model)
+        held = find(session.launch, args.reference, like)
         options = replace(session.options, compare=held.compare)
         served = judge(session.launch, session.device, options, folder / "server.log")
         numbers = held.outcome  # what a ladder says of its own servers is another thing
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> Result:
         if args.ladder:
             diagnose(servers, served, ladder)
         interrupted = any(one.interrupted for one in (served, *servers.served))
-        result = conclude(
+        return conclude(
             args,
             session,
             "serve",
@@ -77,8 +79,6 @@ def run(args: argparse.Namespace) -> Result:
             further=servers.served,
             logs={"reference.json": held.file} if held.file else {},
         )
-    result.next = _with_real_weights(served, session) or result.next
-    return result
 
 
 def _summary(served: Served, numbers: Outcome) -> str:
@@ -101,12 +101,3 @@ def as_text(served: Served, ladder: Ladder) -> str:
     if ladder.rungs:
         parts.append(ladder_text(ladder.rungs))
     return "\n\n".join(parts)
-
-
-def _with_real_weights(served: Served, session: Session) -> Command | None:
-    """The same with real weights, after a pass with dummy ones."""
-    called = current()
-    if served.verdict is not Verdict.PASS or session.launch.load_format != DUMMY or DUMMY not in called:
-        return None
-    called[called.index(DUMMY)] = REAL
-    return Command(called[0], called[1], tuple(called[2:]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
-from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
@@ -22,16 +23,16 @@ from npu_upgrade.gates.serving.session import (
     Stopped,
     clear_leftovers,
     model_place,
-    named_python,
     prepare,
     takes_images,
 )
 from npu_upgrade.gates.serving.watch import BUDGETS, STILL
 from npu_upgrade.ground.command import ADAPT, Command, current, program, upgrade
-from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.adaptation import after_gate
+from npu_upgrade.job.adaptation import after_gate, gate_of, note_halt
+from npu_upgrade.job.serving import Adapted, adapted_by, check_reachable
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.upgraded import upgraded_in
 from npu_upgrade.sources.installed import Installed, misplaced
@@ -67,7 +68,10 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         help="vllm serve --omni, with vllm-omni's stages (default: inside an upgrade of vllm-omni)",
     )
     parser.add_argument(
-        "--emulated", action="store_true", help="the NPU is an emulated one: label it so, whatever it passes"
+        "--emulated",
+        action="store_true",
+        help="on the emulated NPU, in an environment made for the planned vllm-ascend; with --python: in "
+        "that one, labelled so whatever it passes",
     )
     parser.add_argument(
         "--gate", type=Path, metavar="FILE", help="a gate file: requests and what their answers have to be"
@@ -135,7 +139,9 @@ def _budget(text: str) -> tuple[str, float]:
 def asked(args: argparse.Namespace) -> Session:
     """Everything the options ask for; raises before anything starts.
 
-    Inside an upgrade the code that serves has to be that of its checkout, unless it is told otherwise.
+    Inside an upgrade the code that serves has to be that of its checkout, unless it is told otherwise. The
+    plugin of a model that is being adapted is installed into an environment of its own; ``--emulated``
+    makes its environment for the planned vllm-ascend.
     """
     model = model_place(args.model)
     options = Options(
@@ -154,13 +160,17 @@ def asked(args: argparse.Namespace) -> Session:
     omni = OMNI in own if args.omni is None else args.omni
     if omni == (OMNI in own):  # a plain server in an upgrade of vllm-omni is about something else
         expected = own | expected
+    check_reachable(model)
+    place = adapted_by(store.workspace, model) if program() == ADAPT else Adapted()
+    python, variables = place.python(args.python, emulated=args.emulated)
     launch = Launch(
         model=model,
-        python=named_python(args.python),
+        python=python,
         load_format=args.load_format,
         omni=omni,
         arguments=tuple(args.passed_on),
-        environment=dict(args.env),
+        environment=variables | dict(args.env),
+        plugin=place.plugin.package if place.plugin else "",
         cwd=(args.work_dir or (WORK_DIR if WORK_DIR.is_dir() else Path.cwd())).absolute(),
         port=args.port,
         overlay=args.keep_pythonpath or args.emulated,
@@ -198,6 +208,32 @@ def conclude(
     return Result(verdict, f"{line.label}: {summary}", result, text, after(session, result, verdict))
 
 
+def noting(gate: str) -> Callable[[Callable[[argparse.Namespace], Result]], Callable[..., Result]]:
+    """Of a gate of a model that is being adapted: that it started nothing is noted for ``next``, and why."""
+
+    def of(run: Callable[[argparse.Namespace], Result]) -> Callable[..., Result]:
+        @functools.wraps(run)
+        def noted(args: argparse.Namespace) -> Result:
+            def note(why: str, verdict: str) -> None:
+                if program() == ADAPT and args.model:
+                    workspace = args.workspace or find_workspace(Path.cwd())
+                    stage = gate_of(gate, args.load_format, emulated=args.emulated)
+                    note_halt(workspace, args.model, stage, current(), why, verdict)
+
+            try:
+                result = run(args)
+            except Blocked as error:
+                note(f"{error.what}; {error.try_}", Verdict.BLOCKED.value)
+                raise
+            if "run" not in result.data:  # nothing was started, so that there is no evidence
+                note(result.summary, result.verdict.value)
+            return result
+
+        return noted
+
+    return of
+
+
 def served_job(workspace: Path, installed: Installed) -> OfJob | None:
     """The current upgrade and its files as they are, when what it changes is served from its checkout."""
     upgraded = upgraded_in(workspace)
@@ -212,6 +248,7 @@ def after(session: Session, result: Mapping[str, Any], verdict: Verdict) -> Comm
     if program() == ADAPT and verdict is Verdict.PASS:
         with contextlib.suppress(UpgradeError):  # what ran is recorded and told, whatever ails the state
             launch = session.launch
-            return after_gate(workspace, launch.model, result["gate"], launch.load_format, current())
+            stage = gate_of(result["gate"], launch.load_format, emulated=result["label"] == DRY_RUN)
+            return after_gate(workspace, launch.model, stage, current())
     action = "check" if verdict is Verdict.PASS and result["gate"] == "serve" else "show"
     return upgrade("evidence", action, result["run"], "--workspace", str(workspace))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -13,7 +13,6 @@ from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
 from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.artifacts.state import Written, load_state
-from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
@@ -27,6 +26,7 @@ from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
+from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
 NPU = "npu"  # the requirement that --pending-npu leaves open
@@ -34,13 +34,23 @@ _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a delivery is asked for; ``folder`` is the model's in the workspace."""
+class Part:
+    """One model of a delivery. ``model``: as it was named; ``folder``: its own in the workspace; ``notes``:
+    gap -> why a person left it out."""
 
+    facts: Facts
     model: str
+    folder: Path
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a delivery of one or several models is asked for."""
+
+    parts: Sequence[Part]
     repo: Path
     roots: list[Root]
-    folder: Path
     named: Named
     open_gaps: Sequence[str] = ()
     pending_npu: bool = False
@@ -50,14 +60,18 @@ class Order:
 
 @dataclass(frozen=True)
 class Adapted:
-    """A delivery that is ready; ``code`` are its files but for the generated ones, ``reports`` the texts."""
+    """A delivery that is ready; ``code`` are its files but for the generated ones, ``reports`` the texts of
+    each model by its folder."""
 
     delivery: Delivery
     code: list[str]
     patches: dict[Path, bytes]
     runs: list[Run]
-    reports: dict[str, str]
-    folder: Path
+    reports: dict[Path, dict[str, str]]
+
+    @property
+    def comment(self) -> str:
+        return "\n".join(texts[COMMENT] for texts in self.reports.values())
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -67,18 +81,20 @@ class Delivered(msgspec.Struct, frozen=True):
     branch: str
 
 
-def prepare(facts: Facts, order: Order) -> Adapted:
+def prepare(order: Order) -> Adapted:
     """Check evidence, documents, checkout and all changes, and write the message; changes nothing.
 
     Raises :class:`BadInput` for the first thing that stands in the way.
     """
-    runs = _check_runs(facts)
-    pending = [NPU] if order.pending_npu and facts.gap(NPU) else []
-    _check_gaps(facts, [*order.open_gaps, *pending])
-    bundle, written = _check_documents(facts, order.model, order.repo, order.roots, order.folder)
-    place = open_place(order.repo, f"Adapted-Model: {facts.name}", new=f"adapt-{facts.name}")
-    root, documents = place.checkout.root, sorted({*written.files, *written.kept})
-    patches = (order.patch_dir or root.parent) / facts.name
+    facts = [one.facts for one in order.parts]
+    names = ", ".join(one.name for one in facts)
+    runs = [run for one in facts for run in _check_runs(one)]
+    _check_gaps(order)
+    written = {one.folder: _check_documents(one, order) for one in order.parts}
+    place = open_place(order.repo, f"Adapted-Model: {names}", new=f"adapt-{facts[0].name}")
+    root = place.checkout.root
+    documents = sorted({path for _, one in written.values() for path in (*one.files, *one.kept)})
+    patches = (order.patch_dir or root.parent) / facts[0].name
     choice = choose(place, order.roots, order.named, documents, patches)
     subject = choice.subject(root)
     check_staged(place.checkout, subject.files)
@@ -92,12 +108,15 @@ def prepare(facts: Facts, order: Order) -> Adapted:
     check_contents(root, [path for path in choice.changed if path in choice.local])
     check_plugins(root, choice.local, runs)
     code = [path for path in choice.changed if path not in documents]
-    validation = facts.served.record.id if facts.served and facts.on_npu else PENDING
-    sections = _sections(facts, choice, len(code), runs)
-    text = compose(place, order.title, default_title(root, facts.name), sections, validation)
-    said = "" if facts.on_npu else Validation().said
+    on_npu = all(one.on_npu for one in facts)
+    served = [one.served.record.id for one in facts if one.served]
+    validation = ", ".join(served) if on_npu and served else PENDING
+    sections = _sections(order.parts, choice, len(code), runs)
+    text = compose(place, order.title, default_title(root, names), sections, validation)
+    said = "" if on_npu else Validation().said
     delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
-    return Adapted(delivery, code, choice.patches, runs, dict(bundle.reports), order.folder)
+    reports = {folder: dict(bundle.reports) for folder, (bundle, _) in written.items()}
+    return Adapted(delivery, code, choice.patches, runs, reports)
 
 
 def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
@@ -109,25 +128,26 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
     for path, data in adapted.patches.items():
         check_patch(path)
         write_atomic(path, data)
-    report = with_delivery(
-        adapted.reports[REPORT],
-        repo=str(delivery.place.checkout.root),
-        branch=delivery.place.branch,
-        commit=done.sha,
-        validation=delivery.validation,
-        patches=[str(path) for path in adapted.patches],
-        files=delivery.changed,
-    )
-    write_atomic(adapted.folder / REPORT, report)
-    delivered = Delivered(done.sha, delivery.place.branch)
-    write_json(adapted.folder / "delivered.json", msgspec.to_builtins(delivered))
+    for folder, texts in adapted.reports.items():
+        report = with_delivery(
+            texts[REPORT],
+            repo=str(delivery.place.checkout.root),
+            branch=delivery.place.branch,
+            commit=done.sha,
+            validation=delivery.validation,
+            patches=[str(path) for path in adapted.patches],
+            files=delivery.changed,
+        )
+        write_atomic(folder / REPORT, report)
+        delivered = Delivered(done.sha, delivery.place.branch)
+        write_json(folder / "delivered.json", msgspec.to_builtins(delivered))
     return done
 
 
 def request(adapted: Adapted) -> str:
     """Push the branch, and the address of its pull request, opened when there is none."""
     facing = "Yes: a further model is supported, with its tutorial and accuracy config."
-    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.reports[COMMENT], facing)
+    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.comment, facing)
 
 
 def comment(adapted: Adapted, sha: str, issue: str) -> str:
@@ -135,8 +155,8 @@ def comment(adapted: Adapted, sha: str, issue: str) -> str:
 
     ``posted.json`` of the model has the hashes of what was posted on each issue.
     """
-    place, path = adapted.delivery.place, adapted.folder / "posted.json"
-    body = f"{adapted.reports[COMMENT]}\nCommit {sha} on branch {place.branch}.\n"
+    place, path = adapted.delivery.place, next(iter(adapted.reports)) / "posted.json"
+    body = f"{adapted.comment}\nCommit {sha} on branch {place.branch}.\n"
     posted = _posted(path)
     if sha256(body) in posted.get(issue, []):
         return "posted before"
@@ -164,19 +184,27 @@ def default_title(root: Path, name: str) -> str:
     return f"[{rule_for(root).tag('Model', 'Feature')}] Support {name}"
 
 
-def _sections(facts: Facts, choice: Choice, code: int, runs: list[Run]) -> list[Section]:
-    best = facts.served or facts.runs[-1]
-    architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
-    name = (facts.source.name or facts.name) + (architectures and f" ({architectures})")
+def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run]) -> list[Section]:
     changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
     changed += [choice.moved] if choice.moved else []
     changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
-    versions = [f"{name} {version}" for name, version in best.map("versions").items() if version]
+    models, gaps, versions = [], [], []
+    for part in parts:
+        facts = part.facts
+        best = facts.served or facts.runs[-1]
+        architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
+        name = (facts.source.name or facts.name) + (architectures and f" ({architectures})")
+        models.append(name + (", experimental" if facts.gaps else ""))
+        of = f"{facts.name}: " if len(parts) > 1 else ""
+        for gap in facts.gaps:
+            note = part.notes.get(gap.id)
+            gaps.append(f"{of}{gap.id}: {gap.what}" + (f"; left out: {note}" if note else ""))
+        versions += facts.versions
     return [
-        Section("Model", [name + (", experimental" if facts.gaps else "")]),
+        Section("Model", models),
         Section("Changed", changed),
-        Section("Versions", versions),
-        counted("Open gaps", [f"{gap.id}: {gap.what}" for gap in facts.gaps]),
+        Section("Versions", list(dict.fromkeys(versions))),
+        counted("Open gaps", gaps),
         evidence([run.record for run in runs]),
     ]
 
@@ -194,13 +222,9 @@ def _check_runs(facts: Facts) -> list[Run]:
     return list(standing(facts.current).values())
 
 
-def _check_documents(
-    facts: Facts, model: str, repo: Path, roots: list[Root], folder: Path
-) -> tuple[Bundle, Written]:
-    """What artifacts wrote for this delivery, in the repository or in a root; it has to be up to date.
-
-    ``folder`` is the model's in the workspace.
-    """
+def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
+    """What artifacts wrote for this delivery, in the repository or in a root; it has to be up to date."""
+    facts, model, repo, roots, folder = part.facts, part.model, order.repo, order.roots, part.folder
     state = load_state(folder)
     places = [repo, *(root.checkout.root for root in roots)]
     tree = next((place for place in places if state.of(place).files), None)
@@ -213,7 +237,9 @@ def _check_documents(
         )
     written = state.of(tree)
     changes = [one for root in roots for one in root.changed()] if roots else None
-    bundle = make_bundle(facts, form_of(tree), written, Choices(keep=tuple(written.kept)), changes)
+    bundle = make_bundle(
+        facts, form_of(tree), written, Choices(tuple(written.kept), reports=written.reports), changes
+    )
     if bundle.changed:
         raise BadInput(
             f"generated files are not as the evidence says: {', '.join(sorted(bundle.changed))}",
@@ -232,32 +258,34 @@ def _check_documents(
     return bundle, written
 
 
-def _check_gaps(facts: Facts, named: Sequence[str]) -> None:
-    """No requirement is refused, every gap is among those ``named``, and each of these is a gap."""
-    refused = next((gap for gap in facts.gaps if gap.refused), None)
+def _check_gaps(order: Order) -> None:
+    """No requirement is refused, every gap is named or was left out with a note, and what is named is one."""
+    every = [(part, gap) for part in order.parts for gap in part.facts.gaps]
+    refused = next((gap for _, gap in every if gap.refused), None)
     if refused:
         raise BadInput(
             refused.what,
             expected=f"the requirement {refused.id}, which no delivery can leave open",
             try_=f"{refused.command.short}; put right what it names and run the gate again",
         )
-    ids = [gap.id for gap in facts.gaps]
-    wrong = next((name for name in named if name not in ids), None)
+    ids = list(dict.fromkeys(gap.id for _, gap in every))
+    wrong = next((name for name in order.open_gaps if name not in ids), None)
     if wrong is not None:
         raise BadInput(
             f"there is no gap {wrong!r}",
             expected=f"one of {', '.join(ids)}" if ids else "no gap",
             try_="take --open out",
         )
-    unnamed = next((gap for gap in facts.gaps if gap.id not in named), None)
+    named = {*order.open_gaps, *([NPU] if order.pending_npu else [])}
+    unnamed = next((gap for part, gap in every if gap.id not in {*named, *part.notes}), None)
     if unnamed:
-        every = " ".join(f"--open {name}" for name in ids)
+        opened = " ".join(f"--open {name}" for name in ids)
         here = "; an NPU elsewhere: adapt.py evidence pack and import carry its runs here, or --pending-npu"
         raise BadInput(
             f"the deliverables have a gap: {unnamed.what}",
-            expected="every requirement proven, or the gap named",
+            expected="every requirement proven, left out with a note, or the gap named",
             try_=f"{unnamed.command.short}, then adapt.py artifacts{here if unnamed.id == NPU else ''}; or "
-            f"{every}: the commit names what is open",
+            f"{opened}: the commit names what is open",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -17,6 +17,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.tables import shortened
 
+_METADATA = ("*.egg-info", "__pycache__", "*.pyc")
 _HEAD = b"# adapt.py deliver:"
 
 
@@ -34,7 +35,7 @@ class Named:
         Raises :class:`BadInput` for a change that nobody named, and for code that is to stay out although
         the gates judged it.
         """
-        changed = [one.path for one in root.changed()]
+        changed = [one.path for one in root.changed() if not _is_leftover(one.path)]
         left = {path for path in changed if _fits(path, self.leave)}
         judged = next((path for path in changed if path in left and _is_code(path, root)), None)
         if judged:
@@ -64,20 +65,28 @@ class _Step(msgspec.Struct):
     files: list[_File]
 
 
+class _Tree(msgspec.Struct):
+    root: str
+
+
 class _Plan(msgspec.Struct):
     steps: list[_Step]
+    trees: dict[str, _Tree] = {}
 
 
-def planned_files(plan: Path) -> tuple[str, ...]:
+def planned_files(plan: Path, repo: Path) -> tuple[str, ...]:
     """The files and folders of the trees that the plan of the model changes, none when there is no plan.
 
-    Those of a plugin are named from its own folder, wherever that lies.
+    Those of a plugin belong to ``repo`` where it lies in it.
     """
     try:
-        steps = msgspec.json.decode(plan.read_bytes(), type=_Plan).steps
+        found = msgspec.json.decode(plan.read_bytes(), type=_Plan)
     except (OSError, msgspec.MsgspecError):
         return ()
-    return tuple(file.path for step in steps for file in step.files if file.root != "plugin")
+    plugin = Path(found.trees["plugin"].root).resolve() if "plugin" in found.trees else None
+    own = [plugin.relative_to(repo.resolve())] if plugin and plugin.is_relative_to(repo.resolve()) else []
+    changed = (file.path for step in found.steps for file in step.files if file.root != "plugin")
+    return (*changed, *(path.as_posix() for path in own))
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,11 @@ def _moved(root: Root, place: Place) -> str | None:
 def _is_code(path: str, root: Root) -> bool:
     package = PACKAGES.get(root.project)
     return package is not None and path.startswith(f"{package}/")
+
+
+def _is_leftover(path: str) -> bool:
+    """Whether a build, or an import, left it beside the sources."""
+    return any(fnmatch(part, form) for part in PurePosixPath(path).parts for form in _METADATA)
 
 
 def _fits(path: str, patterns: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from npu_upgrade.evidence.chain import Record, finished, trusted
 from npu_upgrade.evidence.judged import model_digest
-from npu_upgrade.evidence.store import NPU_REAL, Store
+from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL, Store
 from npu_upgrade.ground.errors import BadInput
 
 RESULT = "result.json"
@@ -22,6 +22,8 @@ SCHEMA = "npu-upgrade/serve/1"
 # what signs off more comes first
 REAL = (NPU_REAL, "CPU real")
 LABELS = (*REAL, "NPU dummy", "CPU dummy")
+# what a reader with an NPU learns from it comes first
+FOR_READERS = (NPU_REAL, "NPU dummy", DRY_RUN, "CPU real", "CPU dummy")
 _DISTRIBUTIONS = {"vllm": "vllm", "vllm_ascend": "vllm-ascend"}
 
 

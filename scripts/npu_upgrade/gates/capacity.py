@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -134,32 +133,6 @@ _LONGER = 10  # times the patience for an answer: a whole context takes a while
 OPTIONS = ("--max-model-len", "--max-num-seqs")
 
 
-class Load(msgspec.Struct, frozen=True):
-    """What ``requests`` at once took: short prompts, each answered with ``tokens`` tokens.
-
-    ``tokens_per_second``: of all answers together, until the last token came. ``first_ms``: until the first
-    one, the median of the requests.
-    """
-
-    requests: int
-    tokens: int
-    tokens_per_second: float
-    first_ms: float
-
-
-def measured(exchanges: Iterable[Exchange], number: int) -> Load | None:
-    """The load of the last ``number`` streamed answers; None when there were fewer."""
-    streamed = [
-        one.answer for one in exchanges if isinstance(one.answer, dict) and "last_seconds" in one.answer
-    ]
-    if len(answers := streamed[-number:]) < number:
-        return None
-    tokens = [answer["usage"]["completion_tokens"] for answer in answers]
-    rate = sum(tokens) / max(max(answer["last_seconds"] for answer in answers), 1e-3)
-    first = 1000 * median(answer["first_seconds"] for answer in answers)
-    return Load(number, max(tokens), round(rate, 1), round(first, 1))
-
-
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One length with one number of sequences.
 
@@ -174,7 +147,6 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     root: Any = None
     evidence: str = ""
     filled: bool = False
-    load: Load | None = None
 
 
 @dataclass
@@ -213,8 +185,9 @@ class Capacity:
             summary = f"nothing was served: {why}"
         else:
             most = f"theoretical maximum {self.theoretical}" if self.theoretical else "no KV cache size told"
-            summary = f"served {self.practical} tokens of context and {self.most_sequences} sequences; {most}"
-            summary += f"; filled {self.filled} tokens" if self.filled else ""
+            started = f"{self.practical} tokens of context and {self.most_sequences} sequences"
+            shown = f"filled {self.filled} tokens" if self.filled else "no request was of that length"
+            summary = f"served with room for {started}; {shown}; {most}"
         if isinstance(stopped, Blocked):
             return Verdict.BLOCKED, f"{summary}; ended early: {stopped.what}"
         if stopped is not None:
@@ -237,17 +210,6 @@ class Capacity:
             msgspec.to_builtins(one) | {key: value for key, value in maxima.items() if value}
             for one in self.steps
         ]
-
-    def performance(self) -> list[dict[str, Any]]:
-        """What was measured of each step, as results name it."""
-        found = []
-        for length, load in [(one.length, one.load) for one in self.steps if one.load]:
-            asked = f"{load.requests} requests at once, {load.tokens} tokens each, max-model-len {length}"
-            found += [
-                {"name": f"Output of {asked}", "value": load.tokens_per_second, "unit": "tokens/s"},
-                {"name": f"First token of {asked}, median", "value": load.first_ms, "unit": "ms"},
-            ]
-        return found
 
 
 def checks(fill: bool, seconds: float) -> Callable[[Start], list[Extra]]:
@@ -342,5 +304,4 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
     filled = state == "PASS" and "filled" in started.checks
-    load = measured(started.exchanges, number) if state == "PASS" else None
-    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled, load)
+    return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)

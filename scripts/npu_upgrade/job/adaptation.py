@@ -7,57 +7,86 @@ are those of the workspace's evidence that count for this model and the plan's c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
 from npu_upgrade.checkpoint.gate_commands import ASKED
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import MARK
 from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of, standing
-from npu_upgrade.evidence.store import present_store
+from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL, present_store
+from npu_upgrade.gates.plugin import undecided
+from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
-from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.journal import Continued, Journal
-from npu_upgrade.job.requirements import Judged, Known, gaps, judge
+from npu_upgrade.ground.paths import WORK_DIR, WORKSPACE_DIR
+from npu_upgrade.job.journal import Continued, Halted, Journal
+from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
+from npu_upgrade.job.tree_form import delivery_problem
 
 REQUIREMENTS = "requirements"
-SKIPPABLE = ("features", "capacity", "accuracy", REQUIREMENTS)
 ROUNDS = 5  # so many runs of a stage in a row that did not pass are for a person to look at
 PACKAGES = {"vllm": "vllm", "ascend": "vllm_ascend"}
-# name, gate, load format of the run that proves it
+
+
+class Gate(NamedTuple):
+    """A stage that a run proves: its gate, the load format, and whether the NPU is an emulated one."""
+
+    stage: str
+    gate: str
+    load: str = "real"
+    emulated: bool = False
+
+    def shown_by(self, run: Run) -> bool:
+        asked = (self.gate, self.load, self.emulated)
+        return (run.gate, run.load, run.label == DRY_RUN) == asked
+
+
 RUNS = (
-    ("serve dummy", "serve", "dummy"),
-    ("serve real", "serve", "real"),
-    ("features", "features", "real"),
-    ("capacity", "capacity", "real"),
-    ("accuracy", "accuracy", "real"),
+    Gate("serve dummy", "serve", "dummy"),
+    Gate("serve real", "serve"),
+    Gate("features", "features"),
+    Gate("capacity", "capacity"),
+    Gate("performance", "performance"),
+    Gate("accuracy", "accuracy"),
 )
+EMULATED = (
+    Gate("serve emulated", "serve", emulated=True),
+    Gate("features emulated", "features", emulated=True),
+)
+SKIPPABLE = (*(one.stage for one in (*RUNS[2:], *EMULATED)), REQUIREMENTS)
 # what is written at the end: the option that says where, and the file of the state that says it is done
 _FILES = {"artifacts": ("--tree", "artifacts.json"), "deliver": ("--repo", "delivered.json")}
 _NO_LM_EVAL = (
     "the serving Python has no lm_eval: --lm-eval own lets this project make one, --lm-eval PYTHON takes "
     "another; where neither can be, adapt.py next --skip accuracy --note WHY"
 )
-# the options that go from one gate's command to the next, and whether a value follows
-_CARRIED = {
-    "--python": True,
-    "--omni": False,
-    "--emulated": False,
-    "--work-dir": True,
-    "--port": True,
-    "--env": True,
-    "--expect-import": True,
-    "--keep-pythonpath": False,
-}
+# the options that go from one gate's command to that of another
+_CARRIED = (
+    *("--python", "--omni", "--work-dir", "--port", "--env", "--expect-import", "--keep-pythonpath"),
+    *("--generations", "--quiet", "--budget", "--still", "--answer"),
+)
+# what says where a result goes, which weights, or looks for a cause: no option of the gate itself
+_PASSING = (
+    "--output",
+    "--format",
+    "--workspace",
+    "--load-format",
+    "--ladder",
+    "--end-leftovers",
+    "--emulated",
+)
 # options of vllm serve that a gate sets itself
 _OWN = {"capacity": ("--max-model-len", "--max-num-seqs")}
+_RANKS = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
+_SHOWN = 8  # decisions
+_TWO_RANKS = ("--tensor-parallel-size", "2")
 
 
 @dataclass(frozen=True)
@@ -88,9 +117,43 @@ class Adaptation:
         """The requirements of the model, by its runs that count."""
 
         def ask(gate: str, *more: str) -> Command:
-            return gate_command(gate, "real", self.where, _before(self)).adding(*more)
+            command = self.command(Gate(gate, gate))
+            return command.adding(*(word for word in more if word not in command.arguments))
 
         return judge(Known(standing(self.runs.counted), self.analysed, self.where, ask))
+
+    def command(self, gate: Gate) -> Command:
+        """The command of a gate, with the options that it was run with before, else those of the others."""
+        command = gate_command(gate, self.where, self._before(gate))
+        named = any(word.partition("=")[0] == "--work-dir" for word in command.arguments)
+        return command if named or WORK_DIR.is_dir() else command.adding("--work-dir", str(self.workspace))
+
+    def _before(self, gate: Gate) -> list[str]:
+        """The newest command of this gate, else of one that passed, else of any; else the plan's Python."""
+        ran = [run for run in self.runs.counted if (run.label == DRY_RUN) == gate.emulated]
+        own = [run for run in ran if gate.shown_by(run)]
+        halted = [each for each in Journal(self.folder).of(Halted) if each.id == gate.stage]
+        if halted and not own:
+            return halted[-1].command
+        passed = [run for run in ran if run.verdict == "PASS"]
+        passed = [
+            run for run in passed if run.gate == "serve"
+        ] or passed  # others set some options themselves
+        if gate.emulated and not ran:
+            served = next((run for run in reversed(self.runs.counted) if run.verdict == "PASS"), None)
+            words = served.record.command if served else []
+            return ["adapt.py", gate.gate, *(words[words.index("--") :] if "--" in words else [])]
+        if newest := next((one[-1] for one in (own, passed, ran) if one), None):
+            return newest.record.command
+        python = self.plan.get("python")
+        return ["adapt.py", "plan", "--python", str(python)] if python else []
+
+    def tried(self, command: Command) -> bool:
+        """Whether ``command`` was run for this: it would say the same again."""
+        wanted = _words(command.argv)
+        made = [run.record.command for run in self.runs.counted]
+        made += [one.command for one in Journal(self.folder).of(Halted)]
+        return any(_words(one) == wanted for one in made)
 
 
 def plain_name(name: str) -> str:
@@ -106,9 +169,20 @@ def models(workspace: Path) -> list[str]:
 
 
 def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
-    """What is known of a model (default: the last one); :class:`BadInput` when no such model was begun."""
+    """What is known of a model; without a name of the one that is open, or was delivered last.
+
+    Raises :class:`BadInput` when no such model was begun, and when several are open.
+    """
     known = models(workspace)
-    name = Path(model).name if model else known[-1] if known else ""
+    states = workspace / WORKSPACE_DIR / "adapt"
+    begun = [one for one in known if not (states / one / "delivered.json").exists()]
+    if not model and len(begun) > 1:
+        raise BadInput(
+            f"{len(begun)} models are being adapted in {workspace}",
+            expected=f"the name of one: {', '.join(begun)}",
+            try_=adapt("next", begun[-1]).short,
+        )
+    name = Path(model).name if model else [*known, *begun][-1] if known else ""
     if name not in known:
         raise BadInput(
             f"no adaptation of {name!r} in {workspace}" if model else f"no adaptation in {workspace}",
@@ -124,6 +198,8 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
         )
     plan, analysis = read_object(folder / "plan.json"), read_object(folder / "analysis.json")
     where = str(plan.get("model") or analysis.get("model") or name)
+    if not Path(where).is_absolute() and (workspace / where).is_dir():
+        where = str((workspace / where).absolute())  # as the gates name it, from any folder
     runs = runs_of(present_store(workspace), where, planned_code(plan), str(plan.get("name") or name))
     return Adaptation(folder, where, analysis, plan, Journal(folder).skipped(), runs)
 
@@ -184,7 +260,6 @@ def _tree_lines(plan: dict[str, Any]) -> list[str]:
 
 def stages(one: Adaptation) -> list[Stage]:
     """All stages of a model, in order; their commands name the workspace."""
-    strategy = str(mapping(one.plan.get("strategy")).get("name", ""))
     found = [
         Stage(
             "analyze",
@@ -192,14 +267,19 @@ def stages(one: Adaptation) -> list[Stage]:
             str(one.analysis.get("verdict", "")),
             adapt("analyze", one.where),
         ),
-        Stage("plan", State.DONE if one.plan else State.TODO, strategy, adapt("plan", one.where)),
+        _planned(one),
+        *_adapter(one),
     ]
-    found += [_of_runs(one, name, gate, load) for name, gate, load in RUNS]
+    served = [run for run in one.runs.counted if RUNS[1].shown_by(run) and run.verdict == "PASS"]
+    ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
+    emulated = served and served[-1].label != NPU_REAL and (ascend.get("spec") or ascend.get("there"))
+    found += [_of_runs(one, gate) for gate in (*RUNS, *(EMULATED if emulated else ()))]
     found.append(_requirements(one))
     written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
     target = mapping(mapping(one.plan.get("trees")).get("delivery"))
     place = next(iter(written), str(target["root"]) if target.get("there") else "DIR")
-    opened = [word for gap in gaps(one.judged) if not gap.refused for word in ("--open", gap.id)]
+    named = {gap.id for gap in gaps(one.judged) if not gap.refused} - left_out(one)
+    opened = [word for gap in sorted(named) for word in ("--open", gap)]
     for name, (option, file) in _FILES.items():
         state = State.DONE if (one.folder / file).is_file() else State.TODO
         commit = str(read_object(one.folder / file).get("commit") or "")
@@ -211,6 +291,68 @@ def stages(one: Adaptation) -> list[Stage]:
     ]
 
 
+def left_out(one: Adaptation) -> set[str]:
+    """The gaps that a skip with its note has named already: those of the gate, or all."""
+    return set(notes_of(one.skipped, gaps(one.judged)))
+
+
+def notes_of(skipped: Mapping[str, str], found: Iterable[Gap]) -> dict[str, str]:
+    """Gap -> why a person left it out, by its own name, by its gate's, or with all of them."""
+    names = {gap.id: (gap.id, gap.command.name, REQUIREMENTS) for gap in found if not gap.refused}
+    notes = {id_: next((skipped[one] for one in known if one in skipped), "") for id_, known in names.items()}
+    return {id_: note for id_, note in notes.items() if note}
+
+
+def _planned(one: Adaptation) -> Stage:
+    """The plan; while no repository can take the commit, it is to be made again with one that can."""
+    strategy = str(mapping(one.plan.get("strategy")).get("name", ""))
+    command = adapt("plan", one.where)
+    target = mapping(mapping(one.plan.get("trees")).get("delivery"))
+    if target and (problem := delivery_problem(Path(str(target["root"])), one.folder.name)):
+        said = f"no repository can take the commit: {problem.what}; {problem.try_}"
+        return Stage("plan", State.TODO, said, command.adding(*_sources(one), "--delivery", "DIR"))
+    return Stage("plan", State.DONE if one.plan else State.TODO, strategy, command)
+
+
+def _sources(one: Adaptation) -> list[str]:
+    """The options of the plan that name its sources."""
+    trees = mapping(one.plan.get("trees"))
+    known = {name: mapping(trees.get(name)) for name in PACKAGES}
+    places = {
+        name: tree.get("spec") or (tree.get("there") and tree.get("root")) for name, tree in known.items()
+    }
+    found = [word for name, place in places.items() if place for word in (f"--{name}", str(place))]
+    return found + (["--python", str(one.plan["python"])] if one.plan.get("python") else [])
+
+
+def _adapter(one: Adaptation) -> list[Stage]:
+    """The code that the model needs: written as a scaffold, and every decision in it taken."""
+    trees = mapping(one.plan.get("trees"))
+    plugin = mapping(trees.get("plugin"))
+    is_new = mapping(one.plan.get("strategy")).get("name") == "native adapter"
+    written = [Path(str(path)) for path in one.plan.get("scaffold") or []]
+    if plugin:
+        written = sorted(Path(str(plugin["root"]), str(plugin["package"])).rglob("*.py"))
+    if not written and not is_new:
+        return []
+    if not written:
+        root = Path(str(mapping(trees.get("delivery")).get("root") or one.workspace))
+        command = adapt("plan", one.where, *_sources(one), "--delivery", str(root))
+        questions = mapping(one.plan.get("likeness")).get("questions") or []
+        if questions:
+            asked = [f"{each['id']}: {each['ask']} ({' | '.join(each['options'])})" for each in questions]
+            said = f"{len(asked)} questions are open: {'; '.join(asked[:_SHOWN])}"
+            return [Stage("adapter", State.TODO, said, command.adding("--decide", "ID=ANSWER"), stuck=True)]
+        command = command.adding("--scaffold", str(root / one.folder.name.lower()))
+        return [Stage("adapter", State.TODO, "its code is not begun", command)]
+    left = [place for path in written for place in undecided(path)]
+    if not left:
+        return [Stage("adapter", State.DONE, ", ".join(str(path) for path in written))]
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    said = f"{len(left)} decisions are open, each to be taken in the file: {'; '.join(left[:_SHOWN])}{more}"
+    return [Stage("adapter", State.TODO, said, adapt("next", one.folder.name), stuck=True)]
+
+
 def _requirements(one: Adaptation) -> Stage:
     """What a delivery would have to name as open: the first that a gate can still show is next."""
     found = gaps(one.judged)
@@ -219,50 +361,103 @@ def _requirements(one: Adaptation) -> Stage:
         return Stage(REQUIREMENTS, State.DONE, "all are proven")
     refused = next((gap for gap in found if gap.refused), None)
     if refused:
-        return Stage(REQUIREMENTS, State.FAILED, refused.what, refused.command)
+        return Stage(REQUIREMENTS, State.FAILED, refused.what, refused.command, "FAIL", stuck=True)
     if REQUIREMENTS in one.skipped:
         return Stage(REQUIREMENTS, State.SKIPPED, f"{one.skipped[REQUIREMENTS]}; open: {named}")
-    left = [gap for gap in found if gap.command.name not in one.skipped]
+    settled = left_out(one)
+    left = [
+        gap
+        for gap in found
+        if gap.id not in settled and "DIR" not in gap.command.arguments and not one.tried(gap.command)
+    ]
     if not left:
-        return Stage(REQUIREMENTS, State.SKIPPED, f"open: {named}")
+        return Stage(REQUIREMENTS, State.SKIPPED, f"nothing here can show more; open: {named}")
     said = f"{left[0].what}; open: {named}; what cannot be had here is named in the commit: "
-    said += f"adapt.py next --skip {REQUIREMENTS} --note WHY"
+    said += f"adapt.py next {one.folder.name} --skip {REQUIREMENTS} --note WHY"
     return Stage(REQUIREMENTS, State.TODO, said, left[0].command)
 
 
-def _of_runs(one: Adaptation, name: str, gate: str, load: str) -> Stage:
-    """A stage that a run proves: the newest one of its gate and weights counts."""
-    fits = [run for run in one.runs.counted if (run.gate, run.load) == (gate, load)]
-    command = gate_command(gate, load, one.where, _before(one))
-    newest = fits[-1] if fits else None
+def _of_runs(one: Adaptation, gate: Gate) -> Stage:
+    """A stage that a run proves: the newest one of its gate, weights and kind of device counts."""
+    fits = [run for run in one.runs.counted if gate.shown_by(run)]
+    command = one.command(gate)
+    if (
+        gate.emulated
+        and gate.gate == "features"
+        and _has_experts(one)
+        and not given(command.passed_on, *_RANKS)
+    ):
+        command = replace(command, passed_on=(*command.passed_on, *_TWO_RANKS))
+    newest, name = fits[-1] if fits else None, gate.stage
     if newest and newest.verdict == "PASS":
         said = f"{newest.label}: {newest.record.summary}"
         return Stage(name, State.DONE, said, command, "PASS", newest.record.started)
     if name in one.skipped:
         return Stage(name, State.SKIPPED, one.skipped[name], command)
+    skip = f"; what cannot be had here: adapt.py next {one.folder.name} --skip '{name}' --note WHY"
+    skip = skip if name in SKIPPABLE else ""
     if newest is None:
-        return _untried(one, name, gate, load, command)
-    cause = (
-        f"; root cause: {newest.root['cause']}; {newest.root.get('next')}" if newest.root.get("cause") else ""
-    )
-    said = f"{newest.label}: {newest.verdict}: {newest.record.summary}{cause}"
-    if name in SKIPPABLE and newest.verdict != "FAIL":
-        said += f"; what cannot be had here: adapt.py next --skip {name} --note WHY"
+        command, said = _untried(one, gate, command)
+        if (halted := _halted(one, gate, command)) and halted.verdict == "BLOCKED":
+            return Stage(name, State.FAILED, f"{halted.why}{skip}", command, "BLOCKED", stuck=True)
+        if halted:
+            said = f"{halted.verdict}: {halted.why}; nothing had to be started"
+            return Stage(name, State.DONE, said, command, halted.verdict, halted.at)
+        return Stage(name, State.TODO, said, command)
     passed = [number for number, run in enumerate(fits, 1) if run.verdict == "PASS"]
     failed = len(fits) - max(passed, default=0)
-    return Stage(name, State.FAILED, said, command, newest.verdict, newest.record.started, failed)
+    found = Stage(name, State.FAILED, "", command, newest.verdict, newest.record.started, failed)
+    said = f"{newest.label}: {newest.verdict}: {newest.record.summary}{_cause(newest)}"
+    if not one.tried(command) or "interrupted" in newest.record.summary:
+        return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""))
+    if name in SKIPPABLE and (newest.verdict == "INCONCLUSIVE" or _names_unsupported(newest)):
+        said += "; it would say the same again, and the requirements name what is open"
+        return replace(found, state=State.DONE, said=said)
+    said += "; it would say the same again: change what it names, in the code, the options or around it"
+    return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""), stuck=True)
 
 
-def _untried(one: Adaptation, name: str, gate: str, load: str, command: Command) -> Stage:
-    """A stage without a run that counts: why those that there are do not, and what it needs."""
-    others = [why for run, why in one.runs.others if (run.gate, run.load) == (gate, load)]
+def _cause(run: Run) -> str:
+    root = run.root
+    return f"; root cause: {root['cause']}; {root.get('next')}" if root.get("cause") else ""
+
+
+def _names_unsupported(run: Run) -> bool:
+    """Whether a feature that does not work made it fail, which is a requirement of its own."""
+    return any(row.get("status") == "unsupported" for row in run.many("features"))
+
+
+def _has_experts(one: Adaptation) -> bool:
+    return one.analysed is not None and one.analysed.properties.experts > 1
+
+
+def _halted(one: Adaptation, gate: Gate, command: Command) -> Halted | None:
+    """The last time that ``command`` started nothing."""
+    wanted = _words(command.argv)
+    halted = [each for each in Journal(one.folder).of(Halted) if each.id == gate.stage]
+    return halted[-1] if halted and _words(halted[-1].command) == wanted else None
+
+
+def note_halt(
+    workspace: Path, model: str, gate: Gate, command: list[str], why: str, verdict: str = "BLOCKED"
+) -> None:
+    """Note that a gate of a model that is being adapted started nothing, so that it is not named again."""
+    name = plain_name(model.rstrip("/").rpartition("/")[2])
+    if name in models(workspace):
+        folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
+        Journal(folder).add(Halted, id=gate.stage, command=command, why=why, verdict=verdict)
+
+
+def _untried(one: Adaptation, gate: Gate, command: Command) -> tuple[Command, str]:
+    """What a stage without a run that counts needs, and why those that there are do not count."""
+    others = [why for run, why in one.runs.others if gate.shown_by(run)]
     said = [f"{len(others)} runs do not count; the newest: {others[-1]}"] if others else []
-    served = [run.map("versions") for run in one.runs.counted if (run.gate, run.load) == ("serve", "real")]
+    served = [run.map("versions") for run in one.runs.counted if RUNS[1].shown_by(run)]
     installed = next((versions for versions in reversed(served) if versions), {})
-    if gate == "accuracy" and installed and "lm-eval" not in installed:
+    if gate.gate == "accuracy" and installed and "lm-eval" not in installed:
         command = command.adding("--lm-eval", "own")
         said.append(_NO_LM_EVAL)
-    return Stage(name, State.TODO, "; ".join(said), command)
+    return command, "; ".join(said)
 
 
 def _stop(one: Adaptation, found: list[Stage]) -> Stop | None:
@@ -277,37 +472,57 @@ def _stop(one: Adaptation, found: list[Stage]) -> Stop | None:
     return Stop("rounds", key, why, [stage.said])
 
 
-def gate_command(gate: str, load: str, where: str, before: Sequence[str]) -> Command:
+def gate_command(gate: Gate, where: str, before: Sequence[str]) -> Command:
     """The command of a gate, with the options that hold from the command that ran ``before``."""
-    own, passed_on = carried(before, gate)
-    more = ["--load-format", "dummy"] if load == "dummy" else list(ASKED.get(gate, ()))
-    return replace(adapt(gate, where, *more, *own), passed_on=tuple(passed_on))
+    own, passed_on = carried(before, gate.gate, where)
+    more = ["--load-format", "dummy"] if gate.load == "dummy" else []
+    if before[1:2] != [gate.gate]:
+        more += ASKED.get(gate.gate, ())
+    more += ["--emulated"] if gate.emulated else []
+    return replace(adapt(gate.gate, where, *more, *own), passed_on=tuple(passed_on))
 
 
-def carried(command: Sequence[str], gate: str) -> tuple[list[str], list[str]]:
+def carried(command: Sequence[str], gate: str, where: str = "") -> tuple[list[str], list[str]]:
     """The options of ``command`` that hold for ``gate`` too, and what goes on to vllm serve.
 
-    A secret that the evidence does not hold is left out.
+    All hold for the same gate. A secret that the evidence does not hold is left out.
     """
     at = list(command).index("--") if "--" in command else len(command)
-    found = []
-    for number, word in enumerate(command[:at]):
-        name, equals, _ = word.partition("=")
-        if name in _CARRIED:
-            part = command[number : number + 2] if _CARRIED[name] and not equals else [word]
-            found += [] if any(MARK in one for one in part) else part
-    passed, skip = [], False
-    for word in command[at + 1 :]:
-        name, equals, _ = word.partition("=")
-        if MARK in word:
-            passed = passed if equals else passed[:-1]
-        elif not skip and name not in _OWN.get(gate, ()):
-            passed.append(word)
-        skip = name in _OWN.get(gate, ()) and not equals
+    same, found = command[1:2] == [gate], []
+    for part in _options(command[2:at], where):
+        name = part[0].partition("=")[0]
+        if name not in _PASSING and (same or name in _CARRIED) and not any(MARK in word for word in part):
+            found += part
+    passed = []
+    for part in _options(command[at + 1 :]):
+        secret = [MARK in word for word in part]
+        if part[0].partition("=")[0] not in _OWN.get(gate, ()) and not any(secret):
+            passed += part
     return found, passed
 
 
-def after_gate(workspace: Path, where: str, gate: str, load: str, command: Sequence[str]) -> Command:
+def _options(words: Sequence[str], where: str = "") -> list[list[str]]:
+    """Each option with its values; the model itself is none."""
+    found: list[list[str]] = []
+    for word in words:
+        if word.startswith("-"):
+            found.append([word])
+        elif found and word != where:
+            found[-1].append(word)
+    return found
+
+
+def _words(command: Sequence[str]) -> tuple[str, ...]:
+    """What a command asks for, whatever the order of its options, and wherever its result goes."""
+    at = list(command).index("--") if "--" in command else len(command)
+    left = set(_PASSING) - {"--emulated"}
+    own = [part for part in _options(command[2:at]) if part[0].partition("=")[0] not in left]
+    weights = [word for word in ("dummy",) if word in command[2:at]]
+    asked = sorted(" ".join(part) for part in [*own, *_options(command[at + 1 :])])
+    return (*command[1:2], *weights, *asked)
+
+
+def after_gate(workspace: Path, where: str, gate: Gate, command: Sequence[str]) -> Command:
     """What comes after ``gate`` passed for the model at ``where``, which ``command`` ran.
 
     It is the model's next stage where its adaptation was begun, else the next gate of the runbook.
@@ -319,14 +534,13 @@ def after_gate(workspace: Path, where: str, gate: str, load: str, command: Seque
         if step.stop is None and step.command:
             return step.command
         return adapt("next", name, *place)
-    later = [number for number, run in enumerate(RUNS, 1) if run[1:] == (gate, load)]
+    later = [number for number, one in enumerate(RUNS, 1) if one == gate]
     if later and later[0] < len(RUNS):
-        return gate_command(*RUNS[later[0]][1:], where, command).adding(*place)
+        return gate_command(RUNS[later[0]], where, command).adding(*place)
     return adapt("artifacts", where, "--tree", "DIR", *place)
 
 
-def _before(one: Adaptation) -> list[str]:
-    """The command of the newest run that passed; before there is one, the interpreter of the plan."""
-    passed = [run.record.command for run in one.runs.counted if run.verdict == "PASS"]
-    python = one.plan.get("python")
-    return passed[-1] if passed else (["adapt.py", "plan", "--python", str(python)] if python else [])
+def gate_of(gate: str, load: str, *, emulated: bool = False) -> Gate:
+    """The stage that a run of ``gate`` with weights of ``load`` is for."""
+    asked = (gate, load, emulated)
+    return next((one for one in (*RUNS, *EMULATED) if one[1:] == asked), Gate(gate, *asked))

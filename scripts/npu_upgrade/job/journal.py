@@ -92,7 +92,19 @@ class Skipped(Entry, frozen=True, tag="skipped"):
     note: str
 
 
-_LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped)
+class Halted(Entry, frozen=True, tag="halted"):
+    """The gate ``id`` started nothing, as it was called by ``command``; ``why`` in one sentence.
+
+    ``verdict`` is BLOCKED where it could not begin.
+    """
+
+    id: str
+    command: list[str]
+    why: str
+    verdict: str = "BLOCKED"
+
+
+_LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped | Halted)
 E = TypeVar("E", bound=Entry)
 
 

@@ -17,7 +17,8 @@ from npu_upgrade.checkpoint.analysis_file import AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.observed import Observed, observed_in
 from npu_upgrade.evidence.runs import REAL, Run, mapping
-from npu_upgrade.evidence.store import NPU_REAL
+from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
+from npu_upgrade.gates.performance import loads_of
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR
@@ -157,7 +158,8 @@ def gaps(judged: Iterable[Judged]) -> list[Gap]:
 
 
 def _failed(known: Known) -> Outcome:
-    failed = (run for run in known.newest.values() if run.verdict == "FAIL")
+    # what fails on the emulated NPU may lack an operator there only; the commit lists it
+    failed = (run for run in known.newest.values() if run.verdict == "FAIL" and run.label != DRY_RUN)
     run = next((run for run in failed if not _has_unsupported(run)), None)
     if run is None:
         return Proven()
@@ -349,12 +351,12 @@ def _chance(config: dict[str, Any], metrics: list[str]) -> float:
 
 
 def _throughput(known: Known) -> Outcome:
-    run, command = known.of("capacity"), known.ask("capacity", "--fill")
-    rows = run.many("performance") if run else []
-    if run is None or not rows:
-        return Gap("throughput was not measured", command)
-    said = "; ".join(f"{row.get('name')}: {row.get('value')} {row.get('unit')}" for row in rows[:2])
-    if run.label != "NPU real":
+    run, command = known.of("performance"), known.ask("performance")
+    loads = loads_of(run) if run else []
+    if run is None or not loads:
+        return Gap("throughput and latency were not measured", command)
+    said = "; ".join(load.shown for load in loads)
+    if run.label != NPU_REAL:
         return Gap(f"measured on the CPU: {said}", command)
     if run.map("resolved").get("enforce_eager"):
         return Gap(f"measured in eager mode: {said}", _dropping(command, "--enforce-eager"))
@@ -435,7 +437,7 @@ RULES = (
     Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp),
     Rule("capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity),
     Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy),
-    Rule("throughput", "throughput is measured on an NPU", "capacity", _throughput),
+    Rule("throughput", "throughput and latency are measured on an NPU", "performance", _throughput),
     Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins),
     Rule("overlay", "nothing was laid over the installation", "serve", _overlay),
     Rule("work-folder", "it was started from the work folder that is named", "serve", _work_folder),

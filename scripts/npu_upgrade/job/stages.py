@@ -39,7 +39,8 @@ class State(enum.StrEnum):
 class Stage:
     """``said``: what is known of it, in a sentence; ``command`` runs it; ``asks`` have to be answered first.
 
-    ``failed`` counts the runs that did not pass since the last one that did.
+    ``failed`` counts the runs that did not pass since the last one that did; ``stuck``: its command was run
+    for exactly this, and would say the same again.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Stage:
     at: str = ""
     failed: int = 0
     asks: Sequence[Ask] = ()
+    stuck: bool = False
 
     @property
     def open(self) -> bool:
@@ -107,7 +109,10 @@ class Walk:
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next: run ``command``, answer ``asks`` together, or, after a ``stop``, ask a person."""
+    """What to do next: run ``command``, answer ``asks`` together, or, after a ``stop``, ask a person.
+
+    Of a ``stage`` that is stuck there is no command: something has to be changed first.
+    """
 
     why: str
     command: Command | None
@@ -134,6 +139,8 @@ def next_step(walk: Walk) -> Step:
         why = first.what + (f"; {more} more of these" if more else "")
         return Step(why, first.command(walk.naming), stage, together)
     said = f"{stage.name}: {stage.said}"
+    if stage.stuck:
+        return Step(said, None, stage)
     if stage.state == State.TODO:
         said = f"{stage.name} is the next stage{f': {stage.said}' if stage.said else ''}"
     return Step(said, stage.command, stage)

@@ -16,7 +16,6 @@ from typing import Any
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
-from npu_upgrade.artifacts.tree_form import form_of
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -32,6 +31,7 @@ from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.job.tree_form import form_of
 
 EXAMPLES = """/models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
 Qwen/Qwen3-8B --tree ../vllm-ascend
@@ -64,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="generate this file anew although it was not written here; git must have its text",
     )
     parser.add_argument(
+        "--reports", action="store_true", help="report and runbook into the tree, too, for the commit"
+    )
+    parser.add_argument(
         "--check", action="store_true", help="write nothing; FAIL on a gap or a file out of date"
     )
     parser.add_argument("--dry-run", action="store_true", help="write nothing; show the differences")
@@ -79,9 +82,10 @@ def run(args: argparse.Namespace) -> Result:
     folder = model_folder(workspace, facts.name)
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
-    choices = Choices(tuple(args.keep), tuple(args.replace))
+    before = state.of(args.tree)
+    choices = Choices(tuple(args.keep), tuple(args.replace), args.reports or before.reports)
     changes = [one for root in roots for one in root.changed()] if roots else None
-    bundle = make_bundle(facts, form, state.of(args.tree), choices, changes)
+    bundle = make_bundle(facts, form, before, choices, changes)
     out = args.out or folder
     data = _data(bundle, facts, out)
     if args.check:

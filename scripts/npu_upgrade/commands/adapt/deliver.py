@@ -3,7 +3,8 @@
 The change of the implementation root of the same project (--vllm or --ascend) is taken over onto the branch
 of --repo, together with what adapt.py artifacts wrote there; nothing else gets in. Refused are evidence that
 is missing, failed, of other code, of dummy weights only, or (without --pending-npu) of a CPU only, gaps in
-the deliverables that are not named, and changes that nobody named. A second delivery amends its own commit.
+the deliverables that are not named, and changes that nobody named. A gap that `next --skip` left out with a
+note is named with it; the model's own plugin goes along. A second delivery amends its own commit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from npu_upgrade.artifacts.render import REPORT
+from npu_upgrade.artifacts.roots import Root
 from npu_upgrade.artifacts.state import model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
@@ -21,19 +23,28 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
 )
 from npu_upgrade.commands.deliver import add_commit_arguments, for_real, outcome, planned
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.delivery.adaptation import Order, carry_out, comment, prepare, request
+from npu_upgrade.delivery.adaptation import Order, Part, carry_out, comment, prepare, request
 from npu_upgrade.delivery.adaptation_files import Named, planned_files
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result
+from npu_upgrade.job.adaptation import notes_of
+from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --dry-run
 Qwen/Qwen3-8B --repo . --ascend /vllm-workspace/vllm-ascend --vllm /vllm-workspace/vllm
 Qwen/Qwen3-8B --repo . --include vllm_ascend/patch --pending-npu
+Qwen/Qwen3-8B Qwen/Qwen3-32B --repo .
 Qwen/Qwen3-8B --repo . --pr --comment 1608"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model as the gates were given it, or its name")
+    parser.add_argument(
+        "model",
+        nargs="+",
+        metavar="MODEL",
+        help="the model as the gates were given it, or its name; several go into one commit",
+    )
     add_commit_arguments(parser)
     add_root_arguments(parser)
     add_identity_arguments(parser)
@@ -61,28 +72,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when the commit is there; FAIL when a hook of the repository refused or changed it."""
     workspace = args.workspace or find_workspace(Path.cwd())
+    if args.model[1:] and (args.name or args.hf_id or args.unpublished):
+        raise BadInput(
+            "a name or a place is given for several models",
+            expected="each as artifacts was told it",
+            try_="leave out --name, --hf-id and --unpublished",
+        )
     roots = roots_of(args)
-    facts = gathered(args, workspace, roots)
-    folder = model_folder(workspace, facts.name)
+    parts = [_part(args, model, workspace, roots) for model in args.model]
+    planned_ones = [path for part in parts for path in planned_files(part.folder / "plan.json", args.repo)]
     order = Order(
-        model=args.model,
+        parts=parts,
         repo=args.repo,
         roots=roots,
-        folder=folder,
-        named=Named(planned_files(folder / "plan.json"), tuple(args.include), tuple(args.leave)),
+        named=Named(tuple(planned_ones), tuple(args.include), tuple(args.leave)),
         open_gaps=args.open,
         pending_npu=args.pending_npu,
         patch_dir=args.patch_dir,
         title=args.title,
     )
-    adapted = prepare(facts, order)
+    adapted = prepare(order)
     patches = [str(path) for path in adapted.patches]
     data = {
-        "model": facts.name,
+        "model": ", ".join(part.facts.name for part in parts),
         "code": adapted.code,
-        "label": facts.label,
+        "label": ", ".join(dict.fromkeys(part.facts.label for part in parts)),
         "patches": patches,
-        "open_gaps": [gap.id for gap in facts.gaps],
+        "open_gaps": list(dict.fromkeys(gap.id for part in parts for gap in part.facts.gaps)),
         "runs": [run.id for run in adapted.runs],
     }
     if args.dry_run:
@@ -90,7 +106,14 @@ def run(args: argparse.Namespace) -> Result:
     done = carry_out(adapted, sign=args.sign)
     opened = None
     if done.sha:
-        data |= {"report": str(folder / REPORT)}
+        data |= {"report": ", ".join(str(part.folder / REPORT) for part in parts)}
         opened = request(adapted) if args.pr else None
         data |= {"comment": comment(adapted, done.sha, args.comment)} if args.comment else {}
     return outcome(adapted.delivery, done, data, refused=for_real(), files=patches, request=opened)
+
+
+def _part(args: argparse.Namespace, model: str, workspace: Path, roots: list[Root]) -> Part:
+    """One model of the delivery, with what was left out of it on the way."""
+    facts = gathered(argparse.Namespace(**vars(args) | {"model": model}), workspace, roots)
+    folder = model_folder(workspace, facts.name)
+    return Part(facts, model, folder, notes_of(Journal(folder).skipped(), facts.gaps))

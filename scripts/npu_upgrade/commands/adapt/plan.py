@@ -1,9 +1,11 @@
-"""The files and the order of work to bring a model to vllm-ascend, and scaffolds for its code.
+"""The files and the order of work to bring a model to vllm-ascend, and the code where it needs its own.
 
-The checkpoint is analysed again. --scaffold OUT writes a model, a processor and a registration that compile
-and name every decision left open: as a plugin of its own, or at their places in vLLM's tree.
-PASS: the plan stands; FAIL: the checkpoint is inconsistent and has to be put right first; INCONCLUSIVE as in
-analyze.
+The checkpoint is analysed again. A model that nobody serves is held against the families that vLLM has, by
+tensors, configuration and modules, whatever its names: the nearest one, each tensor's and key's place there,
+and what has to be decided by a person (--decide). --scaffold OUT writes the model: a class of the family with
+the checkpoint's names, as a plugin of its own or into a tree; without an open decision vLLM loads it as it
+is, and dequantises fp8 where vllm-ascend does not take it. PASS: the plan stands; FAIL: the checkpoint is
+inconsistent and has to be put right first; INCONCLUSIVE as in analyze.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.checkpoint.reading import shortened, unsure
+from npu_upgrade.checkpoint.registry import read_registry
 from npu_upgrade.checkpoint.scaffold import (
     decisions,
-    nearest,
+    likeness_of,
     package_name,
     patterns,
     registry_entry,
     scaffold,
 )
-from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.checkpoint.serving import Sources, shipped_registry
 from npu_upgrade.checkpoint.steps import SCHEMA, PlanFile, Tree, steps
 from npu_upgrade.commands.adapt.model_arguments import (
     ROOTS,
@@ -35,14 +40,18 @@ from npu_upgrade.commands.adapt.model_arguments import (
     write_state,
 )
 from npu_upgrade.ground.command import Command, adapt
-from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.tree_form import delivery_problem
 from npu_upgrade.sources.git import Repo
 
 EXAMPLES = """/models/Qwen3-8B
 /models/New-7B --vllm ../vllm --ascend ../vllm-ascend --delivery ../vllm-ascend
-/models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin"""
+/models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin
+/models/New-7B --vllm ../vllm --ascend ../vllm-ascend --scaffold ../vllm-ascend --form tree
+/models/New-7B --vllm ../vllm --scaffold ./new-7b --decide blocks.*.w_a.weight=drop"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,46 +59,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delivery",
         type=Path,
-        default=Path("/workspace"),
         metavar="DIR",
-        help="the checkout that gets the commit (default: /workspace)",
+        help="the checkout that gets the commit (default: the one around this folder, else /workspace)",
     )
     parser.add_argument("--scaffold", type=Path, metavar="OUT", help="write scaffolds into this folder")
     parser.add_argument(
         "--form",
         choices=("plugin", "tree"),
         default="plugin",
-        help="scaffolds as a package that vLLM loads, or at their places in vLLM's tree (default: plugin)",
+        help="a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
     )
+    parser.add_argument(
+        "--decide",
+        action="append",
+        default=[],
+        type=_decision,
+        metavar="ID=ANSWER",
+        help="answer a question of the plan (repeatable); answers are kept",
+    )
+
+
+def _decision(text: str) -> tuple[str, str]:
+    name, equals, answer = text.partition("=")
+    if not (name and equals and answer):
+        raise argparse.ArgumentTypeError("ID=ANSWER is expected, as the plan names them")
+    return name, answer
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS with the plan; FAIL for an inconsistent checkpoint; exit 2 when a scaffold would overwrite."""
     folder = model_folder(args.model, args.models)
+    if args.delivery and (problem := delivery_problem(args.delivery, folder.name)):
+        raise problem
     sources = named_sources(args)
     found = analyse(folder, sources)
     found.file.verdict = found.file.judge().value
     # names without a place are what an adapter is for; anything else has to be put right first
     verdict = found.file.judge(ignored=("name-unmapped",))
-    trees = _trees(args, sources) | _plugin(args, found)
+    earlier = _earlier(args, found)
+    trees = _trees(args, sources) | _plugin(args, found, earlier)
     is_new = found.file.strategy.name == "native adapter"
-    near, places = nearest(found, sources.vllm if is_new else None)
+    answers = earlier.answers | dict(args.decide)
+    like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
+    _check_answers(args, like)
+    if is_new and found.side.code and not like.complete:
+        code = shortened(sorted(found.side.code), 2)
+        what = f"no family computes what {code} says: a person has to read it, and what it computes"
+        found.file.findings.append(unsure("code-decides", what, min(found.side.code)))
+        verdict = found.file.judge(ignored=("name-unmapped",))
     plan = PlanFile(
         schema=SCHEMA,
-        model=str(folder),
+        model=str(folder.absolute()),
         name=found.file.name,
         strategy=found.file.strategy,
         trees=trees,
         python=str(args.python.absolute()) if args.python else None,
-        nearest=near,
-        decisions=decisions(found) if is_new else [],
-        open_weights=[one["pattern"] for one in patterns(found)] if is_new else [],
+        likeness=like,
+        answers=answers,
+        decisions=decisions(found, like) if is_new else [],
+        open_weights=[one["pattern"] for one in patterns(found, like) if one["targets"] is None]
+        if is_new
+        else [],
         registry_entry=registry_entry(found),
-        steps=steps(found, {name: Path(tree.root) for name, tree in trees.items()}, args.model, args.form),
+        steps=steps(
+            found, like, {name: Path(tree.root) for name, tree in trees.items()}, args.model, args.form
+        ),
         findings=found.file.findings,
     )
     if args.scaffold and verdict is not Verdict.FAIL:
-        written = scaffold(found, args.scaffold, args.form, near, places)
+        registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
+        written = scaffold(found, args.scaffold, args.form, like, registry)
         plan.scaffold = [str(path) for path in written]
     place = write_state(args, plan.name, "plan.json", plan)
     write_state(args, plan.name, "analysis.json", found.file)
@@ -107,27 +146,51 @@ def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
         found[name] = _tree(source.root if is_folder and source and source.root else default)
         if source and not is_folder:
             found[name].spec, found[name].version = source.spec, source.version
-    return found | {"delivery": _tree(args.delivery)}
+    return found | {"delivery": _tree(args.delivery or _around(Path.cwd()) or WORK_DIR)}
+
+
+def _around(folder: Path) -> Path | None:
+    """The checkout around a folder, where it can take the commit of a model."""
+    places = (one for one in (folder, *folder.parents) if (one / ".git").exists())
+    root = next(places, None)
+    return root if root and delivery_problem(root, folder.name) is None else None
 
 
 class _Earlier(msgspec.Struct):
     """What a plan takes over from the one before it."""
 
-    trees: dict[str, Tree]
+    trees: dict[str, Tree] = {}
+    answers: dict[str, str] = {}
 
 
-def _plugin(args: argparse.Namespace, found: Analysis) -> dict[str, Tree]:
+def _earlier(args: argparse.Namespace, found: Analysis) -> _Earlier:
+    try:
+        written = (state_folder(args, found.file.name) / "plan.json").read_bytes()
+        return msgspec.json.decode(written, type=_Earlier)
+    except (OSError, msgspec.MsgspecError):  # there is none; this plan replaces one that is damaged
+        return _Earlier()
+
+
+def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dict[str, Tree]:
     """The plugin that is written now, or that an earlier plan wrote and that is still there."""
     if args.form != "plugin":
         return {}
     if args.scaffold:
         return {"plugin": Tree(str(args.scaffold.absolute()), True, package=package_name(found))}
-    try:
-        earlier = (state_folder(args, found.file.name) / "plan.json").read_bytes()
-        known = msgspec.json.decode(earlier, type=_Earlier).trees.get("plugin")
-    except (OSError, msgspec.MsgspecError):  # there is none; this plan replaces one that is damaged
-        known = None
+    known = earlier.trees.get("plugin")
     return {"plugin": known} if known and Path(known.root).is_dir() else {}
+
+
+def _check_answers(args: argparse.Namespace, like: Likeness) -> None:
+    """What is decided now has to answer its question: none of that id is left."""
+    for name, answer in args.decide:
+        asked = next((one for one in like.questions if one.id == name), None)
+        if asked:
+            raise BadInput(
+                f"{answer} does not answer {name}",
+                expected=" or ".join(asked.options),
+                try_=f"--decide '{name}={asked.options[0]}'",
+            )
 
 
 def _tree(root: Path) -> Tree:
@@ -147,21 +210,23 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     files = sum(len(step.files) for step in plan.steps)
     summary = f"{plan.strategy.name}: {len(plan.steps)} steps, {files} files"
     if plan.scaffold:
-        count = len(plan.open_weights)
-        summary += f", {len(plan.scaffold)} scaffolds with {count} patterns of tensors to decide"
-    return summary
+        summary += f", {len(plan.scaffold)} scaffolds"
+    if plan.likeness.family:
+        said = "it computes what" if plan.likeness.complete else "what is like it most is what"
+        summary += f"; {said} {plan.likeness.family} does"
+    return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
 
 
 def _text(plan: PlanFile) -> str:
-    near = plan.nearest
-    count = f"{near.patterns} of {near.of} patterns of tensors"
+    like = plan.likeness
+    placed = f"{len(like.weights)} of {len(like.weights) + len(like.open)} patterns of tensors"
     files = [(one.root, one.path, one.change) for step in plan.steps for one in step.files]
     parts = [
         "\n".join(plan.strategy.reasons),
         table(("step", "what"), [(step.name, step.what) for step in plan.steps]),
         table(("tree", "file", "change"), files) if files else "",
         "\n".join(f"run: {step.command}" for step in plan.steps if step.command),
-        f"nearest: {near.architecture} has {count} ({near.module})" if near.patterns else "",
+        f"nearest: {like.family} ({like.model_type}) has a place for {placed}" if like.family else "",
         "\n".join(f"decide: {one}" for one in plan.decisions),
         "\n".join(f"written: {path}" for path in plan.scaffold or []),
     ]

@@ -28,6 +28,13 @@ from npu_upgrade.sources.installed import Installed
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LOG, RESULTS = "lm_eval.log", "lm_eval-results.json"
 _VERSION = "import importlib.metadata as m; print(m.version('lm-eval'))"
+_LOAD = """
+import sys
+from lm_eval.tasks import TaskManager, get_task_dict
+names, include = sys.argv[1].split(","), sys.argv[2:]
+get_task_dict(names, TaskManager(include_path=include[0] if include else None))
+"""
+_LOADING = 600.0  # seconds
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|NotFound)\b: ")
 _POLL = 1.0  # seconds between two looks at the server
 _SHORT = ("num_fewshot", "limit", "batch_size")
@@ -108,6 +115,27 @@ def find(asked: Path | None, serving: Path, installed: Installed) -> tuple[Path,
             try_=f"{python} -m pip install 'lm-eval[api]', or --lm-eval PYTHON, or --lm-eval own",
         )
     return python, done.stdout.strip()
+
+
+def check_tasks(evaluation: Evaluation) -> None:
+    """Load the questions before anything is served; they stay in the cache of the datasets.
+
+    Raises :class:`Blocked` when they are neither there nor can be fetched.
+    """
+    include = [str(evaluation.include)] if evaluation.include else []
+    command = [str(evaluation.python), "-P", "-c", _LOAD, ",".join(evaluation.tasks), *include]
+    say(f"loading the questions of {', '.join(evaluation.tasks)}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOADING)
+        said = (done.stderr.strip().splitlines() or ["no word"])[-1] if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if said:
+        raise Blocked(
+            f"the questions of {', '.join(evaluation.tasks)} cannot be loaded: {said[:300]}",
+            expected="tasks that this lm_eval knows, their datasets in the cache or a network to fetch them",
+            try_="HF_ENDPOINT for a mirror, HF_HOME for a cache that has them, or --include-path",
+        )
 
 
 def measuring(

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.gates.reference.reference import (
@@ -98,8 +99,8 @@ class Held:
         return [self.outcome.check]
 
 
-def find(launch: Launch, file: Path | None) -> Held:
-    """The reference of what is started: ``file``, or one that Transformers makes here.
+def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Held:
+    """The reference of what is started: ``file``, or one that Transformers makes here, ``like`` a family.
 
     Raises :class:`BadInput` for a file that is of other weights.
     """
@@ -113,11 +114,16 @@ def find(launch: Launch, file: Path | None) -> Held:
             reference, where = read(file, content), "recorded elsewhere"
         else:
             trust = "--trust-remote-code" in launch.arguments
-            (reference, file), where = make(launch.model, launch.python, trust=trust), "made here"
+            given: Any = {"trust": trust, "like": like, "variables": launch.environment}
+            (reference, file), where = (
+                make(launch.model, launch.python, **given),
+                "made here",
+            )
     except NoReference as none:
         return Held(Outcome(NONE, f"{_ANSWERS}, no reference: {none}"))
     unasked = Outcome(NONE, "it was not compared", reference.transformers, digest=reference.digest)
-    return Held(replace(unasked, label=f"{reference.code}, {where}"), reference, file)
+    code = f"{reference.code}, as {reference.architecture} by the plan" if like else reference.code
+    return Held(replace(unasked, label=f"{code}, {where}"), reference, file)
 
 
 class _Along(NamedTuple):

@@ -1,7 +1,8 @@
 """Run by an interpreter that has Transformers: what a checkpoint answers, and how much its dtype blurs that.
 
-Reads one JSON object on stdin (``folder``, ``prompts``, ``tokens``, ``top``, ``half``, ``trust``) and prints
-one on the stream that stdout was. Nothing of this project is imported here, and nothing needs a device.
+Reads one JSON object on stdin (``folder``, ``prompts``, ``tokens``, ``top``, ``half``, ``trust``, ``family``)
+and prints one on the stream that stdout was. Nothing of this project is imported here, and nothing needs a
+device.
 """
 
 import base64
@@ -10,6 +11,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 
 OUT = os.fdopen(os.dup(1), "w")
@@ -17,6 +19,8 @@ os.dup2(2, 1)  # what the libraries print is not for the reader of the answers
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")  # torch_npu would start a driver
 _PICTURES = ("image_token_id", "image_token_index", "video_token_id")
+SCALES = ("_scale_inv", "_scale")
+NUMBER = r"(?<=\.)\d+(?=\.|$)"
 _STEP = 0.02  # how much larger a scale is made to see what it changes
 
 
@@ -25,8 +29,11 @@ def main():
     asked = json.load(sys.stdin)
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     options = {"local_files_only": True, "trust_remote_code": asked["trust"]}
-    config = transformers.AutoConfig.from_pretrained(asked["folder"], **options)
-    architecture = (config.architectures or [""])[0]
+    if family := asked["family"]:
+        config, architecture = in_family(transformers, asked["folder"], family), family["family"]
+    else:
+        config = transformers.AutoConfig.from_pretrained(asked["folder"], **options)
+        architecture = (config.architectures or [""])[0]
     kind, code = getattr(transformers, architecture, None), "Transformers"
     if kind is None and asked["trust"]:
         kind, code = transformers.AutoModelForCausalLM, "the checkpoint's own code"
@@ -35,7 +42,11 @@ def main():
 
     def load(dtype):
         given = options | {"dtype": getattr(torch, dtype), "output_loading_info": True}
-        model, told = kind.from_pretrained(asked["folder"], **given)
+        if family:
+            state = dict(translated(torch, asked["folder"], family))
+            model, told = kind.from_pretrained(None, config=config, state_dict=state, **given)
+        else:
+            model, told = kind.from_pretrained(asked["folder"], **given)
         if told["missing_keys"]:
             raise SystemExit(f"the checkpoint lacks weights, for instance {sorted(told['missing_keys'])[0]}")
         return model.eval()
@@ -62,7 +73,7 @@ def main():
             ]
             kept = {name: value for name, value in prompt.items() if name not in ("text", "image")}
             kept |= {"ids": ids[:length], "tokens": ids[length:], "rows": rows, "scaled": {}}
-            for name, scale in SCALES.items():
+            for name, scale in MOVED.items():
                 with contextlib.ExitStack() as undo:
                     scale(undo, model, given["input_ids"], silent)
                     kept["scaled"][name] = moved(likelihoods(model, given)[:-1], rows, _STEP)
@@ -74,6 +85,77 @@ def main():
         for given, prompt in zip(answered, prompts, strict=True):
             prompt["half"] = moved(likelihoods(model, given)[:-1], prompt["rows"])
     print(json.dumps({**found, "prompts": prompts, "without": without}), file=OUT, flush=True)
+
+
+def in_family(transformers, folder, family):
+    """The configuration under the family's keys."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as stream:
+        given = json.load(stream)
+    given.pop("quantization_config", None)
+    for ours, theirs in family["keys"].items():
+        *parts, last = ours.split(".")
+        holder = part(given, parts)
+        if last in holder:
+            value = holder.pop(last)
+            part(given, theirs.split(".")[:-1])[theirs.split(".")[-1]] = value
+    for key, value in family["values"].items():
+        part(given, key.split(".")[:-1])[key.split(".")[-1]] = value
+    known = {key: value for key, value in given.items() if key not in ("model_type", "auto_map")}
+    return transformers.AutoConfig.for_model(family["model_type"], **known)
+
+
+def part(config, names):
+    for name in names:
+        config = config.setdefault(name, {})
+    return config
+
+
+def translated(torch, folder, family):
+    """Every tensor under the family's names, with its scale applied."""
+    opened = importlib.import_module("safetensors").safe_open
+    files = sorted(one for one in os.listdir(folder) if one.endswith(".safetensors"))
+    where = {}
+    for file in files:
+        with opened(os.path.join(folder, file), "pt") as stream:
+            where |= dict.fromkeys(stream.keys(), os.path.join(folder, file))
+    scales = {one: next((one + end for end in SCALES if one + end in where), "") for one in where}
+    for name, file in where.items():
+        numbers = re.findall(NUMBER, name)
+        targets = family["weights"].get(re.sub(NUMBER, "*", name), ())
+        if not targets:
+            continue
+        with opened(file, "pt") as stream:
+            tensor = stream.get_tensor(name)
+        if scales[name]:
+            with opened(where[scales[name]], "pt") as stream:
+                tensor = scaled(torch, tensor, stream.get_tensor(scales[name]), family["block"])
+        rows = family["rows"].get(re.sub(NUMBER, "*", name))
+        parts = tensor.split(rows, dim=max(0, tensor.dim() - 2)) if rows else (tensor,)
+        for target, piece in zip(targets, parts, strict=True):
+            if target.count("*") > len(numbers):
+                each = enumerate(piece)
+                yield from ((numbered(target, [*numbers, str(one)]), own.clone()) for one, own in each)
+            else:
+                yield numbered(target, numbers), piece
+
+
+def numbered(pattern, numbers):
+    given = iter(numbers)
+    return re.sub(r"\*", lambda _: next(given), pattern)
+
+
+def scaled(torch, tensor, scale, block):
+    """An fp8 tensor times its scale: of everything, of a row, or of a block of rows and columns."""
+    full, scale = tensor.float(), scale.float()
+    if scale.numel() == 1:
+        return full * scale.reshape(())
+    if scale.dim() < full.dim():
+        return full * scale[..., None]
+    places = []
+    for size, there, wanted in zip(block, scale.shape[-2:], full.shape[-2:], strict=True):
+        step = size if there < wanted else 1
+        places.append((torch.arange(wanted) // step).clamp(max=there - 1))
+    return full * scale[..., places[0], :][..., places[1]]
 
 
 def encode(transformers, folder, options, prompt):
@@ -143,7 +225,7 @@ def pictures(undo, model, ids, silent):
         undo.enter_context(one.register_forward_pre_hook(larger, with_kwargs=True))
 
 
-SCALES = {"attention": attention, "embeddings": words, "pictures": pictures}
+MOVED = {"attention": attention, "embeddings": words, "pictures": pictures}
 
 
 def moved(scores, rows, step=1):

@@ -11,12 +11,14 @@ import math
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import psutil
 
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.memory import GIB
 from npu_upgrade.checkpoint.weights import read_weights
@@ -93,11 +95,20 @@ class NoReference(Exception):
     """There is none, and why."""
 
 
-def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
+def make(
+    model: str,
+    python: Path,
+    *,
+    trust: bool,
+    like: Likeness | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Reference, Path]:
     """The reference of a checkpoint and the file it is kept in; a kept one is only read.
 
     ``python`` has Transformers. ``trust``: the checkpoint's own code may run where Transformers has none.
-    Raises :class:`NoReference`.
+    ``like``: the family that the checkpoint computes under other names; the class of Transformers is then
+    that of the family, and fp8 weights are what they stand for. ``variables``: what the interpreter needs,
+    as that of an emulated NPU does. Raises :class:`NoReference`.
     """
     try:
         folder = model_folder(model)
@@ -106,8 +117,9 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
     except UpgradeError as error:
         raise NoReference(error.what) from error
     if version is None:
-        raise NoReference(f"{python} has no Transformers")
-    if method := checkpoint.quantization().value:
+        raise NoReference("the Python that serves has no Transformers")
+    quantized = checkpoint.analysis.file.quantization
+    if (method := checkpoint.quantization().value) and not (like and method == "fp8"):
         raise NoReference(f"its weights are quantized ({method}), and Transformers computes with other ones")
     weights = read_weights(folder)
     if unread := next((one.what for one in weights.findings if one.kind == "shard-unreadable"), ""):
@@ -119,13 +131,15 @@ def make(model: str, python: Path, *, trust: bool) -> tuple[Reference, Path]:
     for seed in _SEEDS if IMAGE in checkpoint.modalities().value else ():
         image = {"image": picture(seed).partition(",")[2], "seed": seed}
         prompts.append({"name": f"picture {seed}", "kind": IMAGE, "text": LOOK, **image})
-    asked = _ASKED | {"prompts": prompts, "trust": trust}
+    block = quantized.details.get("weight_block_size") or [1, 1]
+    family = msgspec.to_builtins(like) | {"block": block} if like else None
+    asked = _ASKED | {"prompts": prompts, "trust": trust, "family": family}
     said = json.dumps([content, version, asked, file_sha256(_PROGRAM)])
     kept = cache_root() / "references" / f"{sha256(said)[:32]}.json"
     if not kept.is_file():
         _check_memory(needed, _free())
         say(f"reference: Transformers {version} on this CPU, once for these weights")
-        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}))
+        made = msgspec.json.decode(_run(python, asked | {"folder": str(folder)}, variables or {}))
         if not made["prompts"]:
             raise NoReference("; ".join(made["without"].values()))
         write_atomic(kept, msgspec.json.encode(made | {"digest": content}))
@@ -175,9 +189,10 @@ def _free() -> float:
         return free
 
 
-def _run(python: Path, asked: dict[str, Any]) -> bytes:
+def _run(python: Path, asked: dict[str, Any], variables: Mapping[str, str]) -> bytes:
     """What the program prints; raises :class:`NoReference` with its last error."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**os.environ, **variables}
+    environment.pop("PYTHONPATH", None)
     command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
     try:
         done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=_SECONDS)

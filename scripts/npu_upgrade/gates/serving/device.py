@@ -35,11 +35,11 @@ class Device:
 def label(kinds: Collection[str], expected: Device, load_format: str) -> str:
     """The label of evidence for parameters that live on ``kinds`` of devices; the least of them counts.
 
-    An emulated device counts for none, nor does an NPU that no driver shows.
+    An emulated device counts for none, nor does an NPU that no driver shows, nor what ran in place of one.
     """
     order = (EMULATED, CPU, GPU, NPU)
     least = min(kinds, key=order.index)
-    if least == EMULATED or (least == NPU and expected.kind != NPU):
+    if EMULATED in (least, expected.kind) or (least == NPU and expected.kind != NPU):
         return DRY_RUN
     return f"{least.upper()} {load_format}"
 

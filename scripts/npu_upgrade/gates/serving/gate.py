@@ -164,6 +164,8 @@ def _run(observer: Observer, environment: Mapping[str, str], options: Options, s
             served.observed = observer.told(server.group, served.device)
             if any(one.name == "generation" for one in served.checks):
                 served.checks.append(observation.judge(served.observed, served.device, launch.omni))
+            if launch.plugin:
+                served.checks.append(observation.took_part(served.observed, launch.plugin))
 
 
 @contextmanager

@@ -25,7 +25,8 @@ class Launch:
     ``model``: a folder or a Hugging Face id. ``python``: the interpreter whose vLLM serves. ``arguments``:
     further options of ``vllm serve``. ``environment``: variables set for the server. ``cwd``: where it is
     started. ``port``: the one asked for, or None for any free one. ``overlay``: PYTHONPATH stays as it is.
-    ``watched``: the packages whose files and calls the server's processes tell.
+    ``watched``: the packages whose files and calls the server's processes tell. ``plugin``: the package of a
+    model's own that has to take part.
     """
 
     model: str
@@ -38,23 +39,27 @@ class Launch:
     port: int | None = None
     overlay: bool = False
     watched: tuple[str, ...] = ("vllm_omni", "vllm_ascend")
+    plugin: str = ""
 
     @property
     def model_name(self) -> str:
         return Path(self.model.rstrip("/")).name
 
-    def command(self) -> list[str]:
-        """The command line, without host, port and served name, which the gate adds.
+    def program(self) -> list[str]:
+        """How ``vllm`` is called.
 
         The ``vllm`` beside the interpreter is what a user would start; ``-P`` keeps a folder ``vllm`` in the
         working directory from being imported instead where there is none.
         """
         script = self.python.with_name("vllm")
         module = "vllm_omni.entrypoints.cli.main" if self.omni else "vllm.entrypoints.cli.main"
-        start = [str(script)] if script.is_file() else [str(self.python), "-P", "-m", module]
+        return [str(script)] if script.is_file() else [str(self.python), "-P", "-m", module]
+
+    def command(self) -> list[str]:
+        """The command line, without host, port and served name, which the gate adds."""
         more = ["--omni"] if self.omni else []
         more += ["--load-format", "dummy"] if self.load_format == DUMMY else []
-        return [*start, "serve", self.model, *more, *self.arguments]
+        return [*self.program(), "serve", self.model, *more, *self.arguments]
 
     def variables(self) -> dict[str, str]:
         """The whole environment of the server: this process's, without an overlay, and what was asked for."""

@@ -94,6 +94,18 @@ class Observer:
         return msgspec.convert(raw | known, Process)
 
 
+def took_part(observed: Observed, package: str) -> Check:
+    """Whether a process loaded the plugin of the model; what no process tells is not known."""
+    files = [path for process in observed.processes for path in process.files]
+    if any(path.startswith(f"{package}/") for path in files):
+        return passed("plugin", why=f"{package} was loaded")
+    if not observed.processes:
+        return unsure("plugin", f"no process told whether it loaded {package}")
+    return failed(
+        "plugin", f"{package} did not take part: no process loaded it (VLLM_PLUGINS may leave it out)"
+    )
+
+
 def judge(observed: Observed, device: Device, omni: bool) -> Check:
     """Whether what was observed is what was asked for, and whether it is enough to say what served."""
     if why := _contradiction(observed, device, omni):

@@ -89,11 +89,7 @@ class Client:
     def stream(
         self, path: str, body: dict[str, Any], seconds: float | None = None
     ) -> tuple[Exchange, list[Arrival]]:
-        """Ask for a streamed answer: the exchange, and when tokens came.
-
-        Of the exchange's answer ``usage`` is the last chunk's, and ``first_seconds`` and ``last_seconds`` are
-        from the asking to the first and to the last token.
-        """
+        """Ask for a streamed answer: the exchange, with the last chunk's ``usage``, and when tokens came."""
         arrived: list[Arrival] = []
         asked = body | {
             "stream": True,
@@ -158,9 +154,7 @@ class Client:
                     return 500, chunk, ""
                 if usage := chunk.get("usage") or usage:
                     arrived.append(Arrival(at, int(usage["completion_tokens"])))
-            came = [round(one.at - began, 4) for one in arrived if one.tokens]
-            told = {"first_seconds": came[0], "last_seconds": came[-1]} if came else {}
-            return 200, {"usage": usage, "chunks": len(arrived), **told}, ""
+            return 200, {"usage": usage, "chunks": len(arrived)}, ""
         except (httpx.HTTPError, ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
             return 0, None, f"{type(error).__name__}: {error}"
 

@@ -25,8 +25,9 @@ import msgspec
 from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
-GATES = ("dummy", "real", "features", "capacity", "accuracy")
-_Gate = Literal["dummy", "real", "features", "capacity", "accuracy"]
+GATES = ("dummy", "real", "features", "capacity", "performance", "accuracy")
+_Gate = Literal["dummy", "real", "features", "capacity", "performance", "accuracy"]
+_EVERY = tuple(one for one in GATES if one != "performance")  # measured where it is asked for
 _Size = Annotated[int, msgspec.Meta(ge=1)]
 _Plain = str | int | float | bool
 
@@ -34,7 +35,7 @@ _Plain = str | int | float | bool
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     tp: _Size | Annotated[list[_Size], msgspec.Meta(min_length=1)] = 1
-    gates: Annotated[tuple[_Gate, ...], msgspec.Meta(min_length=1)] = GATES
+    gates: Annotated[tuple[_Gate, ...], msgspec.Meta(min_length=1)] = _EVERY
     gate_file: str | None = None
     accuracy: str | None = None
     omni: bool | None = None
@@ -75,7 +76,7 @@ def load(path: Path) -> list[Cell]:
 
 def single(model: str, tp: Sequence[int], gates: Sequence[str]) -> list[Cell]:
     """The cells of one model without a file."""
-    return [Cell(model, size, gate) for size in tp or (1,) for gate in gates or GATES if gate != "accuracy"]
+    return [Cell(model, size, gate) for size in tp or (1,) for gate in gates or _EVERY if gate != "accuracy"]
 
 
 def select(cells: Sequence[Cell], model: str, gates: Sequence[str], tp: Sequence[int]) -> list[Cell]:

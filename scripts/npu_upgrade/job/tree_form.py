@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_upgrade.artifacts.accuracy_config import READER
 from npu_upgrade.ground.errors import BadInput
 
 MODELS = "docs/source/tutorials/models"
+READER = "tests/e2e/models/test_lm_eval_correctness.py"  # of accuracy configs
 NAV = "mkdocs.yml"
 TITLES = "docs/hooks/nav_titles.py"
 MATRIX = "docs/source/user_guide/support_matrix/supported_models.md"
+_UPSTREAM = "https://github.com/vllm-project/vllm-ascend"
 _PAGES = {
     "matrix": (MATRIX,),
     "features": ("docs/source/user_guide/feature_guide/index.md",),
@@ -68,6 +69,25 @@ def form_of(root: Path) -> TreeForm:
         f"{root} has no documentation that a tutorial can join",
         expected=f"{NAV} with docs/source beside it, or {MODELS}/index.md with a toctree",
         try_="--tree DIR of a whole checkout of vllm-ascend (a sparse one may lack docs)",
+    )
+
+
+def delivery_problem(root: Path, name: str) -> BadInput | None:
+    """Why the commit of the model ``name`` cannot be made in ``root``, with what makes a place for it."""
+    why = "" if root.is_dir() else f"there is no folder {root}"
+    why = why or ("" if (root / ".git").exists() else f"{root} is no checkout of git")
+    if not why:
+        try:
+            form_of(root)
+        except BadInput as error:
+            why = error.what
+    if not why:
+        return None
+    made = f"git clone {_UPSTREAM} vllm-ascend && git -C vllm-ascend switch -c adapt-{name}"
+    return BadInput(
+        why,
+        expected="a clone of vllm-ascend, with its documents, on a branch of its own",
+        try_=f"{made}, then the plan with --delivery vllm-ascend",
     )
 
 

@@ -1,0 +1,191 @@
+"""The plugin of a model as part of its job: what of it is undecided, and where it is installed.
+
+It is installed into an environment of the job's own, which lies over the interpreter that serves: that one
+may be shared with others and stays as it is. What is installed is a copy, so that no build leaves anything
+beside the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_upgrade.environments.venvs import find_uv, uv_variables
+from npu_upgrade.evidence.judged import judged
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import read_object, sha256, write_json
+from npu_upgrade.ground.locks import locked
+from npu_upgrade.ground.progress import say
+
+LEFTOVERS = ("build", "dist", "*.egg-info", "__pycache__", "*.pyc")  # of a build, or of an import
+_GROUP = "vllm.general_plugins"
+_STAMP = "npu-upgrade-plugin.json"
+_SITES = "import json, site, sys; print(json.dumps([*site.getsitepackages(), sys.version_info[:2]]))"
+_CHECK = """
+import importlib, json, sys
+from importlib.metadata import entry_points
+package, architecture = sys.argv[1:]
+points = [one for one in entry_points(group="vllm.general_plugins")
+          if one.value.partition(":")[0].partition(".")[0] == package]
+if not points:
+    sys.exit(f"it has no entry point in the group vllm.general_plugins that names {package}")
+for one in points:
+    one.load()()
+from vllm import ModelRegistry
+known = ModelRegistry.models.get(architecture)
+if known is None:
+    sys.exit(f"its register() registers no {architecture}")
+if getattr(known, "module_name", "").partition(".")[0] == package:
+    getattr(importlib.import_module(known.module_name), known.class_name)
+"""
+_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """``root``: the folder with its pyproject.toml; ``package``: what is imported; ``architecture``: what it
+    registers; ``home``: where the environments for it are kept."""
+
+    root: Path
+    package: str
+    architecture: str
+    home: Path
+
+    @property
+    def digest(self) -> str:
+        """Of everything that is installed."""
+        text = (
+            (self.root / "pyproject.toml").read_bytes() if (self.root / "pyproject.toml").is_file() else b""
+        )
+        return sha256(text + judged({self.package: self.root / self.package})[0].files[self.package].encode())
+
+
+def undecided(path: Path) -> list[str]:
+    """The decisions that a file of a scaffold leaves open, as ``file:line what``.
+
+    Open is a constant that may be None and is, an entry None of a table, and a function that only raises.
+    """
+    try:
+        module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        return [f"{path.name} cannot be read as Python: {error}"]
+    found: list[tuple[int, str]] = []
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            name = next((one.id for one in targets if isinstance(one, ast.Name)), "")
+            if name.isupper() and _is_none(node.value):
+                found.append((node.lineno, name))
+            elif name.isupper() and isinstance(node.value, ast.Dict):
+                pairs = zip(node.value.keys, node.value.values, strict=True)
+                found += [
+                    (one.lineno, f"{name}[{ast.unparse(key)}]") for key, one in pairs if key and _is_none(one)
+                ]
+    for function in ast.walk(module):
+        if isinstance(function, ast.FunctionDef) and (last := function.body[-1]) and _is_decision(last):
+            found.append((last.lineno, f"{function.name}()"))
+    return [f"{path.name}:{line} {what}" for line, what in sorted(found)]
+
+
+def _is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_decision(node: ast.stmt) -> bool:
+    """Whether it raises what an unwritten part of a scaffold raises."""
+    return isinstance(node, ast.Raise) and "NotImplementedError('decide" in ast.unparse(node)
+
+
+def python_with(base: Path, plugin: Plugin, variables: Mapping[str, str]) -> Path:
+    """The interpreter of the job's own environment over ``base``, with the plugin as it is now installed.
+
+    ``variables``: the whole environment that it is loaded with, to see that it does. Raises
+    :class:`BadInput` for a plugin that does not load or registers something else, :class:`Blocked` when it
+    cannot be installed here.
+    """
+    folder = plugin.home / f"env-{sha256(str(base.absolute()))[:8]}"
+    python, stamp = folder / "bin" / "python", folder / _STAMP
+    wanted = {"digest": plugin.digest, "base": str(base), "architecture": plugin.architecture}
+    plugin.home.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_suffix(".lock")):
+        if read_object(stamp) == wanted and python.exists():
+            return python
+        if left := [
+            place
+            for path in sorted((plugin.root / plugin.package).rglob("*.py"))
+            for place in undecided(path)
+        ]:
+            raise BadInput(
+                f"{len(left)} decisions of the plugin are open: {', '.join(left[:5])}",
+                expected="every decision of the scaffold taken before anything is started",
+                try_=f"take them in {plugin.root / plugin.package}",
+            )
+        if not python.exists():
+            _make(base, folder)
+        say(f"installing the plugin {plugin.package} into {folder}")
+        _install(python, plugin)
+        _check(python, plugin, variables)
+        write_json(stamp, wanted)
+    return python
+
+
+def _make(base: Path, folder: Path) -> None:
+    """An empty environment that sees everything that ``base`` has."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([find_uv(), "venv", "-q", "--python", str(base), str(folder)], "making the job's environment")
+    *sites, version = json.loads(_run([str(base), "-P", "-c", _SITES], "asking the interpreter that serves"))
+    own = folder / "lib" / f"python{version[0]}.{version[1]}" / "site-packages"
+    # a folder that is only named would not have its own .pth files read, as those of editable installs
+    lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
+    (own / "npu_upgrade_base.pth").write_text("".join(lines), "utf-8")
+
+
+def _install(python: Path, plugin: Plugin) -> None:
+    with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
+        copy = Path(scratch) / plugin.root.name
+        shutil.copytree(plugin.root, copy, ignore=shutil.ignore_patterns(*LEFTOVERS, ".git"))
+        # without the network, where the interpreter below has what builds it
+        has = subprocess.run([str(python), "-c", "import setuptools"], capture_output=True).returncode == 0
+        own = ["--no-build-isolation"] if has else []
+        command = [
+            find_uv(),
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            str(python),
+            "--no-deps",
+            "--reinstall",
+            *own,
+        ]
+        _run([*command, str(copy)], f"installing the plugin {plugin.root}")
+
+
+def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
+    """Load it as vLLM does, and see what it registers; no server is needed to find out that it does not."""
+    command = [str(python), "-P", "-c", _CHECK, plugin.package, plugin.architecture]
+    done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, timeout=_SECONDS)
+    if done.returncode:
+        raise BadInput(
+            f"the plugin {plugin.root} does not take part: {done.stderr.strip().splitlines()[-1]}",
+            expected=f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
+            try_=f"correct {plugin.root / plugin.package}, then the same command",
+        )
+
+
+def _run(command: list[str], doing: str, variables: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=variables or uv_variables(), capture_output=True, text=True)
+    if done.returncode:
+        tail = "\n    ".join(done.stderr.strip().splitlines()[-6:])
+        raise Blocked(
+            f"{doing} failed (exit {done.returncode}):\n    {tail}",
+            expected="a plugin that pip can build, and setuptools in the interpreter or on the package index",
+            try_="look at its pyproject.toml and at the network, then the same command",
+        )
+    return done.stdout

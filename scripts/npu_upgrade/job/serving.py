@@ -1,0 +1,110 @@
+"""What serves a model that is being adapted: its own environment with the plugin, or an emulated NPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from npu_upgrade.audit.triples import open_triple
+from npu_upgrade.evidence.runs import mapping
+from npu_upgrade.gates.emulation.environment import prepare
+from npu_upgrade.gates.plugin import Plugin, python_with
+from npu_upgrade.gates.serving.session import named_python
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.job.adaptation import plain_name
+from npu_upgrade.sources.installed import installed
+
+AUTO = "auto"
+_HUB = "https://huggingface.co"
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """``plan`` of the model, empty where none is being adapted; ``plugin``: the code that it needs."""
+
+    plan: dict[str, Any] = field(default_factory=dict)
+    plugin: Plugin | None = None
+
+    def python(self, asked: str, *, emulated: bool) -> tuple[Path, dict[str, str]]:
+        """The interpreter that serves, and the variables it needs, for ``--python`` as it was given."""
+        variables: dict[str, str] = {}
+        if emulated and asked == AUTO and self.plan:
+            base, variables = self._emulated()
+        else:
+            base = named_python(asked)
+        whole = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+        if self.plugin is None or self._has_it(base, whole):
+            return base, variables
+        return python_with(base, self.plugin, whole), variables
+
+    def _emulated(self) -> tuple[Path, dict[str, str]]:
+        trees = mapping(self.plan.get("trees"))
+        places = {name: mapping(trees.get(name)) for name in ("vllm", "ascend")}
+        specs = {
+            name: str(one.get("spec") or f"dir:{one['root']}")
+            for name, one in places.items()
+            if one.get("spec") or one.get("there")
+        }
+        if "ascend" not in specs:
+            raise BadInput(
+                "the plan names no vllm-ascend, so there is none to emulate",
+                expected="the one that the model is adapted to",
+                try_="adapt.py plan MODEL --ascend SPEC",
+            )
+        triple = open_triple(None, specs["ascend"], specs.get("vllm"))
+        made = prepare(None, triple.ascend, triple.vllm)
+        variables = dict(made.variables)
+        variables.pop(
+            "VLLM_ENABLE_V1_MULTIPROCESSING", None
+        )  # the engine of a server is a process of its own
+        return made.python, variables
+
+    def _has_it(self, base: Path, variables: dict[str, str]) -> bool:
+        """Whether somebody installed the plugin there as one edits it."""
+        assert self.plugin
+        found = installed(base, (), variables).adapters.get(self.plugin.package)
+        return (
+            found is not None and Path(found).resolve() == (self.plugin.root / self.plugin.package).resolve()
+        )
+
+
+def adapted_by(workspace: Path, model: str) -> Adapted:
+    """What the workspace's plan says of ``model``; empty where it is not being adapted there."""
+    name = plain_name(model.rstrip("/").rpartition("/")[2])
+    folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
+    plan = read_object(folder / "plan.json")
+    tree = mapping(mapping(plan.get("trees")).get("plugin"))
+    if not tree or not Path(str(tree["root"])).is_dir():
+        return Adapted(plan)
+    config = read_object(Path(model) / "config.json")
+    architecture = next(iter(config.get("architectures") or [""]))
+    return Adapted(plan, Plugin(Path(str(tree["root"])), str(tree["package"]), str(architecture), folder))
+
+
+def check_reachable(model: str) -> None:
+    """Raise :class:`Blocked` for an id of a hub that is neither here nor can be fetched now."""
+    if Path(model).is_dir() or "/" not in model or model.startswith(("/", ".", "~")):
+        return
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    known = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
+    if known.is_dir() or os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+        return
+    address = f"{os.environ.get('HF_ENDPOINT') or _HUB}/{model}/resolve/main/config.json"
+    try:
+        answer = httpx.head(address, timeout=_SECONDS, follow_redirects=True)
+        why = "" if answer.status_code < 400 else f"{address} answers {answer.status_code}"
+    except httpx.HTTPError as error:
+        why = f"{address} does not answer: {error}"
+    if why:
+        raise Blocked(
+            f"{model} is no folder here, and cannot be fetched: {why}",
+            expected="the weights on this machine, or a hub that answers",
+            try_="the folder of the weights as MODEL; HF_ENDPOINT for a mirror",
+        )

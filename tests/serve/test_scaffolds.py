@@ -1,0 +1,52 @@
+"""Scaffolds as they are written: a real vLLM loads them, and they answer what Transformers answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from adaptation_kit import adapt, private_python
+
+from bench.adapt_checkpoints import make
+from bench.gates_cases import SMALL
+
+VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
+# a checkpoint that nobody serves -> the family it computes, and how many ranks share it
+CASES = {
+    "latent-renamed": ("DeepseekV3ForCausalLM", 1),
+    "hybrid-renamed": ("Qwen3NextForCausalLM", 1),
+    "multimodal-renamed": ("Blip2ForConditionalGeneration", 1),
+    "dense-renamed-fp8-block": ("Qwen3ForCausalLM", 2),  # one head of keys, so that both ranks have it
+    "mixture-renamed-fp8-tensor": ("OlmoeForCausalLM", 2),  # norms over the heads of both ranks
+}
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(
+        sys.platform != "linux" or os.uname().machine != "x86_64", reason="no vLLM for this CPU"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with every checkpoint planned; its environment has all the plugins."""
+    made = tmp_path_factory.mktemp("scaffolds")
+    for name, (family, _) in CASES.items():
+        model = make(name, made / "models" / name)
+        given = ("--vllm", VLLM, "--ascend", ASCEND, "--scaffold", made / name)
+        code, plan = adapt(made, "plan", model, *given)
+        assert (code, plan["likeness"]["family"], plan["decisions"]) == (0, family, []), plan
+    private_python(made / "venv", *(made / name for name in CASES))
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_scaffold_answers_what_transformers_answers(folder: Path, name: str) -> None:
+    given = ("--python", folder / "venv/bin/python", "--load-format", "real", "--work-dir", folder)
+    quick = ("--generations", "1", "--quiet", "1")
+    ranks = ("--tensor-parallel-size", str(CASES[name][1]))
+    code, found = adapt(folder, "serve", folder / "models" / name, *given, *quick, "--", *SMALL, *ranks)
+    assert (code, found["reference"]["state"]) == (0, "equal"), found

@@ -1,0 +1,40 @@
+"""What serves a model that is being adapted, before anything is started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from stages_kit import state
+
+from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.job.serving import adapted_by, check_reachable
+
+
+def test_an_id_that_cannot_be_fetched_blocks_before_a_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    with pytest.raises(Blocked, match="Org/Tiny is no folder here, and cannot be fetched"):
+        check_reachable("Org/Tiny")
+    (tmp_path / "hub/models--Org--Tiny").mkdir(parents=True)
+    check_reachable("Org/Tiny")
+    check_reachable(str(tmp_path / "elsewhere"))  # a path that is not there is told by the gate
+
+
+def test_the_plugin_of_the_plan_is_the_models(tmp_path: Path) -> None:
+    model = tmp_path / "Tiny"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"architectures": ["TideForCausalLM"]}))
+    assert adapted_by(tmp_path, str(model)).plugin is None
+    (tmp_path / "out").mkdir()
+    plugin = {"root": str(tmp_path / "out"), "there": True, "package": "tide"}
+    state(tmp_path, "plan.json", {"model": str(model), "trees": {"plugin": plugin}})
+    found = adapted_by(tmp_path, str(model)).plugin
+    assert found is not None
+    assert (found.root, found.package, found.architecture) == (tmp_path / "out", "tide", "TideForCausalLM")
+    with pytest.raises(BadInput, match="names no vllm-ascend"):
+        adapted_by(tmp_path, str(model)).python("auto", emulated=True)

@@ -1,0 +1,188 @@
+"""Which family a checkpoint computes, whatever its names: tensors, keys, and what stays a question."""
+
+from __future__ import annotations
+
+import model_kit as kit
+import pytest
+
+from npu_upgrade.checkpoint.config import load
+from npu_upgrade.checkpoint.families import families
+from npu_upgrade.checkpoint.likeness import likest
+from npu_upgrade.checkpoint.parts import by_pattern
+
+TIDAL = {
+    "model.embed_tokens": "net.tokens",
+    "model.layers": "net.blocks",
+    "model.norm": "net.last_norm",
+    "lm_head": "output",
+    "self_attn.q_proj": "mixer.wq",
+    "self_attn.k_proj": "mixer.wk",
+    "self_attn.v_proj": "mixer.wv",
+    "self_attn.o_proj": "mixer.wo",
+    "gate_proj": "w1",
+    "up_proj": "w3",
+    "down_proj": "w2",
+    "mlp": "feed",
+    "input_layernorm": "before_mixer",
+    "post_attention_layernorm": "before_feed",
+}
+
+
+def renamed(shapes, names):
+    """Patterns of the tensors with their shapes, under other names."""
+    found = {}
+    for pattern, [name, *_] in by_pattern(shapes).items():
+        for old, new in names.items():
+            pattern = pattern.replace(old, new)
+        found[pattern] = shapes[name]
+    return found
+
+
+def of(shapes, config=kit.LLAMA, own="TidalForCausalLM", **answers):
+    return likest(load(config), shapes, own, answers)
+
+
+def test_a_llama_under_other_names_has_every_place():
+    found = of(renamed(kit.llama_shapes(), TIDAL))
+    assert (found.family, found.complete) == ("LlamaForCausalLM", True)
+    assert found.weights["net.blocks.*.mixer.wq.weight"] == ["model.layers.*.self_attn.q_proj.weight"]
+    assert found.weights["net.blocks.*.feed.w3.weight"] == ["model.layers.*.mlp.up_proj.weight"]
+    assert found.weights["net.blocks.*.before_feed.weight"] == [
+        "model.layers.*.post_attention_layernorm.weight"
+    ]
+    assert len({target for [target] in found.weights.values()}) == len(found.weights)
+
+
+def test_every_family_is_itself():
+    """Each family's tiny model, asked without its architecture, has a place for each of its tensors."""
+    wrong = []
+    for name, family in families().items():
+        if len(family.types) > 1:
+            continue
+        config = {key: value for key, value in family.sizes.items() if "." not in key}
+        found = likest(load(config | {"model_type": "new"}), family.tensors, name, {"family": name})
+        others = [pair for own, pair in found.weights.items() if pair not in ([own], [])]
+        wrong += [name] if found.open or others else []
+    assert wrong == []
+
+
+def test_keys_are_told_by_words_and_by_shapes():
+    config = {
+        key: value for key, value in kit.LLAMA.items() if key not in ("num_hidden_layers", "vocab_size")
+    }
+    config |= {"n_blocks": 3, "norm_eps": 1e-5}
+    found = of(renamed(kit.llama_shapes(), TIDAL), config)
+    assert found.keys == {"n_blocks": "num_hidden_layers", "norm_eps": "rms_norm_eps"}
+    assert found.values["vocab_size"] == kit.LLAMA["vocab_size"]
+
+
+def test_a_key_that_nobody_reads_is_one_question():
+    config = kit.LLAMA | {"ripple_strength": 0.5}
+    shapes = renamed(kit.llama_shapes(), TIDAL)
+    found = of(shapes, config)
+    assert [one.id for one in found.questions] == ["ripple_strength"]
+    assert not found.complete
+    assert of(shapes, config, ripple_strength="ignore").complete
+
+
+def test_what_two_places_fit_is_a_question_and_an_answer_settles_it():
+    names = TIDAL | {"gate_proj": "alpha", "up_proj": "beta"}
+    shapes = renamed(kit.llama_shapes(), names)
+    found = of(shapes)
+    asked = {one.id: one.options for one in found.questions}
+    alpha = "net.blocks.*.feed.alpha.weight"
+    gate, up = (f"model.layers.*.mlp.{name}_proj.weight" for name in ("gate", "up"))
+    assert set(asked[alpha]) == {gate, up}
+    settled = of(shapes, **{alpha: up, alpha.replace("alpha", "beta"): gate})
+    assert settled.weights[alpha] == [up]
+    assert settled.complete
+
+
+def test_fused_projections_are_split_by_rows():
+    config = kit.LLAMA | {"num_key_value_heads": 1, "head_dim": 4}
+    shapes = renamed(kit.llama_shapes(config), TIDAL)
+    layer = "net.blocks.*."
+    for parts, fused in (
+        (("mixer.wq", "mixer.wk", "mixer.wv"), "mixer.qkv"),
+        (("feed.w1", "feed.w3"), "feed.gate_up"),
+    ):
+        rows = sum(shapes.pop(f"{layer}{part}.weight")[0] for part in parts)
+        shapes[f"{layer}{fused}.weight"] = (rows, config["hidden_size"])
+    found = of(shapes, config)
+    assert found.complete, found
+    assert found.rows == {f"{layer}mixer.qkv.weight": [8, 4, 4], f"{layer}feed.gate_up.weight": [16, 16]}
+    assert [one.rpartition("self_attn.")[2] for one in found.weights[f"{layer}mixer.qkv.weight"]] == [
+        *("q_proj.weight", "k_proj.weight", "v_proj.weight")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        (
+            "Qwen3MoeForCausalLM",
+            {".mlp.gate.": ".moe.router.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
+        ),
+        (
+            "DeepseekV3ForCausalLM",
+            {"kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "self_attn": "attention"},
+        ),
+        ("Qwen3NextForCausalLM", {"linear_attn": "delta", "self_attn": "attn", "input_layernorm": "norm_1"}),
+    ],
+)
+def test_families_other_than_dense(family, changes):
+    known = families()[family]
+    names = {
+        "model.layers": "trunk.h",
+        "model.embed_tokens": "trunk.wte",
+        "model.norm": "trunk.ln_f",
+    } | changes
+    shapes = {}
+    for pattern, shape in known.tensors.items():
+        if pattern not in known.optional or "lm_head" in pattern:
+            for old, new in names.items():
+                pattern = pattern.replace(old, new)
+            shapes[pattern] = shape
+    config = {key: value for key, value in known.sizes.items() if "." not in key} | {"model_type": "new"}
+    found = of(shapes, config | {"tie_word_embeddings": False})
+    assert found.family == family
+    assert not found.open, found.open
+
+
+def test_experts_in_one_tensor_are_taken_apart():
+    known = families()["Qwen3MoeForCausalLM"]
+    shapes = {
+        one: shape
+        for one, shape in known.tensors.items()
+        if one not in known.optional and "experts" not in one
+    }
+    layer = "model.layers.*.mlp.experts."
+    shapes |= {
+        f"{layer}gate_up_proj": (14, 176, 136),
+        f"{layer}down_proj": (14, 136, 88),
+        "lm_head.weight": (520, 136),
+    }
+    config = {key: value for key, value in known.sizes.items() if "." not in key} | {
+        "tie_word_embeddings": False
+    }
+    found = of(shapes, config, own="", family="Qwen3MoeForCausalLM")
+    assert not found.open, found
+    assert found.weights[f"{layer}down_proj"] == [f"{layer}*.down_proj.weight"]
+    assert found.weights[f"{layer}gate_up_proj"] == [f"{layer}*.{one}_proj.weight" for one in ("gate", "up")]
+    assert found.rows == {f"{layer}gate_up_proj": [88, 88]}
+
+
+def test_a_tensor_that_no_family_has_is_open():
+    shapes = renamed(kit.llama_shapes(), TIDAL) | {"net.blocks.*.lattice": (3, 5, 7)}
+    found = of(shapes)
+    assert (found.family, found.open, found.complete) == ("LlamaForCausalLM", ["net.blocks.*.lattice"], False)
+
+
+def test_buffers_are_left_out():
+    found = of(renamed(kit.llama_shapes(), TIDAL) | {"net.blocks.*.mixer.rotary_emb.inv_freq": (2,)})
+    assert found.weights["net.blocks.*.mixer.rotary_emb.inv_freq"] == []
+    assert found.complete
+
+
+def test_nothing_is_like_nothing():
+    assert likest(load({}), {}, "", {}).family == ""
