@@ -17,7 +17,7 @@ MODELS |= {"ranks": "plain", "lora": "plain", "drafts": "Multimodal", SERVED: "T
 # samplers of real models, taken from a release of vllm-omni, against its own runner's tokens
 REAL = {"hunyuanimage3": "Recaptioner", "cosyvoice3": "Speaker"}
 BROKEN = {"broken": "Broken", "broken-wave": "BrokenWaveform"}
-MODELS |= REAL | BROKEN | {"resumed": "Waveform"}
+MODELS |= REAL | BROKEN
 MODULES = dict.fromkeys(REAL, "real_sampler") | {"broken-wave": "broken_wave"}
 OMNI = "0.30.0"
 CPU_RELEASES = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
@@ -130,8 +130,7 @@ CELLS += [
     for runner, mode in (("V1", "sync"), ("V1", "async"), ("V2", "async"))
 ]
 CELLS += [Cell("vllm", OMNI, "V1", mode, "broken") for mode in ("sync", "async")]
-CELLS += [Cell("vllm", OMNI, "V2", "async", "broken")]
-CELLS += [Cell("vllm", OMNI, "V1", "sync", kind) for kind in ("broken-wave", "resumed")]
+CELLS += [Cell("vllm", OMNI, "V2", "async", "broken"), Cell("vllm", OMNI, "V1", "sync", "broken-wave")]
 CELLS += [Cell("vllm", "0.30.0", "V1", mode, SERVED) for mode in ("sync", "async")]
 CELLS += [Cell("vllm", "0.28.0", "V1", "sync", "drafts")]  # later CPU builds fail in vLLM's rejection sampler
 CELLS += [
