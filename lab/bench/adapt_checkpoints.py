@@ -248,8 +248,8 @@ def _hybrid(folder: Path, one: Checkpoint) -> None:
     sizes = {
         **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2},
         **{"moe_intermediate_size": 64, "shared_expert_intermediate_size": 96},
-        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
-        **{"linear_value_head_dim": 32},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 128},
+        **{"linear_value_head_dim": 128},
     }
     _of_transformers("Qwen3NextForCausalLM", folder, sizes, plus_one=True)
 
