@@ -122,7 +122,10 @@ _RILL = {
     r"\.linear_attn\.": ".delta.",
     r"\.self_attn\.([qkvo])_proj": r".attn.\1",
     r"\.self_attn\.([qk])_norm": r".attn.\1_norm",
-    r"\.mlp\.(\w+)_proj": r".ffn.\1",
+    r"\.mlp\.experts\.(\d+)\.(\w+)_proj": r".ffn.experts.\1.\2",
+    r"\.mlp\.shared_expert\.(\w+)_proj": r".ffn.shared.\1",
+    r"\.mlp\.shared_expert_gate": ".ffn.shared_gate",
+    r"\.mlp\.gate\.": ".ffn.router.",
     r"\.input_layernorm": ".norm_1",
     r"\.post_attention_layernorm": ".norm_2",
     r"^lm_head": "head",
@@ -241,11 +244,12 @@ def _from_emulator(base: str, folder: Path, one: Checkpoint) -> None:
 
 
 def _hybrid(folder: Path, one: Checkpoint) -> None:
-    """A Qwen3-Next without experts: three layers of linear attention and one of full attention."""
+    """A Qwen3-Next: a mixture with three layers of linear attention and one of full attention."""
     sizes = {
-        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 0, "mlp_only_layers": [0, 1, 2, 3]},
-        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32},
-        **{"linear_value_head_dim": 32},
+        **{"num_hidden_layers": 4, "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2},
+        **{"moe_intermediate_size": 64, "shared_expert_intermediate_size": 96},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 128},
+        **{"linear_value_head_dim": 128},
     }
     _of_transformers("Qwen3NextForCausalLM", folder, sizes, plus_one=True)
 

@@ -108,7 +108,8 @@ def test_fused_projections_are_split_by_rows():
     ):
         rows = sum(shapes.pop(f"{layer}{part}.weight")[0] for part in parts)
         shapes[f"{layer}{fused}.weight"] = (rows, config["hidden_size"])
-    found = of(shapes, config)
+    assert of(shapes, config).family == "Phi3ForCausalLM"  # which holds them so itself
+    found = of(shapes, config, family="LlamaForCausalLM")
     assert found.complete, found
     assert found.rows == {f"{layer}mixer.qkv.weight": [8, 4, 4], f"{layer}feed.gate_up.weight": [16, 16]}
     assert [one.rpartition("self_attn.")[2] for one in found.weights[f"{layer}mixer.qkv.weight"]] == [

@@ -133,6 +133,8 @@ def run(args: argparse.Namespace) -> Result:
     place = write_state(args, plan.name, "plan.json", plan)
     write_state(args, plan.name, "analysis.json", found.file)
     data = msgspec.to_builtins(plan) | {"state": str(place)}
+    for long in ("weights", "rows"):  # the file has them
+        data["likeness"].pop(long)
     return Result(verdict, _summary(plan, verdict), data, _text(plan), _next(args, verdict, is_new))
 
 
