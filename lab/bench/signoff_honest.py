@@ -244,7 +244,7 @@ def _capacity(length: int, promised: int = 131072, **more: Any) -> Callable[[Cha
 
 
 def _measured(chain: Chain) -> None:
-    load = {"input_len": 1024, "output_len": 128, "concurrency": 16, "requests": 64}
+    load: dict[str, float] = {"input_len": 1024, "output_len": 128, "concurrency": 16, "requests": 64}
     load |= {"tokens_per_second": 812.5, "total_per_second": 7312.5, "first_ms": 310.0, "each_ms": 17.5}
     chain.gate("performance", performance=[load])
 
