@@ -129,6 +129,16 @@ def test_what_cannot_begin_here_is_told_once_and_can_be_left_out(ask, tmp_path: 
     assert ask()[1]["stage"] == "requirements"
 
 
+def test_a_plugin_that_does_not_take_part_is_to_be_changed(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    (command,) = [one["command"] for one in ask()[1]["stages"] if one["name"] == "serve dummy"]
+    gate = gate_of("serve", "dummy")
+    note_halt(tmp_path, MODEL, gate, shlex.split(command), "its register() registers no Tide", "FAIL")
+    data = ask()[1]
+    assert (data["step"], data["verdict"], data["next"], data["then"]) == ("change", "FAIL", "", command)
+    assert "registers no Tide" in data["why"]
+
+
 def test_rounds_that_do_not_pass_are_for_a_person(ask, tmp_path: Path) -> None:
     planned(tmp_path)
     for number in range(ROUNDS):

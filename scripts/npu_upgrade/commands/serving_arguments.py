@@ -14,6 +14,7 @@ from npu_upgrade.commands.arguments import pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.evidence.store import DRY_RUN, workspace_store
+from npu_upgrade.gates.plugin import Unfit
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
@@ -224,6 +225,9 @@ def noting(gate: str) -> Callable[[Callable[[argparse.Namespace], Result]], Call
                 result = run(args)
             except Blocked as error:
                 note(f"{error.what}; {error.try_}", Verdict.BLOCKED.value)
+                raise
+            except Unfit as error:
+                note(f"{error.what}; {error.try_}", Verdict.FAIL.value)
                 raise
             if "run" not in result.data:  # nothing was started, so that there is no evidence
                 note(result.summary, result.verdict.value)

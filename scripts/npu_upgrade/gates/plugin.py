@@ -47,6 +47,10 @@ if getattr(known, "module_name", "").partition(".")[0] == package:
 _SECONDS = 300
 
 
+class Unfit(BadInput):
+    """A plugin that was installed and does not take part."""
+
+
 @dataclass(frozen=True)
 class Plugin:
     """``root``: the folder with its pyproject.toml; ``package``: what is imported; ``architecture``: what it
@@ -60,9 +64,8 @@ class Plugin:
     @property
     def digest(self) -> str:
         """Of everything that is installed."""
-        text = (
-            (self.root / "pyproject.toml").read_bytes() if (self.root / "pyproject.toml").is_file() else b""
-        )
+        project = self.root / "pyproject.toml"
+        text = project.read_bytes() if project.is_file() else b""
         return sha256(text + judged({self.package: self.root / self.package})[0].files[self.package].encode())
 
 
@@ -106,8 +109,8 @@ def python_with(base: Path, plugin: Plugin, variables: Mapping[str, str]) -> Pat
     """The interpreter of the job's own environment over ``base``, with the plugin as it is now installed.
 
     ``variables``: the whole environment that it is loaded with, to see that it does. Raises
-    :class:`BadInput` for a plugin that does not load or registers something else, :class:`Blocked` when it
-    cannot be installed here.
+    :class:`Unfit` for a plugin that does not load or registers something else, :class:`BadInput` for one with
+    open decisions, :class:`Blocked` when it cannot be installed here.
     """
     folder = plugin.home / f"env-{sha256(str(base.absolute()))[:8]}"
     python, stamp = folder / "bin" / "python", folder / _STAMP
@@ -153,18 +156,8 @@ def _install(python: Path, plugin: Plugin) -> None:
         # without the network, where the interpreter below has what builds it
         has = subprocess.run([str(python), "-c", "import setuptools"], capture_output=True).returncode == 0
         own = ["--no-build-isolation"] if has else []
-        command = [
-            find_uv(),
-            "pip",
-            "install",
-            "-q",
-            "--python",
-            str(python),
-            "--no-deps",
-            "--reinstall",
-            *own,
-        ]
-        _run([*command, str(copy)], f"installing the plugin {plugin.root}")
+        command = [find_uv(), "pip", "install", "-q", "--python", str(python), "--no-deps", "--reinstall"]
+        _run([*command, *own, str(copy)], f"installing the plugin {plugin.root}")
 
 
 def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
@@ -172,7 +165,7 @@ def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
     command = [str(python), "-P", "-c", _CHECK, plugin.package, plugin.architecture]
     done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
-        raise BadInput(
+        raise Unfit(
             f"the plugin {plugin.root} does not take part: {done.stderr.strip().splitlines()[-1]}",
             expected=f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
             try_=f"correct {plugin.root / plugin.package}, then the same command",

@@ -398,8 +398,8 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     skip = skip if name in SKIPPABLE else ""
     if newest is None:
         command, said = _untried(one, gate, command)
-        if (halted := _halted(one, gate, command)) and halted.verdict == "BLOCKED":
-            return Stage(name, State.FAILED, f"{halted.why}{skip}", command, "BLOCKED", stuck=True)
+        if (halted := _halted(one, gate, command)) and halted.verdict in ("BLOCKED", "FAIL"):
+            return Stage(name, State.FAILED, f"{halted.why}{skip}", command, halted.verdict, stuck=True)
         if halted:
             said = f"{halted.verdict}: {halted.why}; nothing had to be started"
             return Stage(name, State.DONE, said, command, halted.verdict, halted.at)
@@ -432,9 +432,10 @@ def _has_experts(one: Adaptation) -> bool:
 
 
 def _halted(one: Adaptation, gate: Gate, command: Command) -> Halted | None:
-    """The last time that ``command`` started nothing."""
+    """The last time that ``command`` started nothing; None where something was started after it."""
     wanted = _words(command.argv)
-    halted = [each for each in Journal(one.folder).of(Halted) if each.id == gate.stage]
+    since = max((run.record.started for run, _ in one.runs.others if gate.shown_by(run)), default="")
+    halted = [each for each in Journal(one.folder).of(Halted) if each.id == gate.stage and each.at > since]
     return halted[-1] if halted and _words(halted[-1].command) == wanted else None
 
 

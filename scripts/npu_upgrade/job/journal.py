@@ -95,7 +95,7 @@ class Skipped(Entry, frozen=True, tag="skipped"):
 class Halted(Entry, frozen=True, tag="halted"):
     """The gate ``id`` started nothing, as it was called by ``command``; ``why`` in one sentence.
 
-    ``verdict`` is BLOCKED where it could not begin.
+    ``verdict`` is BLOCKED where it could not begin, FAIL where the plugin does not take part.
     """
 
     id: str
