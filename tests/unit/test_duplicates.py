@@ -8,7 +8,7 @@ import pytest
 
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
-from npu_upgrade.threeway.pieces import Conflict
+from npu_upgrade.threeway.pieces import Conflict, resolved
 
 
 def lines(text: str) -> list[Statement]:
@@ -66,15 +66,21 @@ def test_its_comment_stays():
 def test_what_both_sides_brought_under_conditions_of_their_own(upstream: str, kept: bool) -> None:
     ours, theirs = lines("go()\nif seat and tall:\n    seat.left -= 1"), lines(f"go()\n{upstream}")
     pieces, flags = drop_duplicates([*ours, *theirs[1:]], lines("go()"), ours, theirs)
-    assert pieces == ([*ours, *theirs[1:]] if kept else ours)
-    assert [flag.kind for flag in flags] == ["twice"]
+    if not kept:
+        assert (pieces, [flag.kind for flag in flags]) == (ours, ["twice"])
+        return
+    assert resolved(pieces, "theirs") == [*ours, *theirs[1:]]
+    asked = [one.theirs[0].key for one in pieces if isinstance(one, Conflict)]
+    assert (asked or [flag.theirs for flag in flags]) == ["seat.left -= 1"]
 
 
-def test_a_block_that_both_sides_have_elsewhere_is_named_where_it_stands_twice() -> None:
-    block = "a = f(x)\nx = g(a)"
+def test_a_block_that_would_stand_twice_is_left_to_a_person() -> None:
+    block = "if x:\n    a = f(x)\n    x = g(a)\nelse:\n    h()"
     pieces, flags = drop_duplicates(lines(f"{block}\nb = 2\n{block}"), ONE, lines(block), lines(block))
-    assert len(pieces) == 5
-    assert [(flag.kind, flag.theirs) for flag in flags] == [("twice", block)]
+    assert (pieces[:-1], flags) == (lines(f"{block}\nb = 2"), [])
+    (conflict,) = [one for one in pieces if isinstance(one, Conflict)]
+    assert conflict.theirs == tuple(lines(block))
+    assert not conflict.ours
 
 
 GUARDED = "if seat is not None:\n    f(seat)"

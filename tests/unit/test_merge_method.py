@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import textwrap
 
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.code.uses import free_names
 from npu_upgrade.threeway.method import Context, merge_method
-from npu_upgrade.threeway.pieces import MergedMethod, as_module, resolved
+from npu_upgrade.threeway.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
 
 
 def method(body: str) -> str:
@@ -312,3 +313,27 @@ def test_what_stands_outside_of_its_block_is_flagged():
     assert [flag.kind for flag in merged.flags] == ["placed"]
     assert "`for row in rows:`" in merged.flags[0].reason
     assert merge(base, base.replace("end()", "omni()"), theirs).flags == ()
+
+
+def test_upstreams_text_that_reads_what_nothing_gives_a_value_is_left_to_a_person():
+    pick = "if big:\n    size = wide(size)\nelse:\n    size = narrow(size)"
+    merged = merge(
+        f"size = count(batch)\n{pick}",
+        "self.meta = build(count(batch))",
+        f"{pick}\nmeta = build(size, rows)",
+    )
+    for side in ("ours", "theirs"):
+        assert syntax_error(resolved(merged.pieces, side)) is None
+    plain = [piece for piece in merged.pieces if isinstance(piece, Statement)]
+    assert "size" not in free_names(plain)
+    assert any("upstream's new text reads it" in c.reason for c in merged.pieces if isinstance(c, Conflict))
+
+
+def test_two_ends_are_no_two_statements_of_one_method():
+    base = "meta = build(batch)"
+    merged = merge(base, f"{base}\nreturn self.keep(meta)", f"{base}\nreturn meta")
+    (conflict,) = [piece for piece in merged.pieces if isinstance(piece, Conflict)]
+    assert ([one.key for one in conflict.ours], [one.key for one in conflict.theirs]) == (
+        ["return self.keep(meta)"],
+        ["return meta"],
+    )

@@ -37,7 +37,7 @@ def merge_method(
         restrictions = run.repair(merged)
         if restrictions is None:
             pieces, twice = drop_duplicates(merged.pieces, base, ours, theirs)
-            pieces = drop_asserts(pieces, ours, theirs)
+            pieces = run.contest_readers(drop_asserts(pieces, ours, theirs))
             flags = (*merged.flags, *twice, *run.unbound(pieces), *run.misplaced(pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
@@ -97,6 +97,30 @@ class _Runner:
             text = next(s.code for s in plain if name in reads([s.key]))
             yield Flag("unbound", f"nothing gives {name} a value any more, and this reads it", "", text, text)
 
+    def contest_readers(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """``pieces`` with upstream's new text left to a person where it reads what nothing gives a value."""
+        lost = free_names(resolved(pieces, "theirs")) - self.known_unbound
+        own = {statement.key for statement in self.sides[1]}
+        out: list[Piece] = []
+        place = 0
+        while place < len(pieces):
+            piece, end = pieces[place], place + 1
+            if isinstance(piece, Statement) and piece.key not in own and (names := reads([piece.key]) & lost):
+                while end < len(pieces) and _is_below(pieces[end], piece):
+                    end += 1
+                theirs = tuple(one for one in pieces[place:end] if isinstance(one, Statement))
+                reason = (
+                    f"nothing gives {', '.join(sorted(names))} a value here, and upstream's new text reads it"
+                )
+                changed = [*pieces[:place], Conflict((), (), theirs, reason), *pieces[end:]]
+                if len(theirs) == end - place and syntax_error(changed) is None:
+                    out.append(Conflict((), (), theirs, reason))
+                    place = end
+                    continue
+            out.append(piece)
+            place += 1
+        return out
+
     def misplaced(self, pieces: Sequence[Piece]) -> Iterator[Flag]:
         """A flag where upstream's new statements stand outside of the block that upstream has them in."""
         theirs = self.sides[2]
@@ -142,6 +166,10 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _is_below(piece: Piece, header: Statement) -> bool:
+    return header.is_header and isinstance(piece, Statement) and piece.indent > header.indent
 
 
 __all__ = ["Context", "Place", "merge_method"]

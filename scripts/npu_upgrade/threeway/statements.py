@@ -310,6 +310,10 @@ class ThreeWay:
     def _insert_both(self, span: Span) -> None:
         """Both sides added statements at one place: common ones once, upstream's first."""
         _, ours, theirs = self._run(span)
+        ends = ours[-1], theirs[-1]
+        if ends[0].key != ends[1].key and ends[0].indent == ends[1].indent and all(map(_leaves, ends)):
+            self._conflict(span, "both sides added another end here")
+            return
         if self._wraps_what_follows(span):
             reason = "upstream wrapped what follows this omni code; check which side it belongs to"
             self._flag("both-added", reason, [], ours, theirs)
@@ -528,6 +532,11 @@ def _deeper(first: list[Statement], second: list[Statement]) -> int:
     keys = _keys(second)
     deeper = (n for n, s in enumerate(first) if s.indent <= second[0].indent or s.key in keys)
     return next(deeper, len(first))
+
+
+def _leaves(statement: Statement) -> bool:
+    """Whether nothing behind a statement is reached."""
+    return re.match(r"(return|raise|continue|break)\b", statement.key) is not None
 
 
 def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:
