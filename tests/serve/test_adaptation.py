@@ -61,11 +61,11 @@ class World:
     def adapt(self, *arguments: str | Path) -> tuple[int, dict[str, Any]]:
         return adapt(self.folder, *arguments)
 
-    def serve(self, weights: str, model: Path | None = None) -> tuple[int, dict[str, Any]]:
+    def serve(self, weights: str) -> tuple[int, dict[str, Any]]:
         """The serve gate on this CPU; with the known answers where weights are real."""
         gate = ("--gate", self.model / "gate.yaml") if weights == "real" else ()
         given = ("--python", "cpu", "--load-format", weights, "--work-dir", self.folder, *gate)
-        return self.adapt("serve", model or self.model, *given, "--", *SMALL)
+        return self.adapt("serve", self.model, *given, "--", *SMALL)
 
     def artifacts(self) -> tuple[int, dict[str, Any]]:
         given = ("--tree", self.repo, "--unpublished", f"models/{NAME}")
@@ -178,21 +178,23 @@ def test_from_an_architecture_that_vllm_lacks_to_one_commit(world: World) -> Non
 
 
 def test_a_corrupt_shard_is_found_by_the_analysis_and_by_real_weights(world: World) -> None:
-    broken = world.folder / "Tidal-broken"
-    shutil.copytree(world.model, broken)
-    before = git(world.repo, "rev-parse", "HEAD")
-    with open(broken / WEIGHTS, "r+b") as stream:
-        stream.write(b"\xff" * 64)
-    code, found = world.adapt("analyze", broken, "--vllm", VLLM)
-    assert code == 1
-    assert [one["kind"] for one in found["findings"]] == ["shard-header"]
-    assert world.adapt("plan", broken, "--vllm", VLLM, "--scaffold", world.folder / "none")[0] == 1
-    assert not (world.folder / "none").exists()
-    code, failed = world.serve("real", broken)
-    assert (code, failed["root"]["id"]) == (1, "shard-corrupt"), failed
-    assert world.adapt("artifacts", broken, "--tree", world.repo, "--unpublished", "x", "--dry-run")[0] == 0
-    assert world.deliver(broken)[0] == 2
-    assert git(world.repo, "rev-parse", "HEAD") == before
+    weights, before = world.model / WEIGHTS, git(world.repo, "rev-parse", "HEAD")
+    whole = weights.read_bytes()
+    weights.write_bytes(b"\xff" * 64 + whole[64:])
+    try:
+        code, found = world.adapt("analyze", world.model, "--vllm", VLLM)
+        assert code == 1
+        assert [one["kind"] for one in found["findings"]] == ["shard-header"]
+        code, failed = world.serve("real")
+        assert (code, failed["root"]["id"]) == (1, "shard-corrupt"), failed
+        assert world.artifacts()[0] == 0
+        assert world.deliver()[0] == 2
+        scaffold = world.folder / "none"
+        assert world.adapt("plan", world.model, "--vllm", VLLM, "--scaffold", scaffold)[0] == 1
+        assert not scaffold.exists()
+        assert git(world.repo, "rev-parse", "HEAD") == before
+    finally:
+        weights.write_bytes(whole)
 
 
 def test_an_fp8_checkpoint_without_one_scale_stops_at_the_analysis(world: World) -> None:
