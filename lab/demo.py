@@ -34,7 +34,8 @@ def main() -> int:
     step("lineage", "--omni", OMNI, "--ascend", ASCEND)
     show_audit(audit())
     can_run = emulate("as they are", "--omni", OMNI, "--ascend", ASCEND, *BEFORE)
-    merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name)
+    # over the files that an earlier demonstration left there
+    merge = step("merge", "--omni", OMNI, "--ascend", ASCEND, "--out", OUT.name, "--replace")
     plan = step("plan", "--job", merge["job"])
     if show_conflicts(plan, Path(merge["plan"])):
         plan = step("plan", "--job", merge["job"])
