@@ -16,7 +16,7 @@ from npu_upgrade.code.statements import CONTINUES, END, Statement, nodes_of
 from npu_upgrade.code.uses import ALWAYS_DEFINED, rebinds, uses
 
 _ENDS = re.compile(r"(return|raise)\b")
-_LEAVES = re.compile(r"(return|raise|continue|break)\b")
+LEAVES = re.compile(r"(return|raise|continue|break)\b")
 _LOOPS = re.compile(r"(async )?(for|while)\b")
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -76,7 +76,7 @@ def _walk_guards(blocks: Sequence[_Block], known: Guards, found: dict[int, Guard
         _walk_guards(block.body, replace(here, above=here.above | inside), found)
         if known_below and not key.startswith("while "):
             refused |= known_below[1]
-            if block.body and _LEAVES.match(block.body[-1].head.key):
+            if block.body and LEAVES.match(block.body[-1].head.key):
                 known = replace(known, passed=known.passed | known_below[1])
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from npu_upgrade.code.statements import CONTINUES, END, Statement, render
 from npu_upgrade.code.uses import reads, rebinds
 from npu_upgrade.threeway.align import weight
-from npu_upgrade.threeway.pieces import Conflict, Flag, Piece, syntax_error
+from npu_upgrade.threeway.pieces import Flag, Piece, contest
 from npu_upgrade.threeway.shifts import parents
 
 
@@ -95,7 +95,7 @@ def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
     if not alone or CONTINUES.match(after.key):
         reason = "both sides brought this statement, each under its own condition; it has to run once"
         kept = Flag("twice", reason, "", copy.code, copy.code)
-        return [] if _contest(pieces, number, number + 1, reason) else [kept]
+        return [] if contest(pieces, number, number + 1, reason) else [kept]
     _remove(pieces, number, copy)
     _remove(pieces, header, before)
     reason = "both sides brought this statement; it stands under omni's condition, not under upstream's"
@@ -108,7 +108,7 @@ def _contest_doubled(pieces: list[Piece], surplus: Set[str]) -> Iterator[Flag]:
     reason = "both sides have these statements, at different places; here they would stand twice"
     for start, end in reversed(list(_doubled(keys, surplus))):
         text = render([piece for piece in pieces[start:end] if isinstance(piece, Statement)])
-        if not _contest(pieces, start, end, reason):
+        if not contest(pieces, start, end, reason):
             yield Flag("twice", reason, "", text, text)
 
 
@@ -121,26 +121,6 @@ def _doubled(keys: Sequence[str], surplus: Set[str]) -> Iterator[tuple[int, int]
             if end - start > 1:
                 yield start, end
         seen.add(key)
-
-
-def _contest(pieces: list[Piece], start: int, end: int, reason: str) -> bool:
-    """Leave some pieces, with the blocks that begin among them, to a person; whether that is still Python."""
-    chosen = pieces[start:end]
-    top = min((one.indent for one in chosen if isinstance(one, Statement)), default=0)
-    while end < len(pieces) and isinstance(after := pieces[end], Statement) and _goes_on(after, top):
-        chosen.append(after)
-        end += 1
-    statements = tuple(one for one in chosen if isinstance(one, Statement))
-    changed = [*pieces[:start], Conflict((), (), statements, reason), *pieces[end:]]
-    if len(statements) < len(chosen) or syntax_error(changed) is not None:
-        return False
-    pieces[:] = changed
-    return True
-
-
-def _goes_on(after: Statement, top: int) -> bool:
-    """Whether a statement still belongs to a block that began at the column ``top``."""
-    return after.indent > top or (after.indent == top and CONTINUES.match(after.key) is not None)
 
 
 def _remove(pieces: list[Piece], number: int, statement: Statement) -> None:

@@ -16,7 +16,7 @@ from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.blocks import enclosing_block
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
-from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, resolved, syntax_error
+from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, contest, resolved, syntax_error
 from npu_upgrade.threeway.shifts import headers, parents
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
 
@@ -101,23 +101,14 @@ class _Runner:
         """``pieces`` with upstream's new text left to a person where it reads what nothing gives a value."""
         lost = free_names(resolved(pieces, "theirs")) - self.known_unbound
         own = {statement.key for statement in self.sides[1]}
-        out: list[Piece] = []
+        out = list(pieces)
         place = 0
-        while place < len(pieces):
-            piece, end = pieces[place], place + 1
+        while place < len(out):
+            piece = out[place]
             if isinstance(piece, Statement) and piece.key not in own and (names := reads([piece.key]) & lost):
-                while end < len(pieces) and _is_below(pieces[end], piece):
-                    end += 1
-                theirs = tuple(one for one in pieces[place:end] if isinstance(one, Statement))
-                reason = (
-                    f"nothing gives {', '.join(sorted(names))} a value here, and upstream's new text reads it"
-                )
-                changed = [*pieces[:place], Conflict((), (), theirs, reason), *pieces[end:]]
-                if len(theirs) == end - place and syntax_error(changed) is None:
-                    out.append(Conflict((), (), theirs, reason))
-                    place = end
-                    continue
-            out.append(piece)
+                told = ", ".join(sorted(names))
+                reason = f"nothing gives {told} a value here, and upstream's new text reads it"
+                contest(out, place, place + 1, reason)
             place += 1
         return out
 
@@ -166,10 +157,6 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
-
-
-def _is_below(piece: Piece, header: Statement) -> bool:
-    return header.is_header and isinstance(piece, Statement) and piece.indent > header.indent
 
 
 __all__ = ["Context", "Place", "merge_method"]

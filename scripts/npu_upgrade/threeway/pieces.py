@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.code.statements import Statement, render
+from npu_upgrade.code.statements import CONTINUES, Statement, render
 
 Labels = tuple[str, str, str]
 """The names of ours, base and theirs on conflict markers."""
@@ -98,6 +98,29 @@ def syntax_error(pieces: Sequence[Piece]) -> int | None:
         except SyntaxError as error:
             return _piece_at(pieces, side, (error.lineno or 1) - 2)
     return None
+
+
+def contest(pieces: list[Piece], start: int, end: int, reason: str) -> bool:
+    """Leave ``pieces[start:end]`` of upstream's, with the blocks that begin there, to a person.
+
+    False, and nothing is changed, where either answer would not be Python.
+    """
+    chosen = pieces[start:end]
+    top = min((one.indent for one in chosen if isinstance(one, Statement)), default=0)
+    while end < len(pieces) and isinstance(after := pieces[end], Statement) and _goes_on(after, top):
+        chosen.append(after)
+        end += 1
+    statements = tuple(one for one in chosen if isinstance(one, Statement))
+    changed = [*pieces[:start], Conflict((), (), statements, reason), *pieces[end:]]
+    if len(statements) < len(chosen) or syntax_error(changed) is not None:
+        return False
+    pieces[:] = changed
+    return True
+
+
+def _goes_on(after: Statement, top: int) -> bool:
+    """Whether a statement still belongs to a block that began at the column ``top``."""
+    return after.indent > top or (after.indent == top and CONTINUES.match(after.key) is not None)
 
 
 def as_module(source: str) -> str:

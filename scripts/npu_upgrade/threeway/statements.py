@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from npu_upgrade.code.flow import LEAVES
 from npu_upgrade.code.sequences import Change, changes, longest_common
 from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, render
 from npu_upgrade.code.uses import defines, reads, rebinds
@@ -311,7 +312,11 @@ class ThreeWay:
         """Both sides added statements at one place: common ones once, upstream's first."""
         _, ours, theirs = self._run(span)
         ends = ours[-1], theirs[-1]
-        if ends[0].key != ends[1].key and ends[0].indent == ends[1].indent and all(map(_leaves, ends)):
+        if (
+            ends[0].key != ends[1].key
+            and ends[0].indent == ends[1].indent
+            and all(LEAVES.match(end.key) for end in ends)
+        ):
             self._conflict(span, "both sides added another end here")
             return
         if self._wraps_what_follows(span):
@@ -532,11 +537,6 @@ def _deeper(first: list[Statement], second: list[Statement]) -> int:
     keys = _keys(second)
     deeper = (n for n, s in enumerate(first) if s.indent <= second[0].indent or s.key in keys)
     return next(deeper, len(first))
-
-
-def _leaves(statement: Statement) -> bool:
-    """Whether nothing behind a statement is reached."""
-    return re.match(r"(return|raise|continue|break)\b", statement.key) is not None
 
 
 def _feeds(writers: list[Statement], readers: list[Statement]) -> bool:
