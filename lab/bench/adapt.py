@@ -3,7 +3,7 @@
 Checkpoints of every family, as vLLM knows them and under architectures that nobody serves. No model takes
 part: every command is the one that `next` named, and a decision that is left open is taken from a table. A
 walk is good when the model is served, equals Transformers, its features are judged, and there is one
-signed-off commit whose documents vllm-ascend's own loader reads and its site builds. Broken checkpoints have
+signed-off commit with whose page vllm-ascend's own site builds. Broken checkpoints have
 to be stopped with their cause, before anything is committed.
 
 A default run has one of each kind, a whole one every model, and goes on where it was cut.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from bench.adapt_cases import BROKEN, CASES, Case
@@ -22,8 +21,6 @@ from bench.adapt_walk import Walk, stopped, walk
 from bench.shared import begin, options, some
 from npu_upgrade.ground.errors import UpgradeError, report
 from npu_upgrade.ground.tables import table
-
-GOAL_SECONDS = 15 * 60
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,5 +75,4 @@ def _close(run, walks: list[Walk]) -> int:
 
 
 if __name__ == "__main__":
-    begun = time.monotonic()
     sys.exit(main())

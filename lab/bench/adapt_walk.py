@@ -17,7 +17,7 @@ import msgspec
 
 from bench.adapt_cases import LEFT_OUT, Case
 from bench.adapt_checkpoints import CHECKPOINTS, make
-from bench.shared import ROOT
+from bench.shared import ADAPT
 from bench.walk_repo import begin_repo, git, write_texts
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
@@ -25,7 +25,6 @@ from npu_upgrade.evidence.runs import Run, runs_of
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.sources.tree import open_source
 
-ADAPT = ROOT / "scripts" / "adapt.py"
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 _QUICK = ("--quiet", "1", "--generations", "1")
 _SERVED = ("--max-num-seqs", "16", "--max-model-len", "512")

@@ -27,7 +27,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import APP, cache_root
 
 ROOT = Path(__file__).resolve().parents[2]
-UPGRADE = ROOT / "scripts" / "upgrade.py"
+UPGRADE, ADAPT = (ROOT / "scripts" / name for name in ("upgrade.py", "adapt.py"))
 SOURCES = ("scripts", "lab/bench", "lab/runner_checks", "emulator", "runners")
 _SUFFIXES = (".py", ".cpp", ".yaml", ".json")
 _CACHED = ("archives", "index", "envs", "peeks")

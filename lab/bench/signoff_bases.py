@@ -18,7 +18,7 @@ from typing import Any
 from bench import gates_faulty_vllm, walk
 from bench.gates_cases import SMALL
 from bench.gates_omni import stages
-from bench.shared import ROOT, UPGRADE
+from bench.shared import ADAPT, UPGRADE
 from bench.walk_repo import begin_repo, git, write_texts
 from bench.wrong_weights import make_biased
 from npu_upgrade.environments.venvs import find_uv, uv_variables
@@ -28,7 +28,6 @@ from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.tree import open_source
 
-ADAPT = ROOT / "scripts" / "adapt.py"
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 QUICK = ("--quiet", "1", "--generations", "1")
 _TRANSITION = next(one for one in walk.TRANSITIONS if one.id == "0.24-0.26")

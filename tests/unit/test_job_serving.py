@@ -9,7 +9,7 @@ import pytest
 from stages_kit import state
 
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.job.serving import adapted_by, check_reachable
+from npu_upgrade.job.serving import check_reachable, planned
 
 
 def test_an_id_that_cannot_be_fetched_blocks_before_a_server_starts(
@@ -29,12 +29,12 @@ def test_the_plugin_of_the_plan_is_the_models(tmp_path: Path) -> None:
     model = tmp_path / "Tiny"
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"architectures": ["TideForCausalLM"]}))
-    assert adapted_by(tmp_path, str(model)).plugin is None
+    assert planned(tmp_path, str(model)).plugin is None
     (tmp_path / "out").mkdir()
     plugin = {"root": str(tmp_path / "out"), "there": True, "package": "tide"}
     state(tmp_path, "plan.json", {"model": str(model), "trees": {"plugin": plugin}})
-    found = adapted_by(tmp_path, str(model)).plugin
+    found = planned(tmp_path, str(model)).plugin
     assert found is not None
     assert (found.root, found.package, found.architecture) == (tmp_path / "out", "tide", "TideForCausalLM")
     with pytest.raises(BadInput, match="names no vllm-ascend"):
-        adapted_by(tmp_path, str(model)).python("auto", emulated=True)
+        planned(tmp_path, str(model)).python("auto", emulated=True)

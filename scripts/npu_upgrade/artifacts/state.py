@@ -9,7 +9,7 @@ import msgspec
 from npu_upgrade.artifacts.naming import Source
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
-from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.paths import models_folder, workspace_root
 
 SCHEMA = "npu-upgrade/artifacts/1"
 
@@ -49,7 +49,7 @@ class State(msgspec.Struct):
 
 def model_folder(workspace: Path, name: str) -> Path:
     """Where the workspace keeps what belongs to one model; not made here."""
-    return workspace.absolute() / ".npu-upgrade" / "adapt" / name
+    return models_folder(workspace) / name
 
 
 def make_model_folder(workspace: Path, name: str) -> Path:

@@ -20,6 +20,7 @@ from npu_upgrade.checkpoint.scaffold import (
 )
 from npu_upgrade.checkpoint.serving import Strategy
 from npu_upgrade.ground.command import ADAPT, Command
+from npu_upgrade.ground.paths import models_folder
 
 SCHEMA = "npu-upgrade/adapt-plan/1"
 _MODELS = "docs/source/tutorials/models"
@@ -88,7 +89,7 @@ class _Planned(msgspec.Struct):
 
 def planned_family(workspace: Path, model: str) -> Likeness | None:
     """The family that a plan of this workspace says the checkpoint is, when nothing of it is open."""
-    for path in (workspace / ".npu-upgrade" / "adapt").glob("*/plan.json"):
+    for path in models_folder(workspace).glob("*/plan.json"):
         try:
             plan = msgspec.json.decode(path.read_bytes(), type=_Planned)
         except (OSError, msgspec.MsgspecError):  # an older one, or one that is being written

@@ -33,7 +33,7 @@ from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import after_gate, gate_of, note_halt
-from npu_upgrade.job.serving import Adapted, adapted_by, check_reachable
+from npu_upgrade.job.serving import Planned, check_reachable, planned
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.upgraded import upgraded_in
 from npu_upgrade.sources.installed import Installed, misplaced
@@ -162,7 +162,7 @@ def asked(args: argparse.Namespace) -> Session:
     if omni == (OMNI in own):  # a plain server in an upgrade of vllm-omni is about something else
         expected = own | expected
     check_reachable(model)
-    place = adapted_by(store.workspace, model) if program() == ADAPT else Adapted()
+    place = planned(store.workspace, model) if program() == ADAPT else Planned()
     python, variables = place.python(args.python, emulated=args.emulated)
     launch = Launch(
         model=model,

@@ -13,11 +13,11 @@ from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.delivery.incoming import Content, backport, check_free
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
+from npu_upgrade.gates.plugin import METADATA
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.tables import shortened
 
-_METADATA = ("*.egg-info", "__pycache__", "*.pyc")
 _HEAD = b"# adapt.py deliver:"
 
 
@@ -201,7 +201,7 @@ def _is_code(path: str, root: Root) -> bool:
 
 def _is_leftover(path: str) -> bool:
     """Whether a build, or an import, left it beside the sources."""
-    return any(fnmatch(part, form) for part in PurePosixPath(path).parts for form in _METADATA)
+    return any(fnmatch(part, form) for part in PurePosixPath(path).parts for form in METADATA)
 
 
 def _fits(path: str, patterns: Iterable[str]) -> bool:

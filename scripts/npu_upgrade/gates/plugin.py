@@ -23,7 +23,8 @@ from npu_upgrade.ground.files import read_object, sha256, write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.progress import say
 
-LEFTOVERS = ("build", "dist", "*.egg-info", "__pycache__", "*.pyc")  # of a build, or of an import
+METADATA = ("*.egg-info", "__pycache__", "*.pyc")  # what a build or an import leaves beside sources
+LEFTOVERS = ("build", "dist", *METADATA)
 _GROUP = "vllm.general_plugins"
 _STAMP = "npu-upgrade-plugin.json"
 _SITES = "import json, site, sys; print(json.dumps([*site.getsitepackages(), sys.version_info[:2]]))"

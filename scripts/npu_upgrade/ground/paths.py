@@ -23,6 +23,11 @@ def cache_root() -> Path:
     return Path(base).expanduser() / APP
 
 
+def models_folder(workspace: Path) -> Path:
+    """Where a workspace keeps a folder for each model that is adapted in it; not made here."""
+    return workspace.absolute() / WORKSPACE_DIR / "adapt"
+
+
 def python_of(environment: Path) -> Path:
     """The interpreter of a virtual environment."""
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

@@ -24,7 +24,8 @@ from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
-from npu_upgrade.ground.paths import WORK_DIR, WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORK_DIR, models_folder
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.job.journal import Continued, Halted, Journal
 from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
@@ -161,9 +162,14 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", name).strip(".-") or "model"
 
 
+def name_of(model: str) -> str:
+    """What the folder of the model at a path, or of an id, is called in the workspace."""
+    return plain_name(model.rstrip("/").rpartition("/")[2])
+
+
 def models(workspace: Path) -> list[str]:
     """The models with a state, the one that was worked on last at the end."""
-    folders = [path for path in (workspace / WORKSPACE_DIR / "adapt").glob("*") if path.is_dir()]
+    folders = [path for path in models_folder(workspace).glob("*") if path.is_dir()]
     newest = [max((file.stat().st_mtime for file in one.glob("*.json*")), default=0.0) for one in folders]
     return [path.name for _, path in sorted(zip(newest, folders, strict=True))]
 
@@ -174,7 +180,7 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
     Raises :class:`BadInput` when no such model was begun, and when several are open.
     """
     known = models(workspace)
-    states = workspace / WORKSPACE_DIR / "adapt"
+    states = models_folder(workspace)
     begun = [one for one in known if not (states / one / "delivered.json").exists()]
     if not model and len(begun) > 1:
         raise BadInput(
@@ -189,7 +195,7 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
             expected=f"one of: {', '.join(known)}" if known else "a model that was begun",
             try_="adapt.py analyze MODEL begins one",
         )
-    folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
+    folder = models_folder(workspace) / name
     if (folder / "skipped.json").exists():
         raise BadInput(
             f"{folder} was written by an older version: it holds skipped.json",
@@ -348,8 +354,8 @@ def _adapter(one: Adaptation) -> list[Stage]:
     left = [place for path in written for place in undecided(path)]
     if not left:
         return [Stage("adapter", State.DONE, ", ".join(str(path) for path in written))]
-    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-    said = f"{len(left)} decisions are open, each to be taken in the file: {'; '.join(left[:_SHOWN])}{more}"
+    shown = shortened(left, _SHOWN, "; ")
+    said = f"{len(left)} decisions are open, each to be taken in the file: {shown}"
     return [Stage("adapter", State.TODO, said, adapt("next", one.folder.name), stuck=True)]
 
 
@@ -443,10 +449,11 @@ def note_halt(
     workspace: Path, model: str, gate: Gate, command: list[str], why: str, verdict: str = "BLOCKED"
 ) -> None:
     """Note that a gate of a model that is being adapted started nothing, so that it is not named again."""
-    name = plain_name(model.rstrip("/").rpartition("/")[2])
+    name = name_of(model)
     if name in models(workspace):
-        folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
-        Journal(folder).add(Halted, id=gate.stage, command=command, why=why, verdict=verdict)
+        Journal(models_folder(workspace) / name).add(
+            Halted, id=gate.stage, command=command, why=why, verdict=verdict
+        )
 
 
 def _untried(one: Adaptation, gate: Gate, command: Command) -> tuple[Command, str]:
@@ -528,7 +535,7 @@ def after_gate(workspace: Path, where: str, gate: Gate, command: Sequence[str]) 
 
     It is the model's next stage where its adaptation was begun, else the next gate of the runbook.
     """
-    name = plain_name(where.rstrip("/").rpartition("/")[2])
+    name = name_of(where)
     place = named_from_here(workspace)
     if name in models(workspace):
         step = next_step(walk(adaptation(workspace, name)))

@@ -16,8 +16,8 @@ from npu_upgrade.gates.plugin import Plugin, python_with
 from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import read_object
-from npu_upgrade.ground.paths import WORKSPACE_DIR
-from npu_upgrade.job.adaptation import plain_name
+from npu_upgrade.ground.paths import models_folder
+from npu_upgrade.job.adaptation import name_of
 from npu_upgrade.sources.installed import installed
 
 AUTO = "auto"
@@ -26,7 +26,7 @@ _SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Adapted:
+class Planned:
     """``plan`` of the model, empty where none is being adapted; ``plugin``: the code that it needs."""
 
     plan: dict[str, Any] = field(default_factory=dict)
@@ -75,17 +75,16 @@ class Adapted:
         )
 
 
-def adapted_by(workspace: Path, model: str) -> Adapted:
+def planned(workspace: Path, model: str) -> Planned:
     """What the workspace's plan says of ``model``; empty where it is not being adapted there."""
-    name = plain_name(model.rstrip("/").rpartition("/")[2])
-    folder = workspace.absolute() / WORKSPACE_DIR / "adapt" / name
+    folder = models_folder(workspace) / name_of(model)
     plan = read_object(folder / "plan.json")
     tree = mapping(mapping(plan.get("trees")).get("plugin"))
     if not tree or not Path(str(tree["root"])).is_dir():
-        return Adapted(plan)
+        return Planned(plan)
     config = read_object(Path(model) / "config.json")
     architecture = next(iter(config.get("architectures") or [""]))
-    return Adapted(plan, Plugin(Path(str(tree["root"])), str(tree["package"]), str(architecture), folder))
+    return Planned(plan, Plugin(Path(str(tree["root"])), str(tree["package"]), str(architecture), folder))
 
 
 def check_reachable(model: str) -> None:

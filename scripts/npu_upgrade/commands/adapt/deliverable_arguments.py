@@ -12,7 +12,7 @@ from npu_upgrade.artifacts.state import load_state, model_folder
 from npu_upgrade.commands.adapt.model_arguments import ROOTS
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.store import workspace_store
-from npu_upgrade.job.adaptation import plain_name
+from npu_upgrade.job.adaptation import name_of
 
 
 def add_identity_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Fa
     name = check_name(args.name) if args.name else None
     source = Source(check_id(args.hf_id) if args.hf_id else None, check_place(args.unpublished))
     # under the checkpoint's own name, whatever its files are to be called
-    own = plain_name(args.model.rstrip("/").rpartition("/")[2])
+    own = name_of(args.model)
     analysis = model_folder(workspace, own) / "analysis.json"
     if source.name is None:  # as it was given the last time
         source = load_state(model_folder(workspace, name or own)).source
