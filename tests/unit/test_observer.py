@@ -143,6 +143,16 @@ def test_a_step_of_a_base_that_is_built_too_counts_once(tmp_path: Path) -> None:
     assert sorted(one.steps for one in found.built("runner")) == [1, 3]
 
 
+def test_an_overlay_is_told_and_the_cann_toolkit_is_none(tmp_path: Path) -> None:
+    tree(tmp_path)
+    observer, toolkit = Observer(tmp_path / "observed"), tmp_path / "cann"
+    paths = os.pathsep.join([str(tmp_path / "site"), str(toolkit / "python")])
+    given = {**os.environ, "PYTHONPATH": paths, "ASCEND_HOME_PATH": str(toolkit)}
+    code = textwrap.dedent(LOADS) + textwrap.dedent(STEPS)
+    subprocess.run([sys.executable, "-c", code], env=observer.lay(["vllm_omni"], given), check=True)
+    assert observer.told(0, Device(CPU)).pythonpath == (str(tmp_path / "site"),)
+
+
 def test_what_ran_before_the_observer_came_is_seen_too(tmp_path: Path) -> None:
     tree(tmp_path)
     early = "from vllm_omni.worker.runner import Runner as Early\nEarly().never()\n"

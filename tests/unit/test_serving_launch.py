@@ -13,6 +13,7 @@ from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
 from npu_upgrade.gates.serving import session
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.sources.installed import toolkit_folders
 
 
 def launched(tmp_path: Path, *words: str) -> Launch:
@@ -27,6 +28,20 @@ def test_an_overlay_is_taken_away_unless_it_is_kept(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     assert "PYTHONPATH" not in launched(tmp_path).variables()
     assert launched(tmp_path, "--keep-pythonpath").variables()["PYTHONPATH"] == "/somewhere"
+
+
+def test_the_folders_of_the_cann_toolkit_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its set_env.sh puts them on PYTHONPATH, and the compiler of the operators is imported from them."""
+    toolkit, patched = tmp_path / "cann", tmp_path / "patched"
+    for folder in (toolkit / "python/site-packages/tbe", toolkit / "fast/vllm_ascend", patched / "vllm"):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    mine = [str(toolkit / "python/site-packages"), "/usr/local/Ascend/driver/python"]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(patched), *mine, str(toolkit / "fast"), ""]))
+    variables = launched(tmp_path).variables()
+    assert variables["PYTHONPATH"].split(os.pathsep) == mine  # what hides a package of the engine goes
+    assert toolkit_folders(variables) == mine
+    assert toolkit_folders({"PYTHONPATH": str(patched)}) == []
 
 
 def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Nothing is imported: importing torch_npu or vllm_ascend would start a driver.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transformers", "ray", "lm-eval")
 _ASK = ("vllm-ascend", "vllm-omni")
 DEFAULT_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")
+_TOOLKITS = ("/usr/local/Ascend",)  # and wherever these variables of its set_env.sh say
+_TOOLKIT_HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH")
 _SECONDS = 120
 _PROBE = """
 import importlib.metadata as metadata, importlib.util, json, sys
@@ -197,6 +200,21 @@ def cann_toolkit(variables: Mapping[str, str]) -> tuple[str, Path] | None:
         if path.is_file() and (version := _cann_version(path.read_text(errors="replace"))):
             return version, path
     return None
+
+
+def toolkit_folders(variables: Mapping[str, str]) -> list[str]:
+    """The folders of PYTHONPATH that the CANN toolkit's set_env.sh put there.
+
+    The compiler of its operators is imported from them, and no package that is served may lie in them.
+    """
+    roots = [*_TOOLKITS, *(variables[name] for name in _TOOLKIT_HOMES if variables.get(name))]
+    places = [Path(one).resolve() for one in roots]
+    found = []
+    for entry in filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)):
+        own = any((Path(entry) / name.replace("-", "_")).exists() for name in PACKAGES)
+        if not own and any(Path(entry).resolve().is_relative_to(place) for place in places):
+            found.append(entry)
+    return found
 
 
 def _cann_version(text: str) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.sources.installed import toolkit_folders
 
 DUMMY, REAL = "dummy", "real"
 OMNI = "vllm_omni"  # the package that adds --omni to vllm serve
@@ -65,7 +66,9 @@ class Launch:
         """The whole environment of the server: this process's, without an overlay, and what was asked for."""
         found = dict(os.environ)
         if not self.overlay:
+            kept = toolkit_folders(found)
             found.pop("PYTHONPATH", None)
+            found |= {"PYTHONPATH": os.pathsep.join(kept)} if kept else {}
         found["PATH"] = f"{self.python.parent}{os.pathsep}{found.get('PATH', os.defpath)}"
         return found | dict(self.environment)
 

@@ -19,6 +19,7 @@ from npu_upgrade.gates.serving import observer
 from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.gates.serving.device import EMULATED, NPU, Device
 from npu_upgrade.gates.serving.server import SOCKETS, TOKEN
+from npu_upgrade.sources.installed import toolkit_folders
 
 PLUGIN = "npu_upgrade_observer"
 _POINTS = f"[vllm.general_plugins]\n{PLUGIN} = {PLUGIN}:observe\n"
@@ -63,14 +64,15 @@ class Observer:
         variables: dict[str, str] = {}
         for one in sorted(kept, key=lambda one: bool(one.built)):
             variables |= raw[one.pid]["variables"]
-        overlays = variables.get("PYTHONPATH", "").split(os.pathsep)
+        laid = variables.get("PYTHONPATH", "").split(os.pathsep)
+        own = {"", str(self.folder), *toolkit_folders(variables)}
         if plugins := variables.get("VLLM_PLUGINS"):
             variables["VLLM_PLUGINS"] = plugins.removesuffix(f",{PLUGIN}")
         return Observed(
             mode="omni" if any(one.stage is not None for one in kept) else "plain",
             processes=tuple(kept),
             variables={name: variables[name] for name in sorted(variables) if name not in _PLAIN},
-            pythonpath=tuple(one for one in overlays if one and one != str(self.folder)),
+            pythonpath=tuple(one for one in laid if one not in own),
             work_dir=next((raw[one.pid]["work_dir"] for one in kept), ""),
         )
 
