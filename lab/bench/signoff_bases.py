@@ -31,6 +31,7 @@ from npu_upgrade.sources.tree import open_source
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
 QUICK = ("--quiet", "1", "--generations", "1")
 _TRANSITION = next(one for one in walk.TRANSITIONS if one.id == "0.24-0.26")
+_BEFORE = "pypi:vllm-ascend==0.24.0rc1"
 _PROJECT = """[project]
 name = "reed"
 version = "1"
@@ -125,16 +126,22 @@ class Place:
             "serve", model, *own, *words[:split], "--", *SMALL, *words[split + 1 :], variables=variables
         )
 
-    def omni(self, *words: object, shadow: bool = False) -> Answer:
-        """The serve gate on two tiny stages on the emulated NPU; ``shadow``: a wheel before the checkout."""
+    def omni(self, *words: object, shadow: bool = False, weights: str = "dummy", old: bool = False) -> Answer:
+        """The serve gate on two tiny stages on the emulated NPU; ``shadow``: a wheel before the checkout,
+        ``old``: the pair before the upgrade, in place of the checkout."""
         shutil.rmtree(folder := self.workspace / "stages", ignore_errors=True)
         folder.mkdir()
-        to = stages(folder, f"pypi:vllm-omni=={_TRANSITION.gpu}", f"pypi:vllm-ascend=={_TRANSITION.ascend}")
+        ascend = _BEFORE if old else f"pypi:vllm-ascend=={_TRANSITION.ascend}"
+        omni = f"pypi:vllm-omni=={_TRANSITION.omni if old else _TRANSITION.gpu}"
+        to = stages(folder, omni, ascend)
         variables = dict(to.environment)
         path = variables.pop("PYTHONPATH")
         extra = [part for name, value in variables.items() for part in ("--env", f"{name}={value}")]
-        order = path if shadow else os.pathsep.join([str(self.repo), path])
-        own = ("--python", to.python, "--load-format", "dummy", "--keep-pythonpath", "--work-dir", folder)
+        if old:  # said, since it is not what the job is about
+            released = next(one for one in path.split(os.pathsep) if Path(one, "vllm_omni").is_dir())
+            extra += ["--expect-import", f"vllm_omni={released}"]
+        order = path if shadow or old else os.pathsep.join([str(self.repo), path])
+        own = ("--python", to.python, "--load-format", weights, "--keep-pythonpath", "--work-dir", folder)
         return self.call(
             "serve", to.model, *own, *QUICK, *extra, *words, "--", *to.arguments,
             variables={"PYTHONPATH": order},

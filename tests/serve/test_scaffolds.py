@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from adaptation_kit import adapt, private_python
@@ -13,9 +14,9 @@ from bench.adapt_checkpoints import make
 from bench.gates_cases import SMALL
 
 VLLM, ASCEND = "pypi:vllm==0.30.0", "pypi:vllm-ascend==0.30.0rc2"
-# a checkpoint that nobody serves -> the family it computes, and how many ranks share it. Latent attention is
-# left out: vLLM 0.30.0 on a CPU answers otherwise than Transformers with its own class and names too
+# a checkpoint that nobody serves -> the family it computes, and how many ranks share it
 CASES = {
+    "latent-renamed": ("DeepseekV3ForCausalLM", 1),
     "hybrid-renamed": ("Qwen3NextForCausalLM", 1),
     "multimodal-renamed": ("Blip2ForConditionalGeneration", 1),
     "dense-renamed-fp8-block": ("Qwen3ForCausalLM", 2),  # one head of keys, so that both ranks have it
@@ -45,9 +46,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_scaffold_answers_what_transformers_answers(folder: Path, name: str) -> None:
+    options = SMALL if name != "latent-renamed" else [one for one in SMALL if one != "--enforce-eager"]
+    code, found = serve(folder, name, *options, "--tensor-parallel-size", str(CASES[name][1]))
+    assert (code, found["reference"]["state"]) == (0, "equal"), found
+
+
+def test_a_kernel_of_the_cpu_that_is_wrong_is_told_from_a_wrong_model(folder: Path) -> None:
+    code, found = serve(folder, "latent-renamed", *SMALL)
+    assert (code, found["reference"]["state"]) == (1, "differs"), found
+    assert "serve without --enforce-eager before you look into the model" in found["summary"]
+
+
+def serve(folder: Path, name: str, *options: str) -> tuple[int, dict[str, Any]]:
     given = ("--python", folder / "venv/bin/python", "--load-format", "real", "--work-dir", folder)
     given += ("--env", "VLLM_CPU_OMP_THREADS_BIND=nobind")  # two ranks on one NUMA node
     quick = ("--generations", "1", "--quiet", "1")
-    ranks = ("--tensor-parallel-size", str(CASES[name][1]))
-    code, found = adapt(folder, "serve", folder / "models" / name, *given, *quick, "--", *SMALL, *ranks)
-    assert (code, found["reference"]["state"]) == (0, "equal"), found
+    return adapt(folder, "serve", folder / "models" / name, *given, *quick, "--", *options)

@@ -22,10 +22,11 @@ from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
 from npu_upgrade.gates.serving import root_cause
+from npu_upgrade.gates.serving.device import CPU, Device
 from npu_upgrade.gates.serving.gate import Served, judge
 from npu_upgrade.gates.serving.launch import REAL
 from npu_upgrade.gates.serving.session import scratch
-from npu_upgrade.gates.serving.starts import Ladder, Servers, diagnose, ladder_text
+from npu_upgrade.gates.serving.starts import EAGER, Ladder, Servers, diagnose, ladder_text
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 
@@ -34,6 +35,12 @@ EXAMPLES = """/models/Qwen3-8B --load-format dummy
 /models/Qwen3-Omni --omni --gate gate.yaml
 /models/Qwen3-235B-A22B --reference reference.json -- --tensor-parallel-size 16
 ./tiny --python cpu --load-format real -- --enforce-eager"""
+
+# its rotary kernel takes (tokens, heads, size) for (tokens, size): seen in vllm 0.30.0
+_OWN_KERNELS = (
+    f"; {EAGER} takes vLLM's own kernels on a CPU, and its rotary one is wrong for latent attention:"
+    f" serve without {EAGER} before you look into the model"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +79,7 @@ def run(args: argparse.Namespace) -> Result:
             "serve",
             [served],
             served.verdict,
-            _summary(served, numbers),
+            _summary(served, numbers, session.device),
             as_text(served, ladder),
             msgspec.to_builtins({"reference": numbers} | ({"ladder": ladder.rungs} if ladder.rungs else {})),
             KeyboardInterrupt() if interrupted else None,
@@ -81,10 +88,11 @@ def run(args: argparse.Namespace) -> Result:
         )
 
 
-def _summary(served: Served, numbers: Outcome) -> str:
+def _summary(served: Served, numbers: Outcome, device: Device) -> str:
     """Wrong numbers say more than what a check makes of the words; a pass says what it is worth."""
     if numbers.state == DIFFERS:
-        return f"reference: {numbers.why}"
+        own_kernels = device.kind == CPU and EAGER in served.launch.arguments
+        return f"reference: {numbers.why}{_OWN_KERNELS if own_kernels else ''}"
     said = served.verdict is Verdict.PASS and served.launch.load_format == REAL
     return f"{served.summary}; {numbers.why}" if said else served.summary
 
