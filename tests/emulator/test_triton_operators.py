@@ -29,6 +29,27 @@ def squared(values, result):
     tl.store(result + index, value * value)
 
 
+@triton.jit
+def mixed(values, others, product, larger, whole, wide):
+    index = tl.arange(0, 64)
+    value, other = tl.load(values + index), tl.load(others + index)
+    tl.store(product + index, value * other - other + 0.3)
+    tl.store(larger + index, tl.where(value > other, value, other))
+    tl.store(whole + index, value.to(tl.int32))
+    tl.store(wide + index, tl.sum(tl.exp(value.to(tl.float32)).to(tl.bfloat16), axis=0))
+
+
+def test_bfloat16_rounds_after_each_operation():
+    values, others = (4 * random(64, seed=seed).bfloat16() for seed in (1, 2))
+    product, larger, wide = (torch.zeros(64, dtype=torch.bfloat16, device="npu") for _ in range(3))
+    whole = torch.zeros(64, dtype=torch.int32, device="npu")
+    mixed[(1,)](values.npu(), others.npu(), product, larger, whole, wide)
+    assert torch.equal(product.cpu(), values * others - others + torch.tensor(0.3).bfloat16())
+    assert torch.equal(larger.cpu(), torch.maximum(values, others))
+    assert torch.equal(whole.cpu(), values.int())
+    close(wide.cpu().float(), values.float().exp().bfloat16().float().sum().expand(64), 0.01)
+
+
 @pytest.mark.parametrize("columns", [3, 8])
 def test_a_kernel_computes_what_torch_does(columns):
     values, scales = random(5, columns).npu(), random(5, seed=1).npu()
@@ -38,7 +59,7 @@ def test_a_kernel_computes_what_torch_does(columns):
     close(result.cpu(), values.cpu() * scales.cpu()[:, None] * sign)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32])
 def test_one_kernel_takes_several_dtypes(dtype):
     values = torch.tensor([2, 3, 4, 5], dtype=dtype, device="npu")
     result = torch.zeros_like(values)

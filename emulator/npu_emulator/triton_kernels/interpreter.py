@@ -12,7 +12,7 @@ from triton.runtime import interpreter
 
 from npu_emulator import kernels
 from npu_emulator.operators.registry import CALLS
-from npu_emulator.triton_kernels import lengths, speed
+from npu_emulator.triton_kernels import bfloat16, lengths, speed
 
 
 def install() -> None:
@@ -24,6 +24,7 @@ def install() -> None:
     executor._init_args_hst = _arguments
     executor._restore_args_dev = lambda *arguments, **options: None
     executor.__call__ = _recorded(executor.__call__)
+    bfloat16.install()
     builder = interpreter.InterpreterBuilder
     builder.binary_op = _comparing(builder.binary_op)
     _install_extensions()
