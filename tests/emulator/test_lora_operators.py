@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run in the interpreter
 from tests.emulator.operators import close, random, refused  # noqa: E402
 
 from npu_emulator.operators import lora  # noqa: E402
+from npu_emulator.operators.registry import SHAPES  # noqa: E402
 
 WIDE, RANK, ADAPTERS = 24, 4, 3
 INDICES = torch.tensor([2, -1, 0, 2, 1])
@@ -72,3 +73,11 @@ def test_limits():
         lora.bgmv_expand(random(5, RANK), half(ADAPTERS, 2, RANK), INDICES, half(5, WIDE), 0, 2)
     with refused("needs 3 or 4 dimensions"):
         lora.bgmv_shrink(half(5, WIDE), weight[0], INDICES, y, 1.0)
+
+
+@pytest.mark.parametrize(("name", "lengths"), [("bgmv_expand", ()), ("sgmv_expand", (LENGTHS,))])
+def test_a_graph_is_traced_without_values(name, lengths):
+    x, weight, y = half(5, RANK), half(ADAPTERS, 1, WIDE, RANK, seed=1), half(5, 2 * WIDE)
+    given = [one.to("meta") for one in (x, weight, INDICES, *lengths, y)]
+    made = SHAPES[f"_C_ascend::{name}"](*given, 0, WIDE)
+    assert (made.shape, made.dtype, made.device.type) == (y.shape, y.dtype, "meta")

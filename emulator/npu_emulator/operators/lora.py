@@ -72,22 +72,26 @@ def _expand(operator, x, weight, indices, y, slice_offset, slice_size):
     return y
 
 
-@reference("_C_ascend::bgmv_shrink")
+def _nothing(*given):
+    """What a shrink returns on meta tensors: it writes into y."""
+
+
+@reference("_C_ascend::bgmv_shrink", meta=_nothing)
 def bgmv_shrink(x, weight, indices, y, scale):
     _shrink("bgmv_shrink", x, weight, _per_row("bgmv_shrink", indices, x), y, scale)
 
 
-@reference("_C_ascend::bgmv_expand")
+@reference("_C_ascend::bgmv_expand", meta=lambda x, weight, indices, y, *rest: torch.empty_like(y))
 def bgmv_expand(x, weight, indices, y, slice_offset, slice_size):
     return _expand("bgmv_expand", x, weight, _per_row("bgmv_expand", indices, x), y, slice_offset, slice_size)
 
 
-@reference("_C_ascend::sgmv_shrink")
+@reference("_C_ascend::sgmv_shrink", meta=_nothing)
 def sgmv_shrink(x, weight, lora_indices, seq_len, y, scale):
     _shrink("sgmv_shrink", x, weight, _of_sequences(lora_indices, seq_len, x), y, scale)
 
 
-@reference("_C_ascend::sgmv_expand")
+@reference("_C_ascend::sgmv_expand", meta=lambda x, weight, indices, lengths, y, *rest: torch.empty_like(y))
 def sgmv_expand(x, weight, lora_indices, seq_len, y, slice_offset, slice_size):
     return _expand(
         "sgmv_expand", x, weight, _of_sequences(lora_indices, seq_len, x), y, slice_offset, slice_size
