@@ -21,7 +21,10 @@ def launched(tmp_path: Path, *words: str) -> Launch:
     add_serving_arguments(parser)
     python = kit.machine(tmp_path / "machine")
     place = ["--python", str(python), "--workspace", str(tmp_path)]
-    return asked(parser.parse_args([str(kit.model(tmp_path)), *place, *words])).launch
+    split = words.index("--") if "--" in words else len(words)
+    args = parser.parse_args([str(kit.model(tmp_path)), *place, *words[:split]])
+    args.passed_on = [*words[split + 1 :]]
+    return asked(args).launch
 
 
 def test_an_overlay_is_taken_away_unless_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +45,14 @@ def test_the_folders_of_the_cann_toolkit_stay(tmp_path: Path, monkeypatch: pytes
     assert variables["PYTHONPATH"].split(os.pathsep) == mine  # what hides a package of the engine goes
     assert toolkit_folders(variables) == mine
     assert toolkit_folders({"PYTHONPATH": str(patched)}) == []
+
+
+def test_there_are_as_many_emulated_devices_as_ranks(tmp_path: Path) -> None:
+    ranks = ("-tp", "2", "--pipeline-parallel-size", "2")
+    name = "NPU_EMULATOR_DEVICES"
+    assert launched(tmp_path, "--emulated", "--", *ranks).environment[name] == "4"
+    assert launched(tmp_path, "--emulated", "--env", f"{name}=8", "--", *ranks).environment[name] == "8"
+    assert name not in launched(tmp_path, "--", *ranks).environment
 
 
 def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

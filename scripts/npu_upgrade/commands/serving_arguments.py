@@ -17,7 +17,7 @@ from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.gates.plugin import Unfit
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch
+from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
     Session,
@@ -164,13 +164,14 @@ def asked(args: argparse.Namespace) -> Session:
     check_reachable(model)
     place = planned(store.workspace, model) if program() == ADAPT else Planned()
     python, variables = place.python(args.python, emulated=args.emulated)
+    count = {"NPU_EMULATOR_DEVICES": str(devices(args.passed_on))} if args.emulated else {}
     launch = Launch(
         model=model,
         python=python,
         load_format=args.load_format,
         omni=omni,
         arguments=tuple(args.passed_on),
-        environment=variables | dict(args.env),
+        environment=count | variables | dict(args.env),
         plugin=place.plugin.package if place.plugin else "",
         cwd=(args.work_dir or (WORK_DIR if WORK_DIR.is_dir() else Path.cwd())).absolute(),
         port=args.port,

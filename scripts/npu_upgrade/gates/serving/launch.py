@@ -99,7 +99,15 @@ def clashing(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
 
 def ranks(arguments: Sequence[str]) -> int:
     """Tensor times data parallel, as the arguments of vllm serve ask for."""
-    names = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
+    return _product(arguments, "--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
+
+
+def devices(arguments: Sequence[str]) -> int:
+    """How many devices a server with these arguments takes."""
+    return ranks(arguments) * _product(arguments, "--pipeline-parallel-size", "-pp")
+
+
+def _product(arguments: Sequence[str], *names: str) -> int:
     return math.prod(int(one) for one in given(arguments, *names) if one.isdigit())
 
 
