@@ -140,7 +140,9 @@ class Upgrade:
             config={"load_format": load_format},
         )
         run = self.job.store.begin("serve", Redactor())
-        run.json("observed.json", msgspec.to_builtins(Observed("omni", (process,), pythonpath=tuple(pythonpath))))
+        run.json(
+            "observed.json", msgspec.to_builtins(Observed("omni", (process,), pythonpath=tuple(pythonpath)))
+        )
         outcome = Outcome(
             gate="serve",
             label=label,

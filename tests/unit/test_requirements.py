@@ -176,7 +176,12 @@ def test_each_modality_that_the_model_declares_is_asked(workspace: Path) -> None
 
 def test_pictures_are_compared_where_the_model_takes_them(workspace: Path) -> None:
     """That the text of a model is right says nothing of its tower."""
-    text = {"state": "equal", "why": "equals; no image: no processor", "kinds": ["text"], "label": "made here"}
+    text = {
+        "state": "equal",
+        "why": "equals; no image: no processor",
+        "kinds": ["text"],
+        "label": "made here",
+    }
     add_all(workspace)
     add(workspace, reference=text)
     assert states(workspace)["right"] == "proven"

@@ -105,7 +105,9 @@ def test_the_vllm_ascend_that_ran_is_the_one_that_is_upgraded_to(classes, delive
     assert f"{AR} {run.id}" in said(classes)
     (tmp_path / "ascend" / name).unlink()
     (tmp_path / "ascend/vllm_ascend/other.py").write_text("")
-    assert "it ran another vllm_ascend/ than" in " ".join(read(open_job(classes.workspace)).validation.why.values())
+    assert "it ran another vllm_ascend/ than" in " ".join(
+        read(open_job(classes.workspace)).validation.why.values()
+    )
 
 
 def test_a_run_that_does_not_tell_what_it_built_validates_nothing(classes, deliver) -> None:
