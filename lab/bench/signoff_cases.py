@@ -374,6 +374,12 @@ def _other_file(process: dict[str, Any]) -> None:
         process["files"][AR]["sha256"] = "0" * 64
 
 
+def _other_ascend(process: dict[str, Any]) -> None:
+    for name, one in process.get("files", {}).items():
+        if name == "vllm_ascend/worker/model_runner_v1.py":
+            one["sha256"] = "0" * 64
+
+
 def keep_stage(stage: int) -> Callable[[dict[str, Any]], None]:
     """What was observed without the processes of other stages."""
 
@@ -472,6 +478,10 @@ _UPGRADED = (
         ("nothing observed",
          anew(lambda chain: (chain.at / "observed.json").write_text("null")), PENDING, "does not tell"),
         ("another commit below it", _other_below, PENDING, "it ran another"),
+        ("another vllm-ascend than the upgrade's",
+         anew(lambda chain: chain.each(_other_ascend)), PENDING, "than pypi:vllm-ascend"),
+        ("an overlay on an NPU",
+         _observed(pythonpath=["/tmp/patched"]), PENDING, "over the installation"),
         ("a run of another job", _job(id="upgrade-of-somebody-else"), PENDING),
         ("a run of other files of the job", _job(tree="0" * 64), PENDING),
         ("a file edited, and every other gate again", _gates("plan", "audit"), PENDING),

@@ -91,6 +91,7 @@ class Chain:
             process["config"] = process.get("config", {}) | {"load_format": weights}
 
         self.each(one)
+        self.edit("observed.json", lambda seen: seen.update(pythonpath=[]))  # the emulated one's own
 
     def save(self) -> None:
         """Every hash made anew."""

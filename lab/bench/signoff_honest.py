@@ -217,7 +217,8 @@ def _other_checkpoint(chain: Chain) -> None:
 def _graphs(chain: Chain) -> None:
     """The newest run as one without eager mode."""
     chain.edit("result.json", lambda found: found["resolved"].update(enforce_eager=False))
-    chain.each(lambda one: one.get("config") and one["config"].update(enforce_eager=False))
+    told = {"enforce_eager": False, "cudagraph_mode": "FULL_DECODE_ONLY"}
+    chain.each(lambda one: one.get("config") and one["config"].update(told))
 
 
 def _feature(name: str, status: str, why: str = "it was seen") -> dict[str, str]:

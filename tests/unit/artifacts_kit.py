@@ -165,6 +165,7 @@ def add(
     shown: Observed | None = None,
     files: dict[str, Any] | None = None,
     command: tuple[str, ...] = (),
+    pins: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Path:
     """Record one run; returns its folder."""
@@ -184,7 +185,7 @@ def add(
         label=label,
         verdict=Verdict(said["verdict"]),
         subject=code,
-        pins={},
+        pins=pins or {},
         command=["adapt.py", gate, *command],
         started=said["started"],
         seconds=said["seconds"],

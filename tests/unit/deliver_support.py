@@ -119,10 +119,11 @@ class Upgrade:
         others: Mapping[str, str] | None = None,
         verdict: Verdict = Verdict.PASS,
         load_format: str = "auto",
+        pythonpath: Sequence[str] = (),
     ) -> Record:
         """A server passed that built ``built`` (path, class), and loaded every file of the job as it is.
 
-        ``others``: path -> hash of files that it loaded with another content.
+        ``others``: path -> hash of files that it loaded beside them, or with another content.
         """
         subject = load_plan(self.job).subject(self.repo)
         hashes = subject.files | dict(others or {})
@@ -139,7 +140,9 @@ class Upgrade:
             config={"load_format": load_format},
         )
         run = self.job.store.begin("serve", Redactor())
-        run.json("observed.json", msgspec.to_builtins(Observed("omni", (process,))))
+        run.json(
+            "observed.json", msgspec.to_builtins(Observed("omni", (process,), pythonpath=tuple(pythonpath)))
+        )
         outcome = Outcome(
             gate="serve",
             label=label,

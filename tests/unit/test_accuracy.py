@@ -140,11 +140,14 @@ def test_a_metric_that_was_not_measured_fails() -> None:
     assert compare([Task("sums", {"m": 1.0})], {"sums": {"other": 1.0}})[0].state == "FAIL"
 
 
-def test_a_measured_value_is_recorded(tmp_path, tool, monkeypatch, capsys) -> None:
-    code, said = measured(tmp_path, monkeypatch, capsys, "--tasks", "sums", "--lm-eval", str(tool))
+@pytest.mark.parametrize(("more", "limit"), [((), None), (("--limit", "4"), 4)])
+def test_a_measured_value_is_recorded(tmp_path, tool, monkeypatch, capsys, more, limit) -> None:
+    """Of how many questions it is, too: a part of a task is not taken for the whole."""
+    given = ("--tasks", "sums", "--lm-eval", str(tool), *more)
+    code, said = measured(tmp_path, monkeypatch, capsys, *given)
     assert code == 0
     metrics = [{"name": "exact_match,none", "value": 0.75}]
-    task = {"name": "sums", "num_fewshot": 2, "limit": None, "metrics": metrics}
+    task = {"name": "sums", "num_fewshot": 2, "limit": limit, "metrics": metrics}
     assert said["accuracy"] == {"tool": "lm_eval 0.4.13", "tasks": [task]}
     assert said["gate"] == "accuracy"
     kept = {path.name for path in Path(said["folder"]).iterdir()}

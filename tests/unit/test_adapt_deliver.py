@@ -153,6 +153,30 @@ def test_the_root_may_be_the_repository_itself(world: World, capsys) -> None:
     assert (again["commit"], again["new"]) == (result["commit"], False)
 
 
+def test_what_a_build_of_the_plugin_left_stays_out(world: World, call, capsys) -> None:
+    """Also where the repository ignores none of it; a folder of that name elsewhere is somebody's work."""
+    plugin = "plugins/tide"
+    sources = {f"{plugin}/pyproject.toml", f"{plugin}/tide/__init__.py", f"{plugin}/tide/build/graph.py"}
+    left = (
+        "build/lib/tide/__init__.py",
+        "dist/tide-1.tar",
+        "tide.egg-info/PKG-INFO",
+        "tide/__pycache__/a.pyc",
+    )
+    for name in (*sources, *(f"{plugin}/{one}" for one in left)):
+        write(world.repo, name, "")
+    plan = world.workspace / ".npu-upgrade/adapt" / NAME / "plan.json"
+    plan.parent.mkdir(parents=True)
+    tree = {"root": str(world.repo / plugin), "package": "tide"}
+    plan.write_text(json.dumps({"steps": [], "trees": {"plugin": tree}}))
+    world.prove()
+    world.generate(capsys)
+    code, result = call()
+    assert code == 0, result
+    assert {one for one in world.committed() if one.startswith(plugin)} == sources
+    assert all((world.repo / plugin / one).is_file() for one in left)
+
+
 def test_documents_written_in_the_root_come_along(world: World, capsys) -> None:
     world.prove()
     world.generate(capsys, world.ascend)

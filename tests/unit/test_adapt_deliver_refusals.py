@@ -64,6 +64,22 @@ def test_evidence_of_other_code(proven: World, refused) -> None:
     assert "of other code" in refused()
 
 
+def test_evidence_of_another_release_than_the_plan_is_for(world: World, refused, capsys) -> None:
+    """Where nothing is changed in a checkout of it, only the release says which code it was."""
+    plan = world.workspace / ".npu-upgrade/adapt" / NAME / "plan.json"
+    plan.parent.mkdir(parents=True)
+    tree = {"spec": "pypi:vllm-ascend==0.30.0rc2", "version": "0.30.0rc2"}
+    plan.write_text(json.dumps({"steps": [], "trees": {"ascend": tree}}))
+    for version in ("0.29.0", "0.30.0rc2"):
+        world.prove(pins={"vllm-ascend": {"version": version}})
+        world.generate(capsys)
+        if version == "0.29.0":
+            said = refused("--bare")
+            assert "it ran vllm_ascend 0.29.0, the plan is for 0.30.0rc2" in said
+    code, result = deliver(world, capsys, "--bare")
+    assert code == 0, result
+
+
 def test_a_failed_gate(proven: World, refused) -> None:
     proven.serve(verdict="FAIL", summary="chat answered 500", gate="features")
     said = refused()

@@ -96,6 +96,7 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert "export HCCL_OP_EXPANSION_MODE=AIV\nvllm serve <YOUR_MODEL_PATH>" in page
     assert "  --max-model-len 4096 \\\n  --max-num-seqs 16\n" in page
     assert "| gsm8k | 5 | all | exact_match,strict-match | 0.8312 |" in page
+    assert "| 1024 | 128 | 16 | 64 | 812.5 | 7312.5 | 310.25 | 17.5 |" in page
     config = yaml.safe_load((tree / CONFIG).read_text("utf-8"))
     assert (config["model_name"], config["hardware"], config["num_fewshot"]) == (HF_ID, "Atlas A2 Series", 5)
     assert config["serve"]["tensor_parallel_size"] == 2

@@ -53,9 +53,9 @@ def states(found: Capacity) -> list[tuple[int, int, str]]:
 
 
 def test_all_that_is_asked_for_fits(tmp_path: Path) -> None:
-    found = climb(Memory(tmp_path, 4 * LENGTH), LENGTH)
-    assert states(found) == [(LENGTH, 16, "PASS"), (LENGTH, 32, "PASS"), (LENGTH, 64, "PASS")]
-    assert (found.theoretical, found.practical, found.most_sequences) == (LENGTH, LENGTH, 64)
+    found = climb(Memory(tmp_path, 4 * 131072), 131072)
+    assert states(found) == [(131072, 16, "PASS"), (131072, 32, "PASS"), (131072, 64, "PASS")]
+    assert (found.theoretical, found.practical, found.most_sequences) == (131072, 131072, 64)
 
 
 def test_the_length_that_fits_is_tried_and_both_are_recorded(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_short_model_is_not_asked_for_more_than_it_promises(tmp_path: Path) ->
 def test_more_than_the_baseline_is_served_where_it_fits(tmp_path: Path) -> None:
     found = climb(Memory(tmp_path, 200_000), 262144)
     assert found.practical == 199_936
-    assert climb(Memory(tmp_path, 200_000), 262144, at_most=False).practical == LENGTH
+    assert climb(Memory(tmp_path, 200_000), 262144, at_most=False).practical == 131072
 
 
 def test_sequences_after_the_first_that_fail_are_not_tried(tmp_path: Path) -> None:

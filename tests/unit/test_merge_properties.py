@@ -10,7 +10,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
+import pytest
 from code_gen import edited_apart, versions
 from hypothesis import assume, given, settings
 
@@ -102,6 +104,25 @@ def lost(merged: MergedMethod, base: str, side: str, other: str) -> list[str]:
 def test_no_statement_of_omni_is_lost_in_silence(sides):
     base, ours, theirs = sides
     assert lost(merge(*sides), base, ours, theirs) == []
+
+
+@pytest.mark.parametrize("kind", ["statement", "block"])
+def test_what_omni_added_outlives_every_run_that_upstream_drops_around_it(kind: str) -> None:
+    """At each place of a method, and for each run of its statements that has the place in or beside it."""
+    own = ["self.kv_transfer.hold(batch)"]
+    own = own if kind == "statement" else ["if self.kv_transfer:", f"    {own[0]}"]
+    verbs = ("prepare", "gather", "split", "select", "record")
+    lines = [f"self.{verb}(batch, self.{verb}_size)" for verb in verbs]
+
+    def method(body: Sequence[str]) -> str:
+        return "\n".join(["    def step(self, batch):", *(f"        {one}" for one in body)]) + "\n"
+
+    for start, end in combinations(range(len(lines) + 1), 2):
+        theirs = method([*lines[:start], *lines[end:], "return batch"])
+        for place in range(start, end + 1):
+            ours = method([*lines[:place], *own, *lines[place:], "return batch"])
+            held = accounted_for(merge(method([*lines, "return batch"]), ours, theirs))
+            assert all(held[one.strip()] for one in own), (start, end, place)
 
 
 @many

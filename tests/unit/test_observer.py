@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace as Plain
 
 import pytest
 import serving_kit as kit
@@ -332,6 +334,30 @@ def test_the_evidence_holds_what_was_observed_without_secrets(tmp_path: Path, mo
     (row,) = result["observed"]["processes"]
     assert row["runner"]["class"] == "fake_model.Runner"
     assert row["runner"]["steps"] >= 4
+
+
+def test_the_configuration_is_told_as_it_was_resolved() -> None:
+    """Whatever forms its values have, and without what this release lacks of it."""
+    mode = Enum("Mode", ["NONE", "FULL_DECODE_ONLY"])
+    config = Plain(
+        model_config=Plain(
+            dtype="float16", enforce_eager=False, quantization="fp8", stage_id=1,
+            hf_config=Plain(architectures=["TideForCausalLM"]),
+            multimodal_config=Plain(limit_per_prompt={"image": Plain(count=2)}),
+        ),
+        parallel_config=Plain(tensor_parallel_size=2, enable_expert_parallel=True),
+        compilation_config=Plain(cudagraph_mode=mode.FULL_DECODE_ONLY, cudagraph_capture_sizes=[1, 2, 4]),
+        speculative_config=Plain(method="mtp", num_speculative_tokens=1, draft=Plain(layers=1)),
+    )  # fmt: skip
+    found, stage = observing._config_of(Plain(vllm_config=config))
+    assert stage == 1
+    assert found == {
+        "dtype": "float16", "enforce_eager": False, "quantization": "fp8", "is_multimodal": True,
+        "architectures": ["TideForCausalLM"], "limit_mm_per_prompt": {"image": {"count": 2}},
+        "tensor_parallel_size": 2, "enable_expert_parallel": True,
+        "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4],
+        "speculative_config": {"method": "mtp", "num_speculative_tokens": 1, "draft": {"layers": 1}},
+    }  # fmt: skip
 
 
 def test_an_object_that_is_gone_before_it_was_told_is_told() -> None:

@@ -75,6 +75,7 @@ def test_an_honest_model_has_no_gap(workspace: Path) -> None:
         ),
         ("graph", "gap", "was eager", {"resolved": {"enforce_eager": True}}),
         ("graph", "gap", "TORCHDYNAMO_DISABLE", {"environment": {"TORCHDYNAMO_DISABLE": "1"}}),
+        ("graph", "gap", "TORCH_COMPILE_DISABLE", {"environment": {"TORCH_COMPILE_DISABLE": "1"}}),
         ("work-folder", "gap", "in /tmp/x, which nobody named", {"work_dir": "/tmp/x"}),
     ],
 )
@@ -109,6 +110,16 @@ def test_the_engine_shows(workspace: Path, id: str, state: str, said: str, chang
     add(workspace, shown=structs.replace(shown, **changes))
     assert states(workspace)[id] == state
     assert said in words(workspace, id)
+
+
+def test_a_main_run_without_graphs_shows_none_whatever_another_run_verified(workspace: Path) -> None:
+    add_all(workspace)
+    shown = observed()
+    (process,) = shown.processes
+    for mode, state in (("NONE", "gap"), ("FULL_DECODE_ONLY", "proven")):
+        one = structs.replace(process, config=process.config | {"cudagraph_mode": mode})
+        add(workspace, shown=structs.replace(shown, processes=(one,)))
+        assert states(workspace)["graph"] == state
 
 
 def test_weights_on_a_cpu_are_no_npu(workspace: Path) -> None:
@@ -161,6 +172,25 @@ def test_each_modality_that_the_model_declares_is_asked(workspace: Path) -> None
     assert "takes no images as it was started" in words(workspace, "image")
     add(workspace, checks=[{"name": "image", "state": "PASS"}])
     assert states(workspace)["image"] == "proven"
+
+
+def test_pictures_are_compared_where_the_model_takes_them(workspace: Path) -> None:
+    """That the text of a model is right says nothing of its tower."""
+    text = {
+        "state": "equal",
+        "why": "equals; no image: no processor",
+        "kinds": ["text"],
+        "label": "made here",
+    }
+    add_all(workspace)
+    add(workspace, reference=text)
+    assert states(workspace)["right"] == "proven"
+    assert "made here" in words(workspace, "right")
+    analysed(workspace, modalities={"image": Tower(["vision_config"], 3)})
+    assert states(workspace)["right"] == "gap"
+    assert "no picture was compared with Transformers: equals; no image" in words(workspace, "right")
+    add(workspace, reference=text | {"kinds": ["image"]})
+    assert states(workspace)["right"] == "proven"
 
 
 def test_a_mixture_needs_what_a_dense_model_does_not(workspace: Path) -> None:
@@ -256,6 +286,23 @@ def test_what_guessing_gives_is_read_from_the_task(
     add_all(workspace)
     add(workspace, "accuracy", accuracy=measured("four", acc=value), files={"lm_eval-results.json": results})
     assert states(workspace)["accuracy"] == state
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "state"), [(1, 1.0, "gap"), (2, 1.0, "gap"), (4, 1.0, "proven"), (400, 0.29, "gap")]
+)
+def test_a_few_right_answers_may_be_luck(workspace: Path, asked: int, value: float, state: str) -> None:
+    """lm_eval tells no error of one answer, and none of several that are alike."""
+    choices = {"output_type": "multiple_choice", "doc_to_choice": ["A", "B", "C", "D"]}
+    results = {
+        "configs": {"four": choices},
+        "results": {"four": {"acc,none": value, "acc_stderr,none": "N/A" if asked == 1 else 0.0}},
+        "n-samples": {"four": {"original": 2000, "effective": asked}},
+    }
+    add_all(workspace)
+    add(workspace, "accuracy", accuracy=measured("four", acc=value), files={"lm_eval-results.json": results})
+    assert states(workspace)["accuracy"] == state
+    assert (f"of {asked} questions" in words(workspace, "accuracy")) is (state == "gap")
 
 
 def test_a_task_of_ones_own_is_no_proof(workspace: Path) -> None:

@@ -72,6 +72,7 @@ def test_a_run_validates_what_it_built_and_its_bases(classes, deliver) -> None:
         (((RUNNER, AR), (RUNNER, BASE)), {"load_format": "dummy"}, "it loaded dummy weights"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {RUNNER: "a" * 64}}, f"it ran another {RUNNER}"),
         (((RUNNER, AR), (RUNNER, BASE)), {"others": {OTHER: "a" * 64}}, f"it ran another {OTHER}"),
+        (((RUNNER, AR), (RUNNER, BASE)), {"pythonpath": ["/patched"]}, "PYTHONPATH laid /patched over"),
         (((RUNNER, AR), (RUNNER, BASE)), {"verdict": Verdict.INCONCLUSIVE}, ""),
         (((RUNNER, AR), (RUNNER, BASE)), {"label": "NPU dummy"}, ""),
         (((RUNNER, AR), (RUNNER, BASE)), {"label": "CPU real", "device": "cpu"}, ""),
@@ -85,6 +86,28 @@ def test_anything_else_validates_nothing(classes, deliver, built, how, why) -> N
     assert PENDING in classes.body()
     assert result["npu_validation"] == "pending"
     assert why in result["summary"]
+
+
+def test_the_vllm_ascend_that_ran_is_the_one_that_is_upgraded_to(classes, deliver, tmp_path) -> None:
+    """Its files count, by content: a version may be told of a patched one; a build adds files of its own."""
+    name, text = "vllm_ascend/worker/model_runner_v1.py", "class Tide:\n    pass\n"
+    write(tmp_path / "ascend", name, text)
+    spec = json.loads((classes.job.folder / "job.json").read_text())
+    spec["inputs"]["ascend"]["spec"] = f"dir:{tmp_path / 'ascend'}"
+    (classes.job.folder / "job.json").write_text(json.dumps(spec))
+    loaded = {name: sha256(text.encode()), "vllm_ascend/_build_info.py": "b" * 64}
+    classes.served((RUNNER, AR), (RUNNER, BASE), others=loaded | {name: "a" * 64})
+    code, result = deliver()
+    assert (code, PENDING in classes.body()) == (0, True)
+    assert f"it ran another {name} than dir:" in result["summary"]
+    run = classes.served((RUNNER, AR), (RUNNER, BASE), others=loaded)
+    assert deliver()[0] == 0
+    assert f"{AR} {run.id}" in said(classes)
+    (tmp_path / "ascend" / name).unlink()
+    (tmp_path / "ascend/vllm_ascend/other.py").write_text("")
+    assert "it ran another vllm_ascend/ than" in " ".join(
+        read(open_job(classes.workspace)).validation.why.values()
+    )
 
 
 def test_a_run_that_does_not_tell_what_it_built_validates_nothing(classes, deliver) -> None:

@@ -23,6 +23,7 @@ from npu_upgrade.evidence.runs import (
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.job.adaptation import planned_code
 from npu_upgrade.job.requirements import Gap, Judged, Known, Proven, gaps, judge
 
 # the features every adaptation has to try and report, in the order of the report
@@ -111,7 +112,8 @@ _SERIES = (
 class Facts:
     """One model. ``runs`` oldest first, ``current`` those of the code that the deliverables are about;
     ``served``: the run that shows best that real weights are served; ``gaps``: what is open of the
-    requirements that were ``judged``, and of the documents."""
+    requirements that were ``judged``, and of the documents; ``other``: why the newest run of those that do
+    not count does not."""
 
     name: str
     source: Source
@@ -126,6 +128,7 @@ class Facts:
     plan: dict[str, Any] = field(default_factory=dict)
     judged: list[Judged] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    other: str = ""
 
     @property
     def label(self) -> str:
@@ -238,9 +241,11 @@ def gather(
     """Everything that the deliverables say; raises :class:`BadInput` without evidence that can be trusted.
 
     ``code`` is package -> hash of what is delivered: only runs that judged it count. Without it those count
-    that judged what the newest run of the same label did.
+    that judged what the newest run of the same label did, of the releases that the plan is for.
     """
-    found = trusted_runs_of(store, model, Code(code) if code else None)
+    plan = read_object(analysis.with_name("plan.json"))
+    releases = {name: one for name, one in planned_code(plan).versions.items() if name not in (code or {})}
+    found = trusted_runs_of(store, model, Code(code or {}, versions=releases))
     runs, current = found.of_checkpoint, found.counted
     newest, place = standing(current), str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
@@ -257,7 +262,8 @@ def gather(
         served=known.served,
         dummy=next((run for run in dummy if run and run.verdict == "PASS"), None),
         capacity=next((newest["capacity", label] for label in LABELS if ("capacity", label) in newest), None),
-        plan=read_object(analysis.with_name("plan.json")),
+        plan=plan,
+        other=next((why for _, why in reversed(found.others)), ""),
         features=feature_matrix(newest),
         judged=judge(known),
     )

@@ -215,8 +215,9 @@ def _check_runs(facts: Facts) -> list[Run]:
         named = ", ".join(sorted({f"{run.gate} ({run.label})" for run in facts.runs}))
         again = gate_command("serve", facts.model).short
         raise BadInput(
-            f"the evidence is of other code than what is delivered: {named}",
-            expected="a run of the serve gate on the packages of --vllm and --ascend as they are now",
+            f"the evidence is of other code than what is delivered: {named}: {facts.other}",
+            expected="a run of the serve gate on the packages of --vllm and --ascend as they are now, or of"
+            " the releases that the plan is for",
             try_=f"{again}, with the interpreter that imports them from there",
         )
     return list(standing(facts.current).values())

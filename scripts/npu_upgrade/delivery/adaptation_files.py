@@ -13,7 +13,7 @@ from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.delivery.incoming import Content, backport, check_free
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
-from npu_upgrade.gates.plugin import METADATA
+from npu_upgrade.gates.plugin import LEFTOVERS, METADATA
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.tables import shortened
@@ -35,7 +35,7 @@ class Named:
         Raises :class:`BadInput` for a change that nobody named, and for code that is to stay out although
         the gates judged it.
         """
-        changed = [one.path for one in root.changed() if not _is_leftover(one.path)]
+        changed = [one.path for one in root.changed() if not _is_leftover(one.path, root)]
         left = {path for path in changed if _fits(path, self.leave)}
         judged = next((path for path in changed if path in left and _is_code(path, root)), None)
         if judged:
@@ -199,9 +199,19 @@ def _is_code(path: str, root: Root) -> bool:
     return package is not None and path.startswith(f"{package}/")
 
 
-def _is_leftover(path: str) -> bool:
-    """Whether a build, or an import, left it beside the sources."""
-    return any(fnmatch(part, form) for part in PurePosixPath(path).parts for form in METADATA)
+def _is_leftover(path: str, root: Root) -> bool:
+    """Whether a build, or an import, left it beside the sources.
+
+    Folders build and dist are that beside a pyproject.toml, unless the base has them.
+    """
+    parts = PurePosixPath(path).parts
+    if any(fnmatch(part, form) for part in parts for form in METADATA):
+        return True
+    folders = ("/".join(parts[: at + 1]) for at, part in enumerate(parts[:-1]) if part in LEFTOVERS)
+    made = (one for one in folders if (root.checkout.root / one).with_name("pyproject.toml").is_file())
+    return any(
+        root.checkout.ask("rev-parse", "--quiet", "--verify", f"{root.base}:{one}") is None for one in made
+    )
 
 
 def _fits(path: str, patterns: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
 from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.gates.serving.log_lines import LogLine
@@ -125,7 +126,7 @@ def most_together(streams: Sequence[Sequence[Arrival]]) -> int:
     return max(sum(began <= moment < ends for began, ends in spans) for moment, _ in spans)
 
 
-LENGTH, SEQUENCES = 131072, (16, 32, 64)  # the baseline that an adapted model is held to, and beyond
+LENGTH, SEQUENCES = BASELINE_LEN, (BASELINE_SEQS, 32, 64)  # what an adapted model is held to, and beyond
 RETRIES = 2  # further starts for one number of sequences
 _BLOCK = 128  # tokens; lengths are rounded down to whole blocks of the KV cache
 NOT_TRIED = "not tried"

@@ -5,6 +5,7 @@ Commit, pages, report, status and ``next`` all say what these rules say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from npu_upgrade.ground.paths import WORK_DIR
 
 PINNED = ("transformers", "torch", "torch-npu", "cann")
 _MODALITIES = ("image", "video", "audio")
-_NO_DYNAMO = "TORCHDYNAMO_DISABLE"
+_NO_DYNAMO = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 _ERRORS = 2  # standard errors that a value has to be above chance by
 
 
@@ -98,6 +99,13 @@ class Known:
     @cached_property
     def observed(self) -> Observed | None:
         return next(iter(observed_in(self.served.folder)), None) if self.served else None
+
+    @cached_property
+    def declared(self) -> set[str]:
+        """What the model takes beside text: by its analysis, else pictures where the engine says so."""
+        if self.analysis:
+            return set(self.analysis.modalities)
+        return {"image"} if self.served and self.served.map("resolved").get("is_multimodal") else set()
 
     def of(self, gate: str) -> Run | None:
         return self.newest.get((gate, self.label))
@@ -212,8 +220,10 @@ def _right(known: Known) -> Outcome:
     reference = run.map("reference") if run else {}
     state, why = reference.get("state"), str(reference.get("why") or "")
     because = f": {why}" if why else ""
+    if state == "equal" and "image" in known.declared and "image" not in (reference.get("kinds") or ()):
+        return Gap(f"the model takes image, and no picture was compared with Transformers{because}", command)
     if state == "equal":
-        return Proven(run, why)
+        return Proven(run, "; ".join(filter(None, (why, str(reference.get("label") or "")))))
     if state == "differs":
         return Gap(f"its answers are not those of the same weights in Transformers{because}", command, True)
     return Gap(f"it loads and answers; nothing says that the answers are right{because}", command)
@@ -222,10 +232,7 @@ def _right(known: Known) -> Outcome:
 def _modality(kind: str) -> Callable[[Known], Outcome]:
     def judged(known: Known) -> Outcome:
         run = known.served
-        declared = known.analysis.modalities if known.analysis else {}
-        if not known.analysis and run and run.map("resolved").get("is_multimodal"):
-            declared = {"image": True}
-        if kind not in declared:
+        if kind not in known.declared:
             return _needless(f"it takes no {kind}")
         asked = (
             [one for one in run.many("checks") if one.get("name") in (kind, f"semantic:{kind}")]
@@ -247,11 +254,13 @@ def _graph(known: Known) -> Outcome:
         eager = bool(run.map("resolved").get("enforce_eager"))
         eager |= any(process.config.get("enforce_eager") for process in seen.processes) if seen else False
         switches = {**run.map("environment"), **(seen.variables if seen else {})}
-        off = str(switches.get(_NO_DYNAMO, "0")) not in ("", "0")
-        if eager or off:
-            how = " and ".join(["eager"] * eager + [f"with {_NO_DYNAMO}"] * off)
-            command = _dropping(known.ask("serve"), "--enforce-eager", _NO_DYNAMO)
-            return Gap(f"run {run.id} was {how}: it shows nothing of graphs", command)
+        how = ["eager"] * eager
+        how += [f"with {name}" for name in _NO_DYNAMO if str(switches.get(name, "0")) not in ("", "0")]
+        if not how and seen and seen.config.get("cudagraph_mode") == "NONE" and run.label == NPU_REAL:
+            how = ["resolved to cudagraph_mode NONE"]
+        if how:
+            command = _dropping(known.ask("serve"), "--enforce-eager", *_NO_DYNAMO)
+            return Gap(f"run {run.id} was {' and '.join(how)}: it shows nothing of graphs", command)
     return _feature("graph", known, needed=False)
 
 
@@ -301,7 +310,7 @@ def _capacity(known: Known) -> Outcome:
         row for row in rows if row.get("state") == "PASS" and (row.get("max_model_len") or 0) >= length
     ]
     if any(row.get("filled") for row in reached):
-        return Proven(run, f"{length} tokens, {BASELINE_SEQS} sequences")
+        return Proven(run, f"a request of {length} tokens; {BASELINE_SEQS} shorter ones at once")
     asked = f"{length} tokens with {BASELINE_SEQS} sequences"
     if reached:
         return Gap(f"{asked} were started, and no request was of that length", command)
@@ -331,14 +340,18 @@ def _by_chance(task: dict[str, Any], run: Run) -> str:
     lower = mapping(mapping(results.get("higher_is_better")).get(name))
     chance = _chance(mapping(mapping(results.get("configs")).get(name)), [metric for metric, _ in numbers])
     errors = mapping(mapping(results.get("results")).get(name))
+    asked = mapping(mapping(results.get("n-samples")).get(name)).get("effective")
+    few, of = 0.0, ""
+    if isinstance(asked, int) and asked > 0:  # all of a few may be right by luck, with no error at all
+        few, of = _ERRORS * math.sqrt(chance * (1 - chance) / asked) + 1 / asked, f" of {asked} questions"
     for metric, value in numbers:
         kind, _, filtered = metric.partition(",")
         error = errors.get(f"{kind}_stderr,{filtered}")
-        margin = _ERRORS * error if isinstance(error, int | float) else 0.0
+        margin = max(few, _ERRORS * error if isinstance(error, int | float) else 0.0)
         if lower.get(kind, True) and value > chance + margin:
             return ""
     said = ", ".join(f"{metric} {value:.4f}" for metric, value in numbers)
-    return f"{name} {said}, where guessing gives {chance:.2f}"
+    return f"{name} {said}{of}, where guessing gives {chance:.2f}"
 
 
 def _chance(config: dict[str, Any], metrics: list[str]) -> float:

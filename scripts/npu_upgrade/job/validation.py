@@ -24,8 +24,10 @@ from npu_upgrade.job.changes import base_of, edited, top_folders
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.sources.checkout import Checkout, open_checkout
+from npu_upgrade.sources.tree import open_source
 
 PENDING = "pending"
+_ASCEND = "vllm_ascend/"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -98,7 +100,7 @@ def validate(
     if root is None:
         return Validation()
     try:
-        delivered = _Delivered(open_checkout(root), job.marker, subject)
+        delivered = _Delivered(open_checkout(root), job.marker, subject, job.inputs.ascend.spec)
         parts = list(_parts(delivered, plan))
     except UpgradeError:  # whoever delivers there is told why git cannot
         return Validation()
@@ -122,11 +124,12 @@ def validate(
 
 @dataclass(frozen=True)
 class _Delivered:
-    """The files of a checkout as the delivery will have them."""
+    """The files of a checkout as the delivery will have them. ``ascend``: the vllm-ascend that it is for."""
 
     checkout: Checkout
     marker: str
     subject: Subject
+    ascend: str
 
     @cached_property
     def base(self) -> str:
@@ -156,6 +159,24 @@ class _Delivered:
         text = self.before(path)
         return sha256(text.encode("utf-8", "surrogateescape")) if text is not None else ""
 
+    def other_ascend(self, loaded: Sequence[tuple[str, str]]) -> str:
+        """Why the files of vllm-ascend among ``loaded`` (path, hash) are not its own; empty when they are.
+
+        What a build writes beside the sources is in no release.
+        """
+        theirs = sorted({one for one in loaded if one[0].startswith(_ASCEND)})
+        if not theirs:
+            return ""
+        try:
+            tree = open_source(self.ascend)
+            known = {name: sha256(tree.read(name).encode()) for name, _ in theirs if tree.exists(name)}
+        except UpgradeError as error:
+            return f"{self.ascend} cannot be read, so nothing says that it ran: {error.what}"
+        other = next((name for name, digest in theirs if known.get(name, digest) != digest), "")
+        if known and not other:
+            return ""
+        return f"it ran another {other or _ASCEND} than {self.ascend} has"
+
     def has(self, name: str, sha256: str) -> bool:
         """Whether that content of a file is what is delivered, as far as it is delivered here."""
         return self.digest(name) in (None, sha256)
@@ -169,9 +190,13 @@ def _objection(observed: Observed, delivered: _Delivered) -> str:
         return f"its tensors lived on {', '.join(sorted(observed.devices)) or 'no device that is told'}"
     if observed.dummy:
         return "it loaded dummy weights"
-    loaded = ((name, one) for process in observed.processes for name, one in process.files.items())
-    other = next((name for name, one in loaded if not delivered.has(name, one.sha256)), "")
-    return f"it ran another {other} than is delivered" if other else ""
+    root = delivered.checkout.root.resolve()
+    laid = [one for one in observed.pythonpath if not Path(one).resolve().is_relative_to(root)]
+    if laid:
+        return f"PYTHONPATH laid {', '.join(laid)} over the installation"
+    loaded = [(name, one.sha256) for process in observed.processes for name, one in process.files.items()]
+    other = next((name for name, digest in loaded if not delivered.has(name, digest)), "")
+    return f"it ran another {other} than is delivered" if other else delivered.other_ascend(loaded)
 
 
 def _parts(delivered: _Delivered, plan: Plan) -> Iterator[Part]:
