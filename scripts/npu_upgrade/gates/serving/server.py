@@ -224,14 +224,17 @@ def _born(server: Server) -> float:
 def engines(server: Server) -> set[int]:
     """The processes that must stay while the server serves: what it started itself, and vLLM's own by title.
 
-    Helpers of theirs, such as compilers, come and go.
+    Helpers of theirs, such as compilers, come and go; one that was forked has its parent's title.
     """
-    found = set()
+    known = {}
     for process in members(server):
         with contextlib.suppress(psutil.Error):
-            if process.ppid() == server.process.pid or "VLLM::" in " ".join(process.cmdline()):
-                found.add(process.pid)
-    return found
+            known[process.pid] = (process.ppid(), " ".join(process.cmdline()))
+    return {
+        pid
+        for pid, (parent, title) in known.items()
+        if parent == server.process.pid or ("VLLM::" in title and known.get(parent, (0, ""))[1] != title)
+    }
 
 
 def stop(server: Server, patience: float = 30.0, hurry: Callable[[], bool] = lambda: False) -> list[str]:
