@@ -141,6 +141,7 @@ def test_a_metric_that_was_not_measured_fails() -> None:
 
 
 def test_a_measured_value_is_recorded(tmp_path, tool, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # knows nothing of our server
     code, said = measured(tmp_path, monkeypatch, capsys, "--tasks", "sums", "--lm-eval", str(tool))
     assert code == 0
     metrics = [{"name": "exact_match,none", "value": 0.75}]
