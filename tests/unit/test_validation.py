@@ -291,11 +291,13 @@ def test_stages_are_left_to_serve_unless_they_are_named(
     words: list[str], given: set[str], tmp_path: Path, monkeypatch, capsys
 ) -> None:
     asked = with_npus(monkeypatch, passes)
-    options = ["--npu", "--model", "A", "--workspace", str(tmp_path), *words, "--", "--dtype", "float16"]
+    options = ["--npu", "--model", "A", "--workspace", str(tmp_path), *words]
+    options += ["--budget", "load=7200", "--", "--dtype", "float16"]
     assert cli.main("upgrade.py", "", ["validate"], ["validate", *options]) == 0
     for rung in asked:
         assert {"--omni", "--no-omni"} & set(rung.command.argv) == given
         assert rung.command.passed_on[-2:] == ("--dtype", "float16")
+        assert rung.command.argv[rung.command.argv.index("--budget") + 1] == "load=7200"
 
 
 def test_dummy_weights_that_pass_do_not_hide_real_ones_that_cannot_run(
