@@ -185,7 +185,7 @@ TWO_CHIPS = """
 +===========================+===============+======================================================================+
 | 0       1                 | 495142        | VLLM/Worker 1 / 2  | 55751                 | 310                     |
 +===========================+===============+======================================================================+
-"""
+"""  # noqa: E501
 # chips without HBM: their memory is that of the machine's own kind, and huge pages of it are in use
 NO_HBM = """
 +--------------------------------------------------------------------------------------------------------+
@@ -248,6 +248,20 @@ def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeyp
     served = judge(kit.launch(tmp_path, "none"), NPU, options, tmp_path / "log")
     assert kit.states(served)["teardown"] == "FAIL"
     assert "50000 MiB of device 1 (1000 before)" in served.summary
+
+
+def test_a_tool_that_may_not_ask_the_driver_is_said(tmp_path: Path, monkeypatch) -> None:
+    fake_smi(tmp_path, monkeypatch)
+    (tmp_path / "npu-smi").write_text(
+        "#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\nexit 1\n"
+    )
+    from npu_upgrade.gates.serving.gate import Options, judge
+
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS)
+    served = judge(kit.launch(tmp_path, "none"), NPU, options, tmp_path / "log")
+    (teardown,) = (one for one in served.checks if one.name == "teardown")
+    assert (teardown.state, served.memory["after"]) == ("PASS", None)
+    assert "npu-smi info told no memory" in teardown.why
 
 
 def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monkeypatch) -> None:

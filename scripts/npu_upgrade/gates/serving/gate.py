@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from npu_upgrade.evidence.observed import Observed
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.gates.serving import device as devices
@@ -285,7 +287,12 @@ def _end(server: Server, options: Options, served: Served) -> None:
         seen = (served.memory.get(when) for when in ("before", "serving"))
         held, after = still_held(served.device, served.launch.variables(), *seen, options.patience)
         served.memory["after"] = after
-        served.checks.append(_torn_down(asked, stubborn, held, served.memory["before"] or []))
+        check = _torn_down(asked, stubborn, held, served.memory["before"] or [])
+        if served.device.kind == devices.NPU and not after:
+            check = replace(
+                check, why=f"{check.why}; npu-smi info told no memory, so nothing says that it is free"
+            )
+        served.checks.append(check)
 
 
 def _patience(options: Options, served: Served) -> float:
