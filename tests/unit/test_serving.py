@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -254,6 +255,23 @@ def test_a_server_whose_gate_lives_is_no_leftover(tmp_path: Path) -> None:
     finally:
         stop(server, 5)
     assert members(server) == []
+
+
+def test_what_another_container_runs_is_no_leftover(tmp_path: Path) -> None:
+    inside = ["unshare", "-rpf", "--kill-child", "env", f"{TOKEN}=gate:1:1.0", "sleep", "60"]
+    if not shutil.which("unshare") or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
+        pytest.skip("this machine makes no namespace of processes")
+    with subprocess.Popen(inside) as other:
+        try:
+            deadline = time.monotonic() + 10
+            while not (there := psutil.Process(other.pid).children()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            while there[0].name() != "sleep" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert there[0].environ()[TOKEN] == "gate:1:1.0"
+            assert there[0].pid not in {one.pid for one in leftovers()}
+        finally:
+            other.kill()
 
 
 def free_port() -> int:
