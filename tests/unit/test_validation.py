@@ -250,6 +250,17 @@ def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeyp
     assert "50000 MiB of device 1 (1000 before)" in served.summary
 
 
+def test_two_answers_of_an_npu_come_with_what_tells_why(tmp_path: Path, monkeypatch) -> None:
+    from npu_upgrade.gates.serving.gate import Options, judge
+
+    fake_smi(tmp_path, monkeypatch, 1000)
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS)
+    served = judge(kit.launch(tmp_path, "unsteady"), NPU, options, tmp_path / "log")
+    (repeat,) = (one for one in served.checks if one.name == "repeat")
+    assert repeat.state == "INCONCLUSIVE"
+    assert "HCCL_DETERMINISTIC=true" in repeat.why
+
+
 def test_a_tool_that_may_not_ask_the_driver_is_said(tmp_path: Path, monkeypatch) -> None:
     fake_smi(tmp_path, monkeypatch)
     (tmp_path / "npu-smi").write_text(

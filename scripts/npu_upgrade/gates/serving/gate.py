@@ -36,6 +36,11 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.signals import handled
 from npu_upgrade.ground.verdict import Verdict
 
+# what the FAQ of vllm-ascend names; not set by default, because nobody serves with them
+_UNSTEADY = (
+    "; an NPU adds in no fixed order by default, which parts near-ties: set HCCL_DETERMINISTIC=true"
+    " LCCL_DETERMINISTIC=1 ATB_MATMUL_SHUFFLE_K_ENABLE=0 ATB_LLM_LCOC_ENABLE=0 and serve it again"
+)
 _HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end
 Extra = Callable[[Client, str], list[Check]]
 Compare = Callable[[Client, str, Mapping[str, Any]], list[Check]]
@@ -204,6 +209,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
         options.generations,
         options.tokens,
         launch.omni,
+        _UNSTEADY if served.device.kind == devices.NPU else "",
     )
     served.metrics["before"] = client.metrics()
     served.observed = observer.wait(server.group, served.device, lambda told: bool(told.config))
