@@ -143,6 +143,7 @@ def test_a_metric_that_was_not_measured_fails() -> None:
 @pytest.mark.parametrize(("more", "limit"), [((), None), (("--limit", "4"), 4)])
 def test_a_measured_value_is_recorded(tmp_path, tool, monkeypatch, capsys, more, limit) -> None:
     """Of how many questions it is, too: a part of a task is not taken for the whole."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # knows nothing of our server
     given = ("--tasks", "sums", "--lm-eval", str(tool), *more)
     code, said = measured(tmp_path, monkeypatch, capsys, *given)
     assert code == 0

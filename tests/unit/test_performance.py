@@ -14,10 +14,11 @@ from npu_upgrade.gates.performance import Bench, Load
 
 # answers for the fake vllm's `bench serve`: writes what it was asked, or fails
 BENCH = """
-import json, pathlib, sys
+import json, pathlib, sys, urllib.request
 given = dict(zip(sys.argv, sys.argv[1:]))
 if "{fault}" == "ends":
     sys.exit("ValueError: the tokenizer is gone")
+urllib.request.urlopen(given["--base-url"] + "/health").read()
 done = int(given["--num-prompts"]) - (1 if "{fault}" == "loses" else 0)
 values = {{"completed": done, "output_throughput": 812.456, "total_token_throughput": 7000}}
 values |= {{"median_ttft_ms": 31.25, "median_tpot_ms": 4.5, "asked": sys.argv[1:]}}
@@ -39,7 +40,8 @@ def bench(folder: Path, fault: str = "") -> tuple[Bench, dict[str, str], Any]:
     return found, kit.states(served), served
 
 
-def test_each_number_of_requests_at_once_is_measured_with_its_lengths(tmp_path: Path) -> None:
+def test_each_number_of_requests_at_once_is_measured_with_its_lengths(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # knows nothing of our server
     found, states, _ = bench(tmp_path)
     assert (states["performance:1"], states["performance:4"]) == ("PASS", "PASS")
     assert found.loads == [

@@ -352,6 +352,47 @@ def test_why_there_is_none_is_said_before_memory_runs_out(
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        ("", {"memory.max": "6000", "memory.current": "5000", "cpu.max": "100000 100000"}),
+        (
+            "memory",
+            {
+                "memory.limit_in_bytes": "6000",
+                "memory.usage_in_bytes": "5000",
+                "../cpu/cpu.cfs_quota_us": "100000",
+                "../cpu/cpu.cfs_period_us": "100000",
+            },
+        ),
+    ],
+)
+def test_a_container_has_what_its_control_group_leaves_it(
+    folder: str, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("memory", "cpu"):
+        (tmp_path / place).mkdir()
+    for name, text in (files | {"memory.stat": "anon 700\ninactive_file 4000\nactive_file 9"}).items():
+        (tmp_path / folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(made, "_GROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(192)))
+    assert made._free() == 5000  # the weights that were just read give way
+    assert made._cores() == 1
+    for name in ("cpu.max", "cpu/cpu.cfs_quota_us"):
+        (tmp_path / name).write_text("max 100000\n" if name == "cpu.max" else "-1\n")
+    assert made._cores() == 192
+
+
+def test_how_many_threads_a_server_gets_is_not_for_the_reference(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = transformers(tmp_path, monkeypatch, answer())
+    python.write_text(python.read_text() + f"echo $OMP_NUM_THREADS > {tmp_path}/threads\n")
+    monkeypatch.setattr(made, "_cores", lambda: 24)
+    made.make(str(checkpoint), python, trust=False, variables={"OMP_NUM_THREADS": "1"})
+    assert (tmp_path / "threads").read_text() == "24\n"
+
+
 def test_a_file_of_other_weights_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     launch = Launch(str(checkpoint), tmp_path / "python", "real")
     file = tmp_path / "reference.json"

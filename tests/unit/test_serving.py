@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,9 @@ from npu_upgrade.gates.serving.server import (
     TOKEN,
     check_leftovers,
     check_port,
+    choose_port,
     end_leftovers,
+    engines,
     leftovers,
     members,
     sockets,
@@ -120,6 +123,36 @@ def test_a_server_that_stands_still_while_it_loads(tmp_path: Path) -> None:
     served = kit.serve(tmp_path, "hang", still=8.0)
     assert served.verdict is Verdict.FAIL
     assert "stands still in phase load" in served.summary
+
+
+def test_weights_that_come_slowly_from_a_far_disk_are_no_standstill(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("npu_upgrade.gates.serving.watch._SAMPLE", 0.5)
+    served = kit.serve(tmp_path, "far-disk", "dummy", still=2.0, quiet=0.2)
+    assert served.verdict is Verdict.PASS, served.summary
+
+
+def test_what_an_engine_forked_is_no_engine(tmp_path: Path) -> None:
+    engine = """
+import os, subprocess, sys, time
+if sys.argv[-1] == "engine":
+    os.fork()
+    print("there", flush=True)
+else:
+    subprocess.Popen(["VLLM::Worker_TP0", "-c", sys.argv[1], "", "engine"], executable=sys.executable)
+time.sleep(60)
+"""
+    worker = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
+    command = [*worker, sys.executable, "-c", engine, engine]
+    log = tmp_path / "log"
+    server = start(command, os.environ, port=choose_port(HOST, None), log=log, cwd=tmp_path)
+    try:
+        while log.read_text().count("there") < 2:
+            time.sleep(0.1)
+        parents = {one.pid: one.ppid() for one in members(server) if "VLLM::" in one.cmdline()[0]}
+        assert len(parents) == 2
+        assert set(parents) & engines(server) == set(parents.values()) & set(parents)
+    finally:
+        stop(server, 0.2)
 
 
 def test_one_that_works_on_past_its_budget_is_not_judged(tmp_path: Path) -> None:
@@ -222,6 +255,23 @@ def test_a_server_whose_gate_lives_is_no_leftover(tmp_path: Path) -> None:
     finally:
         stop(server, 5)
     assert members(server) == []
+
+
+def test_what_another_container_runs_is_no_leftover(tmp_path: Path) -> None:
+    inside = ["unshare", "-rpf", "--kill-child", "env", f"{TOKEN}=gate:1:1.0", "sleep", "60"]
+    if not shutil.which("unshare") or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
+        pytest.skip("this machine makes no namespace of processes")
+    with subprocess.Popen(inside) as other:
+        try:
+            deadline = time.monotonic() + 10
+            while not (there := psutil.Process(other.pid).children()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            while there[0].name() != "sleep" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert there[0].environ()[TOKEN] == "gate:1:1.0"
+            assert there[0].pid not in {one.pid for one in leftovers()}
+        finally:
+            other.kill()
 
 
 def free_port() -> int:

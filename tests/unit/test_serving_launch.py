@@ -12,6 +12,7 @@ import serving_kit as kit
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
 from npu_upgrade.gates.serving import session
 from npu_upgrade.gates.serving.launch import Launch
+from npu_upgrade.gates.validation import pack_program
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.installed import toolkit_folders
 
@@ -65,6 +66,23 @@ def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert launched(tmp_path, "--work-dir", str(other)).cwd == other
     monkeypatch.chdir(other)
     assert session.model_place("Tiny") == str(models / "Tiny")
+
+
+def test_a_vllm_on_path_may_lie_elsewhere_than_its_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, local = kit.machine(tmp_path / "machine"), tmp_path / "local/bin"
+    local.mkdir(parents=True)
+    (local / "python").symlink_to("/usr/bin/python3")  # what pip of another Python found there before
+    script = local / "vllm"
+    script.write_text(f"#!{python}\nimport vllm\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(local))
+    found = (session.named_python("auto"), pack_program._serving(""))
+    assert found == (python, python)
+    script.write_text('#!/bin/sh\nexec python "$0"\n')
+    found = (session.named_python("auto"), pack_program._serving(""))
+    assert found == (local / "python", local / "python")
 
 
 def test_an_npu_gets_its_defaults_and_what_somebody_set_stays(

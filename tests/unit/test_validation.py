@@ -18,7 +18,7 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import validate
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked
 from npu_upgrade.gates.serving import device
-from npu_upgrade.gates.serving.device import Device, memory_is_back, missing_for_npu, used_memory
+from npu_upgrade.gates.serving.device import Device, missing_for_npu, still_held, used_memory
 from npu_upgrade.gates.serving.session import Session
 from npu_upgrade.gates.validation import matrix, rungs
 from npu_upgrade.gates.validation.rungs import Outcome, Rung, cell_rung, climb, judged, together
@@ -135,26 +135,105 @@ def test_an_exit_code_of_no_verdict_judges_nothing(code: int) -> None:
     assert judged(Rung("r", "", upgrade("serve")), code, {}, 0.0).verdict is Verdict.INCONCLUSIVE
 
 
-def fake_smi(folder: Path, monkeypatch, used: int) -> Path:
-    """An ``npu-smi`` on PATH that shows two cards."""
+def fake_smi(folder: Path, monkeypatch, *used: int, form: str = SMI) -> Path:
+    """An ``npu-smi`` on PATH that shows a machine of that form; the file that holds what it shows."""
     script, shown = folder / "npu-smi", folder / "shown"
-    shown.write_text(SMI.replace("{used}", str(used)))
+    show(shown, *used, form=form)
     script.write_text(f"#!/bin/sh\ncat {shown}\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     return shown
 
 
+def show(shown: Path, *used: int, form: str = SMI) -> None:
+    text = form
+    for one in used:
+        text = text.replace("{used}", str(one), 1)
+    shown.write_text(text)
+
+
+NPU = Device(device.NPU)
+
+
 def test_the_devices_memory_is_what_its_tool_says(tmp_path: Path, monkeypatch) -> None:
     shown = fake_smi(tmp_path, monkeypatch, 4000)
-    npu = Device(device.NPU)
-    assert used_memory(npu) == 3390 + 4000
-    assert memory_is_back(npu, 7390, 0.1) == (True, 7390)
-    shown.write_text(SMI.replace("{used}", "60000"))
-    assert memory_is_back(npu, 7390, 0.1) == (False, 63390)
+    assert used_memory(NPU, {}) == [3390, 4000]
+    assert still_held(NPU, {}, [3390, 4000], None, 0.1) == ({}, [3390, 4000])
+    show(shown, 60000)
+    assert still_held(NPU, {}, [3390, 4000], None, 0.1) == ({1: 60000}, [3390, 60000])
     found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
     assert (found.kind, found.name, found.count) == ("npu", "910B3", 2)
     assert device.label([device.NPU], found, "real") == "NPU real"
+
+
+# a card with two chips: the second row says its place in the card and in the machine
+TWO_CHIPS = """
++------------------------------------------------------------------------------------------------------------------+
+| npu-smi 26.0.rc2                            Version: 26.0.rc2                                                    |
++---------------------------+---------------+----------------------------------------------------------------------+
+| NPU   Name                | Health        | Power(W)             Temp(C)                 Hugepages-Usage(page)   |
+| Chip  Phy-ID              | Bus-Id        | AICore(%)            Memory-Usage(MB)        HBM-Usage(MB)           |
++===========================+===============+======================================================================+
+| 0     Ascend910           | OK            | 162.6                34                      0    / 0                |
+| 0     0                   | 0000:9D:00.0  | 0                    0    / 0                {used} / 65536          |
++------------------------------------------------------------------------------------------------------------------+
+| 0     Ascend910           | OK            | -                    34                      0    / 0                |
+| 1     1                   | 0000:9F:00.0  | 0                    0    / 0                {used}/ 65536           |
++===========================+===============+======================================================================+
++---------------------------+---------------+----------------------------------------------------------------------+
+| NPU     Chip              | Process id    | Process name       | Process memory(MB)    | Process id in container |
++===========================+===============+======================================================================+
+| 0       1                 | 495142        | VLLM/Worker 1 / 2  | 55751                 | 310                     |
++===========================+===============+======================================================================+
+"""  # noqa: E501
+# chips without HBM: their memory is that of the machine's own kind, and huge pages of it are in use
+NO_HBM = """
++--------------------------------------------------------------------------------------------------------+
+| npu-smi 25.2.1                                   Version: 25.2.1                                       |
++-------------------------------+-----------------+------------------------------------------------------+
+| NPU     Name                  | Health          | Power(W)     Temp(C)           Hugepages-Usage(page) |
+| Chip    Device                | Bus-Id          | AICore(%)    Memory-Usage(MB)                        |
++===============================+=================+======================================================+
+| 1       310P3                 | OK              | NA           49                8728  / 8728          |
+| 0       0                     | 0000:01:00.0    | 0            {used}/ 44278                           |
++-------------------------------+-----------------+------------------------------------------------------+
+| 1       310P3                 | OK              | NA           45                0     / 0             |
+| 1       1                     | 0000:01:00.0    | 0            {used} / 43693                          |
++===============================+=================+======================================================+
++-------------------------------+-----------------+------------------------------------------------------+
+| NPU     Chip                  | Process id      | Process name             | Process memory(MB)        |
++===============================+=================+======================================================+
+| No running processes found in NPU 1                                                                    |
++===============================+=================+======================================================+
+"""
+
+
+@pytest.mark.parametrize(("form", "name"), [(TWO_CHIPS, "Ascend910"), (NO_HBM, "310P3")])
+def test_every_layout_of_the_tool_is_read(form: str, name: str, tmp_path: Path, monkeypatch) -> None:
+    shown = fake_smi(tmp_path, monkeypatch, 3419, 2874, form=form)
+    found = device.detect(Installed("3.11", [], {"vllm_ascend": "x/__init__.py"}))
+    assert (found.name, found.count) == (name, 2)
+    assert used_memory(NPU, {}) == [3419, 2874]
+    show(shown, 19435, 2874, form=form)
+    held, _ = still_held(NPU, {}, [3419, 2874], None, 0.1)
+    assert held == {0: 19435}
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"), [("1", [7]), ("1,0", [7, 3390]), ("", [3390, 7]), ("5", [3390, 7])]
+)
+def test_only_devices_that_the_server_may_take_count(
+    visible: str, seen: list[int], tmp_path: Path, monkeypatch
+) -> None:
+    fake_smi(tmp_path, monkeypatch, 7)
+    assert used_memory(NPU, {"ASCEND_RT_VISIBLE_DEVICES": visible}) == seen
+
+
+def test_what_a_neighbour_takes_meanwhile_is_not_the_servers(tmp_path: Path, monkeypatch) -> None:
+    fake_smi(tmp_path, monkeypatch, 60000)
+    before, serving = [3390, 4000], [58000, 4000]
+    assert still_held(NPU, {}, before, serving, 0.1) == ({}, [3390, 60000])
+    assert still_held(NPU, {}, before, [58000, 30000], 0.1)[0] == {1: 60000}
 
 
 def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeypatch) -> None:
@@ -162,13 +241,38 @@ def test_a_server_that_leaves_device_memory_behind_fails(tmp_path: Path, monkeyp
     from npu_upgrade.gates.serving.gate import Options, judge
 
     def fill(*_: object) -> list:
-        shown.write_text(SMI.replace("{used}", "50000"))
+        show(shown, 50000)
         return []
 
     options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS, extra=[fill])
-    served = judge(kit.launch(tmp_path, "none"), Device(device.NPU), options, tmp_path / "log")
+    served = judge(kit.launch(tmp_path, "none"), NPU, options, tmp_path / "log")
     assert kit.states(served)["teardown"] == "FAIL"
-    assert "53390 MiB of device memory are in use, 4390 MiB before" in served.summary
+    assert "50000 MiB of device 1 (1000 before)" in served.summary
+
+
+def test_two_answers_of_an_npu_come_with_what_tells_why(tmp_path: Path, monkeypatch) -> None:
+    from npu_upgrade.gates.serving.gate import Options, judge
+
+    fake_smi(tmp_path, monkeypatch, 1000)
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS)
+    served = judge(kit.launch(tmp_path, "unsteady"), NPU, options, tmp_path / "log")
+    (repeat,) = (one for one in served.checks if one.name == "repeat")
+    assert repeat.state == "INCONCLUSIVE"
+    assert "HCCL_DETERMINISTIC=true" in repeat.why
+
+
+def test_a_tool_that_may_not_ask_the_driver_is_said(tmp_path: Path, monkeypatch) -> None:
+    fake_smi(tmp_path, monkeypatch)
+    (tmp_path / "npu-smi").write_text(
+        "#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\nexit 1\n"
+    )
+    from npu_upgrade.gates.serving.gate import Options, judge
+
+    options = Options(quiet=0.2, patience=2.0, budgets=kit.BUDGETS)
+    served = judge(kit.launch(tmp_path, "none"), NPU, options, tmp_path / "log")
+    (teardown,) = (one for one in served.checks if one.name == "teardown")
+    assert (teardown.state, served.memory["after"]) == ("PASS", None)
+    assert "npu-smi info told no memory" in teardown.why
 
 
 def test_a_machine_without_an_npu_says_all_that_is_missing(tmp_path: Path, monkeypatch) -> None:
@@ -212,11 +316,13 @@ def test_stages_are_left_to_serve_unless_they_are_named(
     words: list[str], given: set[str], tmp_path: Path, monkeypatch, capsys
 ) -> None:
     asked = with_npus(monkeypatch, passes)
-    options = ["--npu", "--model", "A", "--workspace", str(tmp_path), *words, "--", "--dtype", "float16"]
+    options = ["--npu", "--model", "A", "--workspace", str(tmp_path), *words]
+    options += ["--budget", "load=7200", "--", "--dtype", "float16"]
     assert cli.main("upgrade.py", "", ["validate"], ["validate", *options]) == 0
     for rung in asked:
         assert {"--omni", "--no-omni"} & set(rung.command.argv) == given
         assert rung.command.passed_on[-2:] == ("--dtype", "float16")
+        assert rung.command.argv[rung.command.argv.index("--budget") + 1] == "load=7200"
 
 
 def test_dummy_weights_that_pass_do_not_hide_real_ones_that_cannot_run(

@@ -106,7 +106,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     )
     parser.add_argument(
         "--budget",
-        type=_budget,
+        type=budget,
         action="append",
         default=[],
         metavar="PHASE=S",
@@ -130,7 +130,8 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     add_workspace_argument(parser)
 
 
-def _budget(text: str) -> tuple[str, float]:
+def budget(text: str) -> tuple[str, float]:
+    """``PHASE=S``: a phase of a start and its most seconds."""
     phase, value = pair(text)
     if phase not in BUDGETS:
         raise argparse.ArgumentTypeError(f"{phase} is none of {', '.join(BUDGETS)}")

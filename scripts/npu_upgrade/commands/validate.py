@@ -22,6 +22,7 @@ from pathlib import Path
 from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.commands.serving_arguments import budget
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.store import NPU_REAL, workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
@@ -105,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
     )
     parser.add_argument(
+        "--budget",
+        type=budget,
+        action="append",
+        default=[],
+        metavar="PHASE=S",
+        help="with --npu: most seconds of a phase of each start, as serve takes it",
+    )
+    parser.add_argument(
         "--before",
         default="",
         metavar="PYTHON",
@@ -167,7 +176,7 @@ def _on_npus(args: argparse.Namespace) -> Result:
             try_=f"there; {upgrade('validate', '--npu', '--pack', 'FILE').short} writes one file for that, "
             f"and {upgrade('evidence', 'import').short} takes its evidence over",
         )
-    cells = _cells(args)
+    cells = [replace(one, budgets=dict(args.budget)) for one in _cells(args)]
     workspace = args.workspace or find_workspace(Path.cwd())
     _check_outside(workspace)
     if args.ray:
@@ -255,6 +264,7 @@ def _words(args: argparse.Namespace) -> list[str]:
     given |= {"--gates": ",".join(args.gates), "--tp": ",".join(map(str, args.tp))}
     given |= {} if args.npu else {"--rungs": ",".join(args.rungs)}
     words = [word for name, value in given.items() if value for word in (name, str(value))]
+    words += [word for phase, most in args.budget for word in ("--budget", f"{phase}={most:g}")]
     passed_on = ["--", *args.passed_on] if args.passed_on else []
     return [*(["--npu"] if args.npu else []), *words, *passed_on]
 

@@ -20,7 +20,7 @@ from npu_upgrade.evidence.runs import Run
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.gate import Extra
 from npu_upgrade.gates.serving.launch import Launch
-from npu_upgrade.gates.serving.requests import Client
+from npu_upgrade.gates.serving.requests import Client, without_proxy
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.progress import say
 
@@ -117,7 +117,7 @@ class Bench:
         with open(log, "wb") as stream:
             process = subprocess.Popen(
                 command,
-                env=self.launch.variables() | _ONE_PROCESS,
+                env=without_proxy(self.launch.variables()) | _OFFLINE,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -146,7 +146,7 @@ class Bench:
 
 
 _KEYS = ("output_throughput", "total_token_throughput", "median_ttft_ms", "median_tpot_ms")
-_ONE_PROCESS = {"HF_HUB_OFFLINE": "1"}  # the tokenizer is where the weights are
+_OFFLINE = {"HF_HUB_OFFLINE": "1"}  # the tokenizer is where the weights are
 
 
 def _wait(process: subprocess.Popen, client: Client) -> str:

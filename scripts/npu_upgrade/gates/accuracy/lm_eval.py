@@ -19,7 +19,7 @@ from typing import Any
 from npu_upgrade.gates.accuracy.config_file import Task, by_name, compare
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.launch import Launch, given
-from npu_upgrade.gates.serving.requests import Client
+from npu_upgrade.gates.serving.requests import Client, without_proxy
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import read_object, sha256
 from npu_upgrade.ground.progress import say
@@ -172,7 +172,7 @@ def evaluate(
     Its output goes to ``folder``/lm_eval.log. It is ended when the server breaks or ``seconds`` are over.
     """
     log = folder / LOG
-    variables = os.environ | {"OPENAI_API_KEY": "none", "TOKENIZERS_PARALLELISM": "false"}
+    variables = without_proxy(os.environ) | {"OPENAI_API_KEY": "none", "TOKENIZERS_PARALLELISM": "false"}
     variables.pop("PYTHONPATH", None)
     with open(log, "wb") as stream:
         process = subprocess.Popen(

@@ -6,6 +6,7 @@ bfloat16: the difference is what the dtype of a server may change. Other weights
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -49,6 +50,7 @@ _ASKED = {"tokens": 12, "top": 8, "half": "bfloat16"}  # greedy tokens, and like
 _PROGRAM = Path(__file__).with_name("program.py")
 _RAISED = re.compile(r"[\w.]*Error\b")
 _SECONDS = 3600.0
+_GROUP = Path("/sys/fs/cgroup")
 _SLACK = 1.15  # activations, and what a library needs for itself, over the weights
 
 
@@ -180,18 +182,34 @@ def _check_memory(needed: float, free: float) -> None:
 
 
 def _free() -> float:
-    """Bytes that this process may still take, the limit of its control group included."""
-    free, group = float(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((group / f"memory.{name}").read_text("utf-8").strip() for name in ("max", "current"))
-        return min(free, float(limit) - float(used))
-    except (OSError, ValueError):  # no group, or one without a limit
-        return free
+    """Bytes that this process may still take, the limit of its control group included.
+
+    What the group read of files counts as taken, and is given back where memory is needed.
+    """
+    free = float(psutil.virtual_memory().available)
+    for folder, most, taken in (("", "max", "current"), ("memory", "limit_in_bytes", "usage_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):  # no group, or one without a limit
+            names = (f"memory.{most}", f"memory.{taken}", "memory.stat")
+            limit, used, told = ((_GROUP / folder / name).read_text("utf-8").strip() for name in names)
+            found = re.findall(r"^(?:total_)?inactive_file (\d+)$", told, re.MULTILINE)
+            free = min(free, float(limit) - float(used) + max(map(float, found), default=0.0))
+    return free
+
+
+def _cores() -> int:
+    """How many cores this process may use, the limit of its control group included."""
+    cores = float(len(os.sched_getaffinity(0)))
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):  # no group, or one without a limit: max, or -1
+            quota, period = " ".join((_GROUP / name).read_text("utf-8") for name in names).split()
+            cores = min(cores, float(quota) / float(period)) if quota != "-1" else cores
+    return max(1, int(cores))
 
 
 def _run(python: Path, asked: dict[str, Any], variables: Mapping[str, str]) -> bytes:
     """What the program prints; raises :class:`NoReference` with its last error."""
-    environment = {**os.environ, **variables}
+    # servers of NPUs are told to leave the CPU alone, which this is about
+    environment = {**os.environ, **variables, "OMP_NUM_THREADS": str(_cores())}
     environment.pop("PYTHONPATH", None)
     command, given = [str(python), "-P", str(_PROGRAM)], json.dumps(asked).encode()
     try:

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.sources.installed import Installed
 
 NPU, GPU, CPU, EMULATED = "npu", "gpu", "cpu", "npu emulated"
-_USAGE = re.compile(r"(\d+)\s*/\s*(\d+)\s*\|\s*$")
-_CHIP = re.compile(r"^\|\s*(\d+)\s+(\S*(?:910|310|950|Ascend)\S*)\s*\|", re.MULTILINE)
+_CHIP = re.compile(r"^\|\s*\d+\s+(\S*(?:910|310|950|Ascend)\S*)\s*\|.*\n(.*)$", re.MULTILINE)
+_USAGE = re.compile(r"(\d+)\s*/\s*([1-9]\d*)\b")  # what a chip does not have is 0 / 0
+_VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
-_TOLERANCE = 256  # MiB that the driver may keep
+_TOLERANCE = 256  # MiB of a device that the driver may keep
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def detect(installed: Installed, emulated: bool = False) -> Device:
     if emulated:
         return Device(EMULATED)
     if "vllm_ascend" in installed.imports:
-        names = _CHIP.findall(_npu_smi() or "")
-        count = len(names) or npu_count()
-        return Device(NPU, names[0][1] if names else "", count) if count else Device(EMULATED)
+        chips = _chips()
+        count = len(chips) or npu_count()
+        return Device(NPU, chips[0][0] if chips else "", count) if count else Device(EMULATED)
     return Device(CPU if "cpu" in installed.versions.get("vllm", "") else GPU)
 
 
@@ -81,47 +82,58 @@ def missing_for_npu(installed: Installed | None) -> list[str]:
     return lacks
 
 
-def used_memory(device: Device) -> int | None:
-    """MiB in use on all devices together; None where no tool says."""
+def used_memory(device: Device, variables: Mapping[str, str]) -> list[int] | None:
+    """MiB in use on each device that a process with these variables may take; None where no tool says."""
     if device.kind == NPU:
-        return _npu_memory(_npu_smi())
-    if device.kind == GPU:
-        return _gpu_memory()
-    return None
+        used = [used for _, used in _chips()]
+        # logical ids, in whose order npu-smi shows the chips; what is no list of them limits nothing
+        ids = [int(one) for one in re.findall(r"\d+", variables.get(_VISIBLE, ""))]
+        return [used[one] for one in ids if one < len(used)] or used or None
+    return _gpu_memory() if device.kind == GPU else None
 
 
-def memory_is_back(device: Device, baseline: int | None, patience: float) -> tuple[bool, int | None]:
-    """Whether the memory in use is what it was before, within ``patience`` seconds; and what it is now."""
+def still_held(
+    device: Device,
+    variables: Mapping[str, str],
+    before: Sequence[int] | None,
+    serving: Sequence[int] | None,
+    patience: float,
+) -> tuple[dict[int, int], list[int] | None]:
+    """The devices that did not get their memory back within ``patience`` seconds, with the MiB in use; and
+    what is in use on all.
+
+    ``serving``: what was in use while the server ran: a device on which nothing grew until then was not its
+    own, and what somebody else holds there says nothing.
+    """
     deadline = time.monotonic() + patience
     while True:
-        used = used_memory(device)
-        if baseline is None or used is None or used <= baseline + _TOLERANCE:
-            return True, used
-        if time.monotonic() > deadline:
-            return False, used
+        used = used_memory(device, variables)
+        held = {}
+        for at, (now, was) in enumerate(zip(used or (), before or (), strict=False)):
+            own = serving is None or at >= len(serving) or serving[at] > was + _TOLERANCE
+            if own and now > was + _TOLERANCE:
+                held[at] = now
+        if not held or time.monotonic() > deadline:
+            return held, used
         time.sleep(1.0)
 
 
-def _npu_memory(text: str | None) -> int | None:
-    """The sum over the second row of each chip: ``| AICore  used / total | HBM used / total |``."""
-    if not text:
-        return None
-    used = []
-    for line in text.splitlines():
-        found = _USAGE.search(line)
-        if found and line.count("/") >= 2 and int(found[2]) > 0:
-            used.append(int(found[1]))
-    return sum(used) if used else None
+def _chips() -> list[tuple[str, int]]:
+    """Name and MiB in use of each NPU, as ``npu-smi info`` shows them: two rows a chip.
+
+    The last usage of the second row is that of the memory that models take: HBM, or the memory of a chip
+    that has no HBM.
+    """
+    found = []
+    for name, row in _CHIP.findall(_output(["npu-smi", "info"]) or ""):
+        usages = [int(used) for used, _ in _USAGE.findall(row)]
+        found.append((name, usages[-1] if usages else 0))
+    return found
 
 
-def _npu_smi() -> str | None:
-    return _output(["npu-smi", "info"])
-
-
-def _gpu_memory() -> int | None:
+def _gpu_memory() -> list[int] | None:
     text = _output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
-    numbers = [int(line) for line in (text or "").split() if line.isdigit()]
-    return sum(numbers) if numbers else None
+    return [int(line) for line in (text or "").split() if line.isdigit()] or None
 
 
 def _output(argv: list[str]) -> str | None:

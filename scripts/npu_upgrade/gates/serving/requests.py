@@ -7,11 +7,13 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+
+from npu_upgrade.gates.serving.server import HOST
 
 GENERATED, READ = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
 COUNTERS = (GENERATED, "vllm_omni:generation_tokens_total")  # vLLM's own stands still in vllm-omni's stages
@@ -162,6 +164,14 @@ class Client:
     def _plainly(self) -> dict[str, Any]:
         """No proxy; and certificates, which take longer to read than an answer, only where they are used."""
         return {"trust_env": False, "verify": self.url.startswith("https")}
+
+
+def without_proxy(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a program that asks one of our servers, and whatever else it needs by the proxy it has."""
+    found = dict(variables)
+    for name in ("no_proxy", "NO_PROXY"):
+        found[name] = ",".join(filter(None, (found.get(name), HOST)))
+    return found
 
 
 def _content(answer: httpx.Response) -> Any:

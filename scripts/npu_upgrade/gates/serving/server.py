@@ -78,12 +78,17 @@ def check_room(folder: Path) -> None:
 
 
 def leftovers() -> list[Leftover]:
-    """Living processes of servers that earlier runs of ours started and no gate watches any more."""
+    """Living processes of servers that earlier runs of ours started and no gate watches any more.
+
+    Those of another container are its own: their gate has a number there that means nothing here.
+    """
     found = []
+    here = _namespace(os.getpid())
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             run = process.environ().get(TOKEN)
-            if run and process.status() != psutil.STATUS_ZOMBIE and not _watched(run):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if run and alive and _namespace(process.pid) == here and not _watched(run):
                 found.append(Leftover(process.pid, run.partition(":")[0], " ".join(process.cmdline())[:200]))
     return found
 
@@ -113,6 +118,14 @@ def end_leftovers(patience: float = 10.0) -> list[Leftover]:
             process.kill()
     psutil.wait_procs(alive, patience)
     return found
+
+
+def _namespace(pid: int) -> str:
+    """In which process numbers have their meaning; empty where a system has no such thing."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
 
 
 def _watched(run: str) -> bool:
@@ -224,14 +237,17 @@ def _born(server: Server) -> float:
 def engines(server: Server) -> set[int]:
     """The processes that must stay while the server serves: what it started itself, and vLLM's own by title.
 
-    Helpers of theirs, such as compilers, come and go.
+    Helpers of theirs, such as compilers, come and go; one that was forked has its parent's title.
     """
-    found = set()
+    known = {}
     for process in members(server):
         with contextlib.suppress(psutil.Error):
-            if process.ppid() == server.process.pid or "VLLM::" in " ".join(process.cmdline()):
-                found.add(process.pid)
-    return found
+            known[process.pid] = (process.ppid(), " ".join(process.cmdline()))
+    return {
+        pid
+        for pid, (parent, title) in known.items()
+        if parent == server.process.pid or ("VLLM::" in title and known.get(parent, (0, ""))[1] != title)
+    }
 
 
 def stop(server: Server, patience: float = 30.0, hurry: Callable[[], bool] = lambda: False) -> list[str]:

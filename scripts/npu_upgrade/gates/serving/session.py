@@ -108,8 +108,17 @@ def named_python(text: str) -> Path:
             expected="an installed vllm",
             try_="--python /path/to/its/python, or --python cpu: this project then makes one for the CPU",
         )
-    beside = Path(script).resolve().with_name("python")
-    return beside if beside.exists() else Path(script).with_name("python3")
+    return _interpreter_of(Path(script))
+
+
+def _interpreter_of(script: Path) -> Path:
+    """The interpreter that a console script names in its first line, or the one beside it."""
+    with open(script, "rb") as stream:
+        named = Path(stream.readline(4096).decode("utf-8", "replace").removeprefix("#!").strip())
+    if named.name.startswith("python") and named.is_absolute() and named.exists():
+        return named
+    beside = script.resolve().with_name("python")
+    return beside if beside.exists() else script.with_name("python3")
 
 
 @contextmanager

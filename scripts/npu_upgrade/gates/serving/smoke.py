@@ -64,6 +64,7 @@ class Asking:
     """How a server is asked: which weights it has, how often and how long it generates.
 
     ``omni``: stages answer chats only; a completion gets what the last stage has for one, which is nothing.
+    ``unsteady``: why the same request may get two answers of this device, and what tells.
     """
 
     client: Client
@@ -73,6 +74,7 @@ class Asking:
     generations: int = 3
     tokens: int = 16
     omni: bool = False
+    unsteady: str = ""
 
     @property
     def completing(self) -> bool:
@@ -125,7 +127,7 @@ def chat(asking: Asking) -> list[Check]:
         return [skipped("chat", "its tokenizer has no chat template; the completions were judged")]
     found = [judge("chat", exchange, asking.real, _QUESTION)]
     if asking.real and exchange.status == 200:
-        found.append(same("repeat", exchange, asking.chat(_QUESTION)))
+        found.append(same("repeat", exchange, asking.chat(_QUESTION), asking.unsteady))
     return found
 
 
@@ -178,15 +180,18 @@ def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
     return passed(name, prompt, shown)
 
 
-def same(name: str, first: Exchange, second: Exchange) -> Check:
-    """The same request twice at temperature 0; a difference proves nothing, and passes nothing."""
+def same(name: str, first: Exchange, second: Exchange, unsteady: str = "") -> Check:
+    """The same request twice at temperature 0; a difference proves nothing, and passes nothing.
+
+    ``unsteady``: what may be behind one.
+    """
     one, two = read(first), read(second)
     if second.why or one is None or two is None:
         return failed(name, f"the second time there was no answer: {second.why}")
     if one.text == two.text:
         return passed(name)
     both = f"{one.text[:_SHOWN]} | {two.text[:_SHOWN]}"
-    return unsure(name, "the same request got two answers", answer=both)
+    return unsure(name, f"the same request got two answers{unsteady}", answer=both)
 
 
 def _pooling(asking: Asking) -> Check:

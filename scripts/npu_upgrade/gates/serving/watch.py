@@ -79,14 +79,15 @@ class Lifeline:
 
 
 BUDGETS = {"start": 300.0, "load": 1800.0, "compile": 1800.0, "capture": 1800.0}  # seconds
-STILL = 120.0  # seconds without a byte of log and without work of the CPU
+STILL = 180.0  # seconds without log and work; HCCL says what it waits for after 120
 _MARKS = {
     "load": (b"Starting to load model", b"Loading safetensors", b"Loading weights"),
     "compile": (b"torch.compile t", b"Compiling a graph", b"Dynamo bytecode", b"for the compilation"),
     "capture": (b"Capturing", b"Starting to capture"),
 }
 _BUSY = 0.05  # cores in use that count as work; what waits for another process polls with less
-_SAMPLE = 5.0  # seconds between two looks at the CPU
+_READS = 1 << 20  # bytes a second that count as work: weights come slowly from a far disk, with an idle CPU
+_SAMPLE = 5.0  # seconds between two looks at the work
 
 
 @dataclass
@@ -144,14 +145,16 @@ class Watch:
     def _works(self, now: float) -> bool:
         if now - self._sampled < _SAMPLE:
             return False
-        total = 0.0
+        worked = 0.0
         for process in members(self.server):
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):
                 times = process.cpu_times()
-                total += times.user + times.system
-        rate = abs(total - self._worked) / (now - self._sampled)
-        self._worked, self._sampled = total, now
-        return rate >= _BUSY
+                worked += (times.user + times.system) / _BUSY
+                read = process.io_counters()
+                worked += (read.read_bytes + read.read_chars) / _READS
+        rate = abs(worked - self._worked) / (now - self._sampled)
+        self._worked, self._sampled = worked, now
+        return rate >= 1
 
 
 def _later(phase: str, than: str) -> bool:

@@ -52,6 +52,7 @@ class Cell:
     """One gate of one model at one tensor-parallel size.
 
     ``omni``: None leaves it to serve. ``expected``: package -> the folder it has to be imported from below.
+    ``budgets``: phase of a start -> its most seconds, where not serve's own.
     """
 
     model: str
@@ -63,6 +64,7 @@ class Cell:
     env: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     expected: dict[str, Path] = field(default_factory=dict)
+    budgets: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

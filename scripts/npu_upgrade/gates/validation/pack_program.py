@@ -72,8 +72,17 @@ def _serving(text: str) -> Path:
     script = shutil.which("vllm")
     if not text and script is None:
         raise Stop(3, "there is no vllm on PATH; name the interpreter that serves: --python /path/to/python")
-    beside = Path(script or "").resolve().with_name("python")
-    return Path(text or (beside if beside.exists() else beside.with_name("python3"))).absolute()
+    return (Path(text) if text else _interpreter_of(Path(script or ""))).absolute()
+
+
+def _interpreter_of(script: Path) -> Path:
+    """The interpreter that a console script names in its first line, or the one beside it."""
+    with open(script, "rb") as stream:
+        named = Path(stream.readline(4096).decode("utf-8", "replace").removeprefix("#!").strip())
+    if named.name.startswith("python") and named.is_absolute() and named.exists():
+        return named
+    beside = script.resolve().with_name("python")
+    return beside if beside.exists() else beside.with_name("python3")
 
 
 def _go_on_in(python: Path, argv: list[str], source: Path) -> None:

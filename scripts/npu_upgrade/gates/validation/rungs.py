@@ -120,6 +120,8 @@ def cell_rung(cell: Cell, python: str, workspace: str, npus: int | None = None) 
         command = command.adding("--env", f"{variable}={value}")
     for package, place in cell.expected.items():
         command = command.adding("--expect-import", f"{package}={place}")
+    for phase, most in cell.budgets.items():
+        command = command.adding("--budget", f"{phase}={most:g}")
     passed_on = ("--tensor-parallel-size", str(cell.tp), *cell.arguments)
     if npus is not None and cell.tp > npus and "--distributed-executor-backend" not in passed_on:
         passed_on += ("--distributed-executor-backend", "ray")
