@@ -411,6 +411,35 @@ def test_a_file_of_other_weights_is_refused(checkpoint: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("options", "more", "of_family"),
+    [
+        ((), {}, True),
+        (("--trust-remote-code",), {}, False),
+        (("--trust-remote-code",), {"quantization_config": {"quant_method": "fp8"}}, True),
+    ],
+)
+def test_code_that_a_person_lets_run_goes_before_a_family_of_the_plan(
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    more: dict[str, Any],
+    of_family: bool,
+) -> None:
+    config = model_kit.LLAMA | {"auto_map": {"AutoModelForCausalLM": "modeling_tiny.Tiny"}} | more
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    asked: list[dict[str, Any]] = []
+
+    def make(model: str, python: Path, **given: Any) -> Any:
+        asked.append(given)
+        raise NoReference("it is about what is asked for")
+
+    monkeypatch.setattr("npu_upgrade.gates.reference.compare.make", make)
+    family: Any = object()
+    find(Launch(str(checkpoint), Path("/none/python"), "real", arguments=options), None, family)
+    assert [one["like"] is family for one in asked] == [of_family]
+
+
+@pytest.mark.parametrize(
     ("launch", "why"),
     [
         (Launch("/nowhere/Tiny", Path("/none/python"), "dummy"), "dummy weights are compared with nothing"),

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.evidence.judged import model_digest
+from npu_upgrade.evidence.runs import mapping
 from npu_upgrade.gates.reference.reference import (
     LOOK,
     TEXT,
@@ -37,6 +38,7 @@ from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped
 from npu_upgrade.gates.serving.launch import REAL, Launch
 from npu_upgrade.gates.serving.requests import Client, Exchange
 from npu_upgrade.gates.serving.smoke import CHAT, COMPLETIONS, picture, with_image
+from npu_upgrade.ground.files import read_object
 
 EQUAL, DIFFERS, NONE = "equal", "differs", "none"
 TIMES = 3.0
@@ -102,7 +104,8 @@ class Held:
 def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Held:
     """The reference of what is started: ``file``, or one that Transformers makes here, ``like`` a family.
 
-    Raises :class:`BadInput` for a file that is of other weights.
+    The checkpoint's own code goes before a family that a plan chose, where a person lets it run. Raises
+    :class:`BadInput` for a file that is of other weights.
     """
     if launch.load_format != REAL:
         return Held(Outcome(NONE, "dummy weights are compared with nothing"))
@@ -114,6 +117,8 @@ def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Hel
             reference, where = read(file, content), "recorded elsewhere"
         else:
             trust = "--trust-remote-code" in launch.arguments
+            if trust and _has_own_code(Path(launch.model)):
+                like = None
             given: Any = {"trust": trust, "like": like, "variables": launch.environment}
             (reference, file), where = (
                 make(launch.model, launch.python, **given),
@@ -124,6 +129,13 @@ def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Hel
     unasked = Outcome(NONE, "it was not compared", reference.transformers, digest=reference.digest)
     code = f"{reference.code}, as {reference.architecture} by the plan" if like else reference.code
     return Held(replace(unasked, label=f"{code}, {where}"), reference, file)
+
+
+def _has_own_code(folder: Path) -> bool:
+    """Whether the checkpoint brings a model of its own that computes with its weights as they are."""
+    config = read_object(folder / "config.json")
+    own = any(name.startswith("AutoModel") for name in mapping(config.get("auto_map")))
+    return own and not config.get("quantization_config")
 
 
 class _Along(NamedTuple):
