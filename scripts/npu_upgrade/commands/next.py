@@ -110,7 +110,7 @@ def _result(walk: Walk, step: Step) -> Result:
         data["answers_file"] = _template(asked)
         text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        brief["answers"] = _FORM
+        brief |= {} if walk.journal.answers() else {"answers": _FORM}  # told once
         summary = f"{len(asked)} questions of {walk.left[kind]} ({kind})"
     else:
         summary = f"1 question of {walk.left[kind]} ({kind})"

@@ -214,7 +214,7 @@ def _walk(root: Path, prefix: str) -> list[str]:
 
 
 def _below(root: Path, folder: str, begin: str) -> Iterator[str]:
-    """The regular files below ``folder``, whose path begins with ``begin``; links to folders are not followed."""
+    """The regular files below ``folder``, each with ``begin``; links to folders are not followed."""
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in _SKIPPED:
