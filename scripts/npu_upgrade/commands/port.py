@@ -235,7 +235,7 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
         value = getattr(args, name)
         specs += [f"--{name}", str(value)] if value and value != "auto" else []
     if place is not None and not args.out:
-        if job := _job_of(place.folder, args):
+        if job := _job_of(place.folder):
             return following(job)
         return upgrade("port", "--omni", f"dir:{place.folder}", *specs[2:])
     if place is None and top:
@@ -249,7 +249,7 @@ def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
     spec = parse_spec(args.omni)
     if spec.kind != "dir" or args.out:
         return
-    if job := _job_of(Path(spec.path).expanduser(), args):
+    if job := _job_of(Path(spec.path).expanduser(), args.workspace, args.job):
         names = ("versions", "counts", "taken", "refused", "hunks")
         kept = {name: result.data[name] for name in names if name in result.data}
         write_json(
@@ -258,10 +258,10 @@ def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
         result.next = following(job)
 
 
-def _job_of(folder: Path, args: argparse.Namespace) -> Job | None:
-    """The job, when it is about the checkout ``folder``."""
+def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:
+    """The job of that name, else the current one, when it is about the checkout ``folder``."""
     with contextlib.suppress(UpgradeError):
-        job = open_job(args.workspace or find_workspace(folder), args.job)
+        job = open_job(workspace or find_workspace(folder), name)
         if job.repo and Path(job.repo).resolve() == folder.resolve():
             return job
     return None
