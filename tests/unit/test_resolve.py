@@ -594,7 +594,7 @@ def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
     assert taken == found
     assert alike["each"] == {
         "attributes-1": "1 | self.left | pkg/gpu.py:1",
-        "attributes-2": "2 | self.right | pkg/gpu.py:2",
+        "attributes-2": "2 | self.right | gpu.py:2",
     }
     assert alike["what"] == "pkg/runner.py:[1]: attributes: Runner.run reads [2], which nothing defines"
     assert alike["text"] == "why: it raises\ndo: find what replaced ..."

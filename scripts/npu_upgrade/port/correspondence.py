@@ -84,7 +84,8 @@ def find_since(
     if known is None:
         found, steps = _find(npu, new, upstream)
         before = found.before if found else None
-        keep(place, _Kept(found and found.side.tree.spec, before and before.tree.spec, steps))
+        specs = (found.side.tree.spec if found else None, before.tree.spec if before else None)
+        keep(place, _Kept(*specs, steps))
         return found, steps
     sides = [
         read_gpu_side(open_source(spec), npu.side) if spec else None for spec in (known.side, known.before)
