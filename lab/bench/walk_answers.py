@@ -112,12 +112,12 @@ class NextRelease:
         path = place.get("path", "")
         if path not in self._modules or not self.same_gpu_side:
             return waive
-        text = self._methods(place.get("unit", ""), path, parse_module(file))
+        text = self._methods(place.get("unit", ""), path, parse_module(file), ask["what"])
         return Answer(["--with", "-"], text, [waive]) if text else waive
 
-    def _methods(self, unit: str, path: str, now: Module) -> str:
-        """The release's form of a method, with the methods and bases of its class that it lacks, and the
-        methods it names that take other parameters there.
+    def _methods(self, unit: str, path: str, now: Module, asked: str = "") -> str:
+        """The release's form of a method, with the methods and bases of its class that it lacks, and those
+        methods that take other parameters there and are asked about.
         """
         module = self._modules[path]
         owner = unit.partition(".")[0]
@@ -137,13 +137,16 @@ class NextRelease:
                 continue
             taken[name] = _whole_fences(theirs[name].source)
             mentioned = re.findall(rf"\b(?:self|cls|{owner})\.(\w+)", theirs[name].source)
-            waiting += [one for one in mentioned if one in theirs and _is_other(theirs[one], ours.get(one))]
+            waiting += [
+                one
+                for one in mentioned
+                if one in theirs
+                and (
+                    one not in ours
+                    or (f".{one}()" in asked and _parameters(theirs[one]) != _parameters(ours[one]))
+                )
+            ]
         return line + ("\n\n".join(taken.values()) or ("    pass" if line else ""))
-
-
-def _is_other(theirs: Unit, ours: Unit | None) -> bool:
-    """Whether a method is missing, or takes other parameters."""
-    return ours is None or _parameters(theirs) != _parameters(ours)
 
 
 def _parameters(unit: Unit) -> str:
