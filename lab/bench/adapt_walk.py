@@ -84,8 +84,8 @@ class _Place:
         said = str(result.get("summary") or result.get("error"))
         done.steps.append(f"{given[0]} {process.returncode} {seconds:.0f} s: {said[:300]}")
         print(f"  {seconds:.1f} s {process.returncode} {len(process.stdout)}: {said[:300]}", file=sys.stderr)
-        if "whole_result" in result and Path(result["whole_result"]).is_file():
-            result |= json.loads(Path(result["whole_result"]).read_text("utf-8"))
+        if "whole_result" in result and (self.folder / result["whole_result"]).is_file():
+            result |= json.loads((self.folder / result["whole_result"]).read_text("utf-8"))
         return result | {"code": process.returncode}
 
     def runs(self) -> list[Run]:

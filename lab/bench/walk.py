@@ -255,7 +255,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
     done.printed[args[0]] = done.printed.get(args[0], 0) + printed
     result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
     if "whole_result" in result:
-        result = json.loads(Path(result["whole_result"]).read_text("utf-8"))
+        result = json.loads((done.repo / result["whole_result"]).read_text("utf-8"))
     print(
         f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
         file=sys.stderr,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.code.conflict_text import MarkedConflict, scan
 from npu_upgrade.code.conflict_text import answers as readings
-from npu_upgrade.code.module import Module, parse_module
+from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.names import imports_of
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, render, split_statements
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.marker_places import is_fence
@@ -110,11 +112,13 @@ class NextRelease:
         path = place.get("path", "")
         if path not in self._modules or not self.same_gpu_side:
             return waive
-        text = self._methods(place.get("unit", ""), path, parse_module(file))
+        text = self._methods(place.get("unit", ""), path, parse_module(file), ask["what"])
         return Answer(["--with", "-"], text, [waive]) if text else waive
 
-    def _methods(self, unit: str, path: str, now: Module) -> str:
-        """The release's form of a method, with the methods and bases of its class that it lacks."""
+    def _methods(self, unit: str, path: str, now: Module, asked: str = "") -> str:
+        """The release's form of a method, with the methods and bases of its class that it lacks, and those
+        methods that take other parameters there and are asked about.
+        """
         module = self._modules[path]
         owner = unit.partition(".")[0]
         theirs, ours = module.methods(owner), now.methods(owner)
@@ -133,8 +137,21 @@ class NextRelease:
                 continue
             taken[name] = _whole_fences(theirs[name].source)
             mentioned = re.findall(rf"\b(?:self|cls|{owner})\.(\w+)", theirs[name].source)
-            waiting += [one for one in mentioned if one in theirs and one not in ours]
+            waiting += [
+                one
+                for one in mentioned
+                if one in theirs
+                and (
+                    one not in ours
+                    or (f".{one}()" in asked and _parameters(theirs[one]) != _parameters(ours[one]))
+                )
+            ]
         return line + ("\n\n".join(taken.values()) or ("    pass" if line else ""))
+
+
+def _parameters(unit: Unit) -> str:
+    node = ast.parse(textwrap.dedent(unit.source)).body[0]
+    return ast.dump(node.args) if isinstance(node, Function) else ""
 
 
 def _whole_fences(source: str) -> str:

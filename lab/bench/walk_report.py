@@ -8,7 +8,8 @@ from pathlib import Path
 
 from npu_upgrade.ground.tables import table
 
-WARM_S, COLD_S = 60.0, 300.0
+WARM_S, COLD_S = 30.0, 300.0
+MOST_CHARACTERS = 25_000
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,12 @@ def short_of_goals(walks: list[Walk], cold: float | None) -> list[str]:
         f"{one.transition.id}: {one.to_plan_s:.0f} s to the plan, at most {WARM_S:.0f}"
         for one in walks
         if one.to_plan_s > WARM_S
+    ]
+    printed = ((one.transition.id, sum(one.printed.values())) for one in walks)
+    missed += [
+        f"{name}: {number} characters printed, less than {MOST_CHARACTERS}"
+        for name, number in printed
+        if number >= MOST_CHARACTERS
     ]
     if cold is not None and cold > COLD_S:
         missed.append(f"{cold:.0f} s to the plan with an empty cache, at most {COLD_S:.0f}")

@@ -93,6 +93,22 @@ def test_in_the_checkout_of_a_job_its_own_next_step_comes_next(world: PortWorld)
     assert data["next"].startswith("upgrade.py merge")
 
 
+def test_in_a_job_its_checkout_and_its_target_are_meant(
+    world: PortWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
+    start_job(
+        world.omni, omni={"spec": "pypi:vllm-omni==1.0", "identity": {}}, ascend=target, repo=world.omni
+    )
+    monkeypatch.chdir(world.omni)
+    sides = ("--vllm", f"dir:{world.vllm}", "--since", f"dir:{world.old}")
+    code, data, _ = upgrade("port", *sides, "--top")
+    assert (code, len(data["taken"])) == (0, 3)
+    assert "def needs_payload" in world.ar.read_text()
+    code, data, _ = upgrade("port", "--omni", f"dir:{world.omni}", *sides)
+    assert (code, data["try"]) == (2, "--omni SPEC --ascend SPEC")
+
+
 def test_without_a_job_what_is_left_is_listed_next(world: PortWorld) -> None:
     assert " port --omni " in world.port("--top")[1]["next"]
 

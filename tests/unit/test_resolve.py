@@ -520,6 +520,7 @@ def test_what_an_agent_reads_of_many_long_questions_is_short(
     out = capsys.readouterr().out
     shown = json.loads(out)
     assert len(out) < 6000
+    assert "answers" in shown
     two, many = shown["asks"]
     assert two["each"] == {"flag-1": "1", "flag-2": "2"}
     assert two["what"].endswith("OmniNPUModelRunner.run: thing [1]")
@@ -527,6 +528,26 @@ def test_what_an_agent_reads_of_many_long_questions_is_short(
     assert many["theirs against base"].endswith("-base()\n+theirs()")
     whole = json.loads(Path(shown["whole_result"]).read_text())
     assert whole["with_it"][1]["text"] == sides
+    upgrade("resolve", "flag-1", "--accept", "--note", "read")
+    capsys.readouterr()
+    assert cli.main("upgrade.py", "", ["next"], ["next"]) == 0
+    assert "answers" not in json.loads(capsys.readouterr().out)  # how a file of answers looks is told once
+
+
+def test_a_place_on_the_other_side_is_named_with_its_folder_once() -> None:
+    there = "there: vllm-omni vllm_omni/worker/{}: {}"
+    places = ("runner.py:7", "runner.py:9", "other.py:3")
+    texts = [there.format(place, f"thing {n}") for n, place in enumerate(places)]
+    how = (("--accept",),)
+    asks = [
+        Ask("finding", f"a{n}-{n}", f"what {n}: w{n}", texts={"text": t}, how=how)
+        for n, t in enumerate(texts)
+    ]
+    _, shown = as_asked(asks, [])
+    said = json.dumps(shown)
+    assert said.count("vllm_omni/worker/") == 1
+    assert "vllm-omni" not in said
+    assert all(place in said for place in places)
 
 
 @pytest.mark.parametrize(
@@ -547,7 +568,7 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
     if asked:
         assert [data["ask"]["id"], *(one["id"] for one in data["with_it"])] == asked
     elif taken:
-        assert data["next"].endswith("--apply port-1")
+        assert data["next"].endswith("port --top")
         job.journal.add(Answer, id="port-1", how="leave", note="not on NPU", stage="port")
         assert upgrade("next")[1]["stage"] == "audit"
     else:
@@ -573,7 +594,7 @@ def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
     assert taken == found
     assert alike["each"] == {
         "attributes-1": "1 | self.left | pkg/gpu.py:1",
-        "attributes-2": "2 | self.right | pkg/gpu.py:2",
+        "attributes-2": "2 | self.right | gpu.py:2",
     }
     assert alike["what"] == "pkg/runner.py:[1]: attributes: Runner.run reads [2], which nothing defines"
     assert alike["text"] == "why: it raises\ndo: find what replaced ..."

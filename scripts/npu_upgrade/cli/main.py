@@ -192,7 +192,9 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
         write_atomic(path, called_here(text))
     except BadInput as error:
         return result.head | brief | {"whole_result": f"not kept ({error.what}): add --output FILE"}
-    return result.head | brief | {"whole_result": str(path)}
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return result.head | brief | {"whole_result": str(shown)}
 
 
 def _first_of_each(data: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from npu_upgrade.job.stages import Stage, Step, Walk, next_step
 EXAMPLES = """
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
-_FORM = "FILE: a YAML list of {id: ID or [IDs], answer, note, text}; no answer shown: as before"
+_FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,8 @@ def _result(walk: Walk, step: Step) -> Result:
         data["answers_file"] = _template(asked)
         text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        brief["answers"] = _FORM
+        if len(walk.journal.answers()) < 2:  # told once, where several are asked together
+            brief["answers"] = _FORM
         summary = f"{len(asked)} questions of {walk.left[kind]} ({kind})"
     else:
         summary = f"1 question of {walk.left[kind]} ({kind})"

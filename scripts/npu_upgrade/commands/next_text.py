@@ -20,6 +20,8 @@ _NOT_IN_THE_FILE, _IN_THE_FILE = 450, 200
 """So much of a text is shown; what omni has stands in the file at the place that is named."""
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
+_PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
+_FOLDER = re.compile(r"(^there: |\| )((?:[\w.-]+/)+)(?=[\w-]+\.py:\d)", re.MULTILINE)
 _SAID = re.compile(r"why: |do: |The override calls it ")
 _NAME = re.compile(r"(?:self\.)?\w+(?:\(\))?|\W")
 _RULE = re.compile(r"[-=]{6,}")
@@ -163,7 +165,7 @@ def _told(ask: Ask, text: str) -> Iterator[str]:
         there = _THERE.fullmatch(line)
         if there and there[1] != "-":
             told = set(_words(line[there.end(1) :])) <= set(_words(ask.what))
-            yield line[: there.end(1)] if told else line
+            yield _PROJECT.sub("there: ", line[: there.end(1)] if told else line)
         elif line not in ask.what and not there and not line.startswith("here: "):
             yield line
 
@@ -171,7 +173,18 @@ def _told(ask: Ask, text: str) -> Iterator[str]:
 def _once(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The questions, in which nothing is said that the one before them said too."""
     folders: set[str] = set()
+    there = ""
+
+    def shorter(found: re.Match[str]) -> str:
+        nonlocal there
+        known, there = there, found[2]
+        return found[1] if there == known else found[0]
+
     for one in shown:
+        if "each" in one:
+            one["each"] = {id_: _FOLDER.sub(shorter, row) for id_, row in one["each"].items()}
+        if "text" in one:
+            one["text"] = _FOLDER.sub(shorter, one["text"])
         found = re.match(r"(\S+/)[^/\s]+\.py", one["what"])
         if found and found[1] in folders:
             one["what"] = one["what"].removeprefix(found[1])

@@ -2,11 +2,11 @@
 
 The release whose GPU side the NPU runners correspond to is inferred (--since names another).
 What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
-tier is what fits. --apply, --group and --top take hunks, with the hunks and imports they
-need; `resolve` answers one. What is open, ported, written by hand or waived stays in .npu-upgrade/port.json
-for the next upgrade. PASS lists what is open, or took all that was asked for; FAIL says that
-something asked for was refused (the rest was taken); INCONCLUSIVE, that no release shows in the
-NPU runners.
+tier is what fits. Without sources those of the job are meant. --apply, --group and --top take
+hunks, with the hunks and imports they need; `resolve` answers one. What is open, ported, written
+by hand or waived stays in .npu-upgrade/port.json for the next upgrade. PASS lists what is open, or
+took all that was asked for; FAIL says that something asked for was refused (the rest was taken);
+INCONCLUSIVE, that no release shows in the NPU runners.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands import port_inputs
-from npu_upgrade.commands.job_arguments import following
+from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
@@ -35,15 +35,18 @@ from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.spec import parse_spec
 
-EXAMPLES = """--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
+EXAMPLES = """--top
+--omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --apply port-1a2b3c4d
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --group ar.sample_tokens
 --omni pypi:vllm-omni==0.20.0 --ascend pypi:vllm-ascend==0.20.2rc1 --top --out out"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--omni", required=True, metavar="SPEC", help="the vllm-omni with the NPU runners")
-    parser.add_argument("--ascend", required=True, metavar="SPEC", help="the vllm-ascend they are for")
+    parser.add_argument(
+        "--omni", metavar="SPEC", help="the vllm-omni with the NPU runners (default: the job's checkout)"
+    )
+    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend they are for (default: the job's)")
     parser.add_argument(
         "--gpu", metavar="SPEC", help="the vllm-omni with the GPU side to port from (default: that of --omni)"
     )
@@ -62,12 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write the files below DIR, not into the checkout"
     )
-    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
+    add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """See the epilog of the help for the verdicts."""
     _check_usage(args)
+    _take_from_job(args)
     asking = bool(args.apply or args.group or args.top)
     place = find_place(args.omni, args.out) if asking else None
     inputs = port_inputs.read(args)
@@ -104,6 +108,26 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise BadInput(
             "--out without anything to take", expected="--apply ID, --group NAME or --top", try_="--top"
         )
+
+
+def _take_from_job(args: argparse.Namespace) -> None:
+    """The sources of the job, where none are named."""
+    if args.omni and args.ascend:
+        return
+    if args.omni or args.ascend:
+        raise BadInput(
+            "one of --omni and --ascend alone",
+            expected="both, or neither for those of the job",
+            try_="--omni SPEC --ascend SPEC",
+        )
+    job = named_job(args)
+    if not job.repo:
+        raise BadInput(
+            f"the job {job.id} was not applied to a checkout",
+            expected="a merge with --apply, or sources",
+            try_="--omni SPEC --ascend SPEC --out DIR",
+        )
+    args.omni, args.ascend, args.workspace = f"dir:{job.repo}", job.inputs.ascend.spec, job.workspace
 
 
 def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:
@@ -223,10 +247,9 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
 def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
     """Leave the list with the job whose checkout it is of, so that `next` can go through it."""
     spec = parse_spec(args.omni)
-    job = (
-        _job_of(Path(spec.path).expanduser(), args.workspace) if spec.kind == "dir" and not args.out else None
-    )
-    if job:
+    if spec.kind != "dir" or args.out:
+        return
+    if job := _job_of(Path(spec.path).expanduser(), args.workspace, args.job):
         names = ("versions", "counts", "taken", "refused", "hunks")
         kept = {name: result.data[name] for name in names if name in result.data}
         write_json(
@@ -235,10 +258,10 @@ def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
         result.next = following(job)
 
 
-def _job_of(folder: Path, workspace: Path | None = None) -> Job | None:
-    """The current job, when it is about the checkout ``folder``."""
+def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:
+    """The job of that name, else the current one, when it is about the checkout ``folder``."""
     with contextlib.suppress(UpgradeError):
-        job = open_job(workspace or find_workspace(folder))
+        job = open_job(workspace or find_workspace(folder), name)
         if job.repo and Path(job.repo).resolve() == folder.resolve():
             return job
     return None

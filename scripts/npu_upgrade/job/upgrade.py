@@ -18,7 +18,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks, hunks_to_take, port_survey
-from npu_upgrade.job.job import NEIGHBOUR, Job, naming
+from npu_upgrade.job.job import NEIGHBOUR, SAFE, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk
 from npu_upgrade.job.stops import find_stop
@@ -198,15 +198,17 @@ def _port(one: Upgrade) -> Stage:
         return Stage(PORT, State.SKIPPED, "the merge was not applied to a checkout")
     if asked := _questions(one, PORT, "hunks that the GPU side gained"):
         return asked
-    sources = ["--omni", f"dir:{job.repo}", "--ascend", job.inputs.ascend.spec]
-    command = upgrade("port", *sources, "--workspace", str(job.workspace))
-    if not port_survey(job):
+    command = upgrade("port", *naming(job))
+    survey = port_survey(job)
+    if not survey:
         return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
     if one.delivered:
         return Stage(PORT, State.DONE)
     if hunks := hunks_to_take(job):
         said = f"{len(hunks)} hunks are to be taken ({job.scope}; `resolve ID --leave` leaves one)"
-        return Stage(PORT, State.TODO, said, command.adding("--apply", *hunks))
+        top = [hunk["id"] for hunk in survey.get("hunks", []) if hunk["tier"] == 1]
+        chosen = ["--top"] if job.scope == SAFE and hunks == top else ["--apply", *hunks]
+        return Stage(PORT, State.TODO, said, command.adding(*chosen))
     return Stage(PORT, State.DONE, f"{job.scope}, as was chosen at the start")
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from npu_upgrade.code.portable import tokens
+from npu_upgrade.code.walk import dotted, walk
 
 NAMES = {
     "CUDAGraphWrapper": "ACLGraphWrapper",
@@ -36,6 +35,7 @@ _CUDA = re.compile(r"cuda(?!_?graph)|nvtx|cupy|nccl|nvml|flashinfer|rocm|musa|xp
 
 # Features that vllm-ascend has its own version of, under other names.
 _REPLACED = re.compile(r"eplb|triton|deep_?gemm|ubatch")
+_OWNER = re.compile(r"(\w*)\s*\.$")
 _KERNELS = re.compile(r"triton|cuda(?!_?graph)", re.IGNORECASE)
 
 Edit = tuple[int, int, str, str]
@@ -79,32 +79,57 @@ def _device_words(device: str) -> re.Pattern[str]:
 
 @functools.lru_cache(maxsize=64)
 def _translate(source: str, names: tuple[tuple[str, str], ...]) -> str:
-    edits = [*_names(source, NAMES | dict(names)), *_keywords(source)]
-    lines = source.split("\n")
+    nodes, lines = walk(ast.parse(source)), source.split("\n")
+    strings = _strings(nodes)
+    edits = [*_names(lines, NAMES | dict(names)), *_keywords(nodes, lines)]
     for row, column, old, new in sorted(edits, reverse=True):
         line = lines[row - 1]
-        lines[row - 1] = line[:column] + new + line[column + len(old) :]
+        if _is_code(line, column, row, strings.get(row, [])):
+            lines[row - 1] = line[:column] + new + line[column + len(old) :]
     return "\n".join(lines)
 
 
-def _names(source: str, names: Mapping[str, str]) -> Iterator[Edit]:
-    before = ("", "")
-    for token in tokens(source):
-        if token.type == tokenize.NAME:
-            word = token.string
-            other = MEMBERS.get((before[0], word)) if before[1] == "." else names.get(word)
+def _names(lines: Sequence[str], names: Mapping[str, str]) -> Iterator[Edit]:
+    """The names with another one, those in strings and comments too."""
+    words = re.compile(rf"\b(?:{'|'.join(map(re.escape, {*names, *(word for _, word in MEMBERS)}))})\b")
+    for row, line in enumerate(lines, 1):
+        for found in words.finditer(line):
+            before = line[: found.start()].rstrip() or (lines[row - 2].rstrip() if row > 1 else "")
+            word, owner = found[0], _OWNER.search(before)
+            other = MEMBERS.get((owner[1], word)) if owner else names.get(word)
             if other:
-                yield (*token.start, word, other)
-        before = (before[1] if token.string == "." else "", token.string)
+                yield row, found.start(), word, other
 
 
-def _keywords(source: str) -> Iterator[Edit]:
-    lines = source.split("\n")
-    for call in ast.walk(ast.parse(source)):
+def _keywords(nodes: Iterable[ast.AST], lines: Sequence[str]) -> Iterator[Edit]:
+    for call in nodes:
         if not isinstance(call, ast.Call):
             continue
-        table = KEYWORDS.get(ast.unparse(call.func), {})
+        table = KEYWORDS.get(dotted(call.func), {})
         for keyword in call.keywords:
             if keyword.arg and (other := table.get(keyword.arg)):
                 line = lines[keyword.lineno - 1].encode()[: keyword.col_offset]
                 yield keyword.lineno, len(line.decode()), keyword.arg, other
+
+
+def _strings(nodes: Iterable[ast.AST]) -> dict[int, list[ast.expr]]:
+    """The strings that stand in each line."""
+    found: dict[int, list[ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            for row in range(node.lineno, (node.end_lineno or 0) + 1):
+                found.setdefault(row, []).append(node)
+    return found
+
+
+def _is_code(line: str, column: int, row: int, strings: Sequence[ast.expr]) -> bool:
+    """Whether a place of a line is in no string and no comment."""
+
+    def in_string(at: int) -> bool:
+        place = row, len(line[:at].encode())
+        ends = (((s.lineno, s.col_offset), (s.end_lineno or 0, s.end_col_offset or 0)) for s in strings)
+        return any(start <= place < end for start, end in ends)
+
+    return not in_string(column) and all(in_string(at.start()) for at in re.finditer("#", line[:column]))

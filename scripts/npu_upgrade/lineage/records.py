@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
+import msgspec
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.history import History, Version
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.nearest_base import nearest_base
 
@@ -177,8 +183,17 @@ class Bases:
         if text is None:
             return None
         older, newer = self.lineage.neighbours(entry.upstream, version, self.target)
+        known = _kept_as([text, *older, "newer", *newer], ours)
+        if (base := kept(known, list[Statement])) is not None:
+            return base
         sides = [[split_statements(other) for other in texts] for texts in (older, newer)]
-        return nearest_base(split_statements(text), *sides, ours)
+        return keep(known, nearest_base(split_statements(text), *sides, ours))
+
+
+def _kept_as(texts: Sequence[str], ours: Sequence[Statement]) -> Path:
+    """Where the base of a method is kept: after an edit, that of the others is known."""
+    content = msgspec.json.encode([texts, ours, code_digest("code", "threeway")])
+    return cache_root() / "bases" / f"{sha256(content)[:24]}.json"
 
 
 def find_version(history: History, spec: str) -> Version:

@@ -6,22 +6,24 @@ tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
 
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import run_checks
+from npu_upgrade.audit.run import KeptFindings, in_order, run_checks
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.ground.beside import beside
 from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.program.program import File
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 GONE = "gone-name"
@@ -65,12 +67,12 @@ def look_for_gone(
 
     def work() -> bytes:
         here = _runners(triple, {path: answer.text for path, answer in after.items()})
-        found = [finding for finding in run_checks(here, _CHECKS) if decided(finding, after)]
+        found = [finding for finding in _look(here, _CHECKS) if decided(finding, after)]
         known: set[str] = set()
         if found:
             was = base or triple.ascend
             before = _runners(Triple(triple.omni, was, vllm_tree(was) or triple.vllm), ours)
-            known = {finding.key for finding in run_checks(before, sorted({one.check for one in found}))}
+            known = {finding.key for finding in _look(before, sorted({one.check for one in found}))}
         return msgspec.json.encode([gone_item(finding) for finding in found if finding.key not in known])
 
     waiting = beside(work)
@@ -89,7 +91,21 @@ def gone_items(
     return look_for_gone(Triple(omni, target, vllm), merged, ours, base)() if vllm else []
 
 
-def _runners(triple: Triple, texts: Mapping[str, str]) -> World:
+def _look(world: _Runners, names: Sequence[str]) -> list[Finding]:
+    """What checks find there; it is kept, for what ran before the merge is the same after every answer."""
+    known = KeptFindings(world)
+    only = sha256(repr(sorted(world.paths)) + code_digest("merge"))[:8]
+    found: list[Finding] = []
+    for name in names:
+        had = known.get(f"{name}-{only}")
+        if had is None:
+            had = run_checks(world, [name])
+            known.put(f"{name}-{only}", had)
+        found += had
+    return in_order(found)
+
+
+def _runners(triple: Triple, texts: Mapping[str, str]) -> _Runners:
     assert triple.omni
     omni = overlay(triple.omni, dict(texts))
     return _Runners(Triple(omni, triple.ascend, triple.vllm), paths=frozenset(texts))

@@ -12,11 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
 from packaging.version import Version as Number
 
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import keep, kept
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.records import is_older
@@ -24,6 +29,7 @@ from npu_upgrade.port.driven import TELLING
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import GpuSide, read_gpu_side, statements
 from npu_upgrade.program.version_guards import version_of
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.index import Release, releases_of
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.align import weight
@@ -71,8 +77,44 @@ def find_since(
     """The correspondence of the NPU runners and the releases before ``new``.
 
     ``upstream`` are statements that say nothing, since vllm-ascend or vLLM has them too. None
-    when no release shows; the steps looked at come with it.
+    when no release shows; the steps looked at come with it. What was found is kept by all that it depends on.
     """
+    place = _kept_as(npu, new, upstream)
+    known = kept(place, _Kept)
+    if known is None:
+        found, steps = _find(npu, new, upstream)
+        before = found.before if found else None
+        specs = (found.side.tree.spec if found else None, before.tree.spec if before else None)
+        keep(place, _Kept(*specs, steps))
+        return found, steps
+    sides = [
+        read_gpu_side(open_source(spec), npu.side) if spec else None for spec in (known.side, known.before)
+    ]
+    return (Since(sides[0], sides[1], known.steps) if sides[0] else None), known.steps
+
+
+class _Kept(msgspec.Struct):
+    """What was found: the specs of the two releases, and the steps."""
+
+    side: str | None
+    before: str | None
+    steps: list[Step]
+
+
+def _kept_as(npu: NpuSide, new: GpuSide, upstream: frozenset[str]) -> Path:
+    older = _older(releases_of(npu.side.project.name), npu.side.tree, new.tree)
+    content = [
+        {kind: module.source for kind, module in npu.modules.items()},
+        repr(npu.runners),
+        npu.side.class_names,
+        [(release.version, [file.hashes for file in release.files]) for release in older],
+        sorted(upstream),
+        code_digest("port", "lineage", "threeway", "code", "program"),
+    ]
+    return cache_root() / "since" / f"{sha256(msgspec.json.encode(content))[:24]}.json"
+
+
+def _find(npu: NpuSide, new: GpuSide, upstream: frozenset[str]) -> tuple[Since | None, list[Step]]:
     sides = _from_nearest(_older_sides(npu.side, new.tree), npu)
     steps: list[Step] = []
     later = next(sides, None)

@@ -15,6 +15,7 @@ from functools import cached_property
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
+from npu_upgrade.sources.tree import PACKAGES
 
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
 _GETTERS = {"getattr", "hasattr"}
@@ -127,6 +128,8 @@ class _Reader:
             self._symbol(name, node)
 
     def _symbol(self, name: str, node: ast.Call) -> None:
+        if "." not in name and not self._may_be_own(name):
+            return
         symbol = self.file.resolve(name)
         if isinstance(symbol, FunctionSymbol) and symbol.file.project == _OWN:
             self.symbols.setdefault(id(symbol.node), symbol)
@@ -135,6 +138,13 @@ class _Reader:
             self._add(CLASS, symbol.name, node, True)
         elif "." in name and isinstance(owner := self.file.resolve(name.rpartition(".")[0]), ClassSymbol):
             self.explicit.append((owner, name.rpartition(".")[2]))
+
+    def _may_be_own(self, name: str) -> bool:
+        """Whether a name may stand for something of vllm-omni's; what others export is theirs."""
+        file = self.file
+        items = file.imports.get(name) or file.local_imports.get(name, [])
+        here = name in file.functions or name in file.classes or "*" in file.imports
+        return here or any(PACKAGES.get(item.module.partition(".")[0]) == _OWN for item in items)
 
     def _add(self, kind: str, name: str, node: ast.expr, call: bool) -> None:
         known = self.facts.get((kind, name))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from npu_upgrade.program.program import ClassSymbol, File, Program
+from npu_upgrade.program.program import ClassSymbol, Program
 
 # Names that tell nothing about an object.
 _ANYTHING = {"obj", "cls", "instance", "target", "owner", "this", "parent", "new", "copy", "result"}
@@ -34,11 +34,18 @@ class Mentions:
         """The lines that hold ``name`` as a whole word."""
         return self._found[name]
 
-    def files(self, name: str) -> Iterator[File]:
-        """The files with such a line."""
-        for path in dict.fromkeys(mention.path for mention in self.of(name)):
-            if file := self.program.file(path):
-                yield file
+    def makers(self, name: str) -> Iterator[ClassSymbol]:
+        """The classes in which ``name`` stands otherwise than in a read of ``.name``."""
+        read = re.compile(rf"\.{name}\s*(?:[(\[.]|[=!]=)")
+        lines: dict[str, list[int]] = {}
+        for mention in self.of(name):
+            if re.search(rf"\b{name}\b", read.sub("", mention.text)):
+                lines.setdefault(mention.path, []).append(mention.line)
+        for path, found in lines.items():
+            file = self.program.file(path)
+            for cls in file.classes.values() if file else ():
+                if any(cls.node.lineno <= line <= (cls.node.end_lineno or 0) for line in found):
+                    yield cls
 
     def is_set_on(self, name: str, cls: ClassSymbol, called: str = "") -> bool:
         """Whether something assigns the attribute on what may be an object of ``cls``.

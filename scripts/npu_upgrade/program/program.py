@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from npu_upgrade.code.definitions import absolute, functions, lazy_names, module_of, top_level
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
@@ -73,6 +73,11 @@ class File:
         return module_of(self.path)
 
     @cached_property
+    def lines(self) -> list[str]:
+        """Its lines as Python counts them, without their ends."""
+        return [line.rstrip("\r\n") for line in split_lines(self.source)]
+
+    @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of its tree."""
         return list(walk(self.tree))
@@ -111,7 +116,7 @@ class File:
         """Imports inside functions, by bound name."""
         outer = {id(node) for node in top_level(self.tree.body)}
         found: dict[str, list[Import]] = {}
-        for node in self.nodes:
+        for node in _statements(self.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in outer:
                 for item in imports_in(node):
                     found.setdefault(item.bound, []).append(absolute(item, self.path))

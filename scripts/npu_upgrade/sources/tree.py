@@ -207,17 +207,20 @@ def _walk(root: Path, prefix: str) -> list[str]:
     if _inside(root, start):
         return [start]
     top = Path(os.path.realpath(root / start))
-    return sorted(_below(root, top)) if top.is_dir() and top.is_relative_to(root) else []
+    if not top.is_dir() or not top.is_relative_to(root):
+        return []
+    begin = "" if top == root else f"{top.relative_to(root).as_posix()}/"
+    return sorted(_below(root, str(top), begin))
 
 
-def _below(root: Path, folder: Path) -> Iterator[str]:
-    """The regular files below ``folder``; links to folders are not followed."""
+def _below(root: Path, folder: str, begin: str) -> Iterator[str]:
+    """The regular files below ``folder``, each with ``begin``; links to folders are not followed."""
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in _SKIPPED:
-                yield from _below(root, Path(entry.path))
+                yield from _below(root, entry.path, f"{begin}{entry.name}/")
         elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _inside(root, entry.path)):
-            yield Path(entry.path).relative_to(root).as_posix()
+            yield f"{begin}{entry.name}"
 
 
 def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:

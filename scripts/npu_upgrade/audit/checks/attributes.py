@@ -82,9 +82,8 @@ def _is_provided(read: TypedRead, mentions: Mentions) -> bool:
     if mentions.is_set_on(read.name, read.owner, dotted(read.node.value).rpartition(".")[2]):
         return True
     return any(
-        read.owner in cls.mro and read.name in own_members(cls) and cls is not read.owner
-        for file in mentions.files(read.name)
-        for cls in file.classes.values()
+        cls is not read.owner and read.name in own_members(cls) and read.owner in cls.mro
+        for cls in mentions.makers(read.name)
     )
 
 

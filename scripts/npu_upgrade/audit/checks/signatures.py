@@ -224,7 +224,7 @@ _HINTS = ("runner.", "worker.", "collective_rpc")
 # Folders of the second generation of runners, which the first has nothing to do with.
 _SECOND = ("vllm/v1/worker/gpu/", "/worker/v2/", "/worker_v2/")
 _RPC = "collective_rpc"
-_CALLED = re.compile(r"\b(?:_?(?:model_)?runner|(?:driver)?_?worker)\.(\w+)\(")
+_CALLED = [re.compile(rf"{owner}\.(\w+)\(") for owner in ("runner", "worker")]
 _SENT = re.compile(rf"{_RPC}\(\s*(?:method=)?[\"'](\w+)[\"']")
 
 # An override with the methods above it, and these by name.
@@ -271,8 +271,8 @@ def _files(world: World, names: Set[str]) -> Iterator[File]:
 
 
 def _mentions(text: str, names: Set[str]) -> bool:
-    found = {*_CALLED.findall(text), *_SENT.findall(text)} if any(hint in text for hint in _HINTS) else set()
-    return not names.isdisjoint(found)
+    patterns = [*_CALLED, _SENT] if any(hint in text for hint in _HINTS) else ()
+    return any(not names.isdisjoint(pattern.findall(text)) for pattern in patterns)
 
 
 def _targets(call: ast.Call, runners: _Table, workers: _Table) -> Iterator[tuple[_Target, ast.Call]]:

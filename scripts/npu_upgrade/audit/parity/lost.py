@@ -20,8 +20,9 @@ from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
 from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mentions
-from npu_upgrade.program.program import Method, Program
+from npu_upgrade.program.program import File, Method, Program
 from npu_upgrade.program.scope import locals_of
+from npu_upgrade.program.version_guards import GUARD
 
 # What a callee takes where it is given nothing, most often.
 _EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
@@ -79,8 +80,20 @@ def _changed(pair: Pair, world: World) -> Iterator[tuple[Method, Method]]:
     """The methods of the NPU class that read otherwise in the old triple, with the old ones."""
     for method in pair.npu.methods.values():
         old = before(method, world)
-        if old and text_of(old.node) != text_of(method.node):
+        if old and _differ(method.owner.file, method.node, old.owner.file, old.node):
             yield method, old
+
+
+def _differ(file: File, node: Function, old_file: File, old: Function) -> bool:
+    """Whether a function reads otherwise; most do not, and the source tells that, but for version guards."""
+    source = _source(file, node)
+    known = source == _source(old_file, old) and not GUARD.search(source)
+    return not known and text_of(old) != text_of(node)
+
+
+def _source(file: File, node: Function) -> str:
+    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    return "\n".join(file.lines[first - 1 : node.end_lineno])
 
 
 def before(method: Method, world: World) -> Method | None:
@@ -136,10 +149,14 @@ def _has(kind: str, item: Item, items: Counter[Item]) -> bool:
 def _others(method: Method, old: Method, side: Effective) -> list[tuple[Function, Function | None]]:
     """What the method calls that is new or reads otherwise than before, each with the old one."""
     reach = effective(old.owner).reach(old).values()
-    known = {(place.file.path, place.name): place.node for place in reach}
+    known = {(place.file.path, place.name): place for place in reach}
     reached = [place for place in side.reach(method).values() if place.node is not method.node]
-    pairs = [(place.node, known.get((place.file.path, place.name))) for place in reached]
-    return [(node, was) for node, was in pairs if was is None or text_of(was) != text_of(node)]
+    pairs = [(place, known.get((place.file.path, place.name))) for place in reached]
+    return [
+        (place.node, was and was.node)
+        for place, was in pairs
+        if was is None or _differ(place.file, place.node, was.file, was.node)
+    ]
 
 
 def _elsewhere(
