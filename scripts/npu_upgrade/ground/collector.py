@@ -21,4 +21,12 @@ def no_collector(*, last: bool = False) -> Generator[None]:
         if enabled:
             if last:
                 gc.freeze()
+            else:
+                gc.unfreeze()
             gc.enable()
+
+
+def collected() -> None:
+    """Free what no longer is in use while garbage collection waits; what is left is not looked at again."""
+    gc.collect()
+    gc.freeze()

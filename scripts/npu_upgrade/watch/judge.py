@@ -16,6 +16,7 @@ from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.collector import collected
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.kept import keep, kept
@@ -143,6 +144,7 @@ class Judge:
 
     def _audit(self, step: Step) -> list[Item]:
         say(f"auditing {step.label}")
+        collected()  # the world of the step before: a hundred megabytes that lead to each other
         target = self.line.tree(step)
         texts = {} if self._is_ascend else self._merged_runners(target, step)
         tree = overlay(self.ours.side.tree, {path: answer.text for path, answer in texts.items()})

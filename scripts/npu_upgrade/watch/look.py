@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from npu_upgrade.audit.run import no_collector
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.watch.judge import Judge, Problems
 from npu_upgrade.watch.line import Step
