@@ -22,7 +22,7 @@ from documented import ROOT
 from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
-from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.watch import importing
 from npu_upgrade.watch.flags import _independent
 from npu_upgrade.watch.records import read_state
@@ -397,13 +397,14 @@ def test_the_emulated_import_is_asked_where_it_is_wanted(
     def run(triple: Any, wanted: Any, out: Path, **_: Any) -> Played:
         played.append(triple.ascend.sha)
         fails = "raises" in triple.ascend.read(HELPERS)
-        outcome = Outcome("import", "import", FAIL if fails else PASS, "it raises" if fails else "")
+        why = f"it raises ({cache_root()}/emulation/packages/{triple.ascend.sha}/{HELPERS})" if fails else ""
+        outcome = Outcome("import", "import", FAIL if fails else PASS, why)
         return Played(unreached=(outcome,))
 
     monkeypatch.setattr(importing, "run", run)
     code, data, _ = world.watch("--tier", "import")
     assert (code, told(data)) == (1, {first[:9]: "broken"})
-    assert "it raises" in data["new"][0]["items"][0]["title"]
+    assert data["new"][0]["items"][0]["title"] == f"import fails: it raises ({HELPERS})"
     count = len(played)
     world.watch("--tier", "import")
     assert len(played) == count
