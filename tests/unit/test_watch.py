@@ -140,6 +140,21 @@ def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> N
     assert data["new"][1]["units"][0]["how"] == "signature changed"
 
 
+def test_a_removed_class_is_told_once_and_not_for_each_method_that_is_overridden(world: World) -> None:
+    helper = "class Helper:\n    def load(self):\n        return 1\n\n    def save(self):\n        return 2\n"
+    commit_at(world.ascend, "2026-01-02", {"vllm_ascend/helper.py": helper})
+    own = (
+        "from vllm_ascend.helper import Helper\n\n\nclass Own(Helper):\n    def load(self):\n        return 3"
+    )
+    commit_at(world.omni, "2026-02-02", {"vllm_omni/platforms/npu/own.py": own})
+    world.watch()
+    world.commit("2026-03-01", helper, "def helper():\n    return 1\n", "vllm_ascend/helper.py")
+    _, data, _ = world.watch()
+    removed = [item["title"] for item in data["new"][0]["items"] if item["kind"] == "upstream-gone"]
+    assert len(removed) == 1, removed
+    assert "upstream removed vllm_ascend/helper.py:Helper," in removed[0]
+
+
 def test_a_removed_file_leaves_nothing_to_merge_with(world: World) -> None:
     world.watch()
     git_at(world.ascend, "2026-03-01", "mv", UPSTREAM.path, "vllm_ascend/worker/runner.py")
@@ -196,8 +211,18 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
         "-m",
         "See #12 @all <script>alert(1)</script> | x",
     )
+    secret = "https://me:secret@host/owner/vllm-ascend.git"
+    git_at(world.ascend, "2026-03-04", "remote", "add", "origin", secret)
     _, data, _ = world.watch()
     body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
+    for text in (body, page):
+        assert (
+            f"https://host/owner/vllm-ascend/commit/{git_at(world.ascend, '2026-03-04', 'rev-parse', 'HEAD')}"
+            in text
+        )
+        assert "secret" not in text
+    assert "--omni dir:. --ascend git:CLONE@" in body
+    assert str(world.ascend) not in body
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
     assert "<script>" not in body
     assert "#12" not in body

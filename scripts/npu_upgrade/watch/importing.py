@@ -39,7 +39,9 @@ def importing(judge: Judge) -> Callable[[Step], Problems]:
             return ()
         why = _FOLDER.sub("", outcome.why)
         key = item_id(KIND, judge.ours.side.project.name, why)
-        return (Item(key, KIND, f"import fails: {why}", outcome.where, "", True),)
+        title = ": ".join(filter(None, (outcome.where, "import fails", why)))
+        detail = _FOLDER.sub("", "\n".join(outcome.traceback))
+        return (Item(key, KIND, title, detail, outcome.where.partition(":")[0], True),)
 
     def found(step: Step) -> Problems:
         what = ["import", judge.ours.digest, judge.line.content(step), judge.vllm_spec]
