@@ -416,10 +416,11 @@ def test_the_emulated_import_is_asked_where_it_is_wanted(
 ) -> None:
     world.commit("2026-03-01", "return batch", "return [batch]", HELPERS)
     first = world.commit("2026-03-02", "def shape(batch):", "def shape(batch, raises=1):", HELPERS)
-    world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
-    played = []
+    last = world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
+    played: list[str] = []
 
-    def run(triple: Any, wanted: Any, out: Path, **_: Any) -> Played:
+    def run(triple: Any, wanted: Any, out: Path, reuse: Any) -> Played:
+        assert {PASS, FAIL} < set(reuse)
         played.append(triple.ascend.sha)
         fails = "raises" in triple.ascend.read(HELPERS)
         why = f"it raises ({cache_root()}/emulation/packages/{triple.ascend.sha}/{HELPERS})" if fails else ""
@@ -430,9 +431,9 @@ def test_the_emulated_import_is_asked_where_it_is_wanted(
     code, data, _ = world.watch("--tier", "import")
     assert (code, told(data)) == (1, {first[:9]: "broken"})
     assert data["new"][0]["items"][0]["title"] == f"import fails: it raises ({HELPERS})"
-    count = len(played)
+    assert len(played) == len(set(played)) == 4
     world.watch("--tier", "import")
-    assert len(played) == count
+    assert played[4:] == [last]
 
 
 def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) -> None:  # noqa: F811
