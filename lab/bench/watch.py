@@ -15,8 +15,10 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from multiprocessing import get_context
 
 from bench.shared import Tally, begin, options
 from bench.watch_truth import Upgrade, needed
@@ -37,6 +39,7 @@ INTERVALS = ("0.22.0:0.24.0", "0.24.0:0.26.0")
 UNSEEN = ("0.26.0:0.28.0", "0.18.0:0.20.0")
 LATER = ("0.18.0", "0.20.0", "0.22.0", "0.24.0", "0.26.0", "0.28.0", "0.30.0")
 PACKAGE, BRANCH = "vllm_ascend", "main"
+_PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 @dataclass
@@ -71,9 +74,14 @@ def main(argv: list[str] | None = None) -> int:
     run = begin("bench-watch", args, args.interval)
     chosen = args.interval or [*INTERVALS, *(UNSEEN if run.whole else ())]
     head = Repo(clone).resolve(BRANCH)
-    results = {pair: run.result(pair, head, Interval, replay, *pair.split(":"), clone) for pair in chosen}
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+
+        def play(pair: str) -> Interval:
+            return pool.submit(replay, *pair.split(":"), clone).result()
+
+        results = {pair: run.result(pair, head, Interval, play, pair) for pair in chosen}
     print(report(results, args.cases))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak = max(resource.getrusage(who).ru_maxrss for who in _PROCESSES) // 1024
     figures = summary(list(results.values())) | {"peak_mib": str(peak)}
     return run.close(figures, short_of_goals(figures))
 

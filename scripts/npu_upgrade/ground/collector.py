@@ -21,8 +21,6 @@ def no_collector(*, last: bool = False) -> Generator[None]:
         if enabled:
             if last:
                 gc.freeze()
-            else:
-                gc.unfreeze()
             gc.enable()
 
 
