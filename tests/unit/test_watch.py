@@ -140,6 +140,14 @@ def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> N
     assert data["new"][1]["units"][0]["how"] == "signature changed"
 
 
+def test_what_upstream_asks_of_a_newer_vllm_is_not_ours_to_mend(world: World) -> None:
+    there = "from vllm.config import VllmConfig\n"
+    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig\n")
+    newer = world.commit("2026-03-02", "self.count(batch)", "self.count(batch, NewConfig)")
+    _, data, _ = world.watch()
+    assert told(data) == {newer[:9]: "green"}, [one["items"] for one in data["new"]]
+
+
 def test_a_removed_class_is_told_once_and_not_for_each_method_that_is_overridden(world: World) -> None:
     helper = "class Helper:\n    def load(self):\n        return 1\n\n    def save(self):\n        return 2\n"
     commit_at(world.ascend, "2026-01-02", {"vllm_ascend/helper.py": helper})

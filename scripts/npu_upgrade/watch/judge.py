@@ -153,18 +153,20 @@ class Judge:
         world = World(self._triple(tree, target), self._old, self._beneath)
         names = [name for name in check_names() if not name.startswith(_ASIDE)]
         found = [one for one in run_checks(world, names) if one.incident]
-        theirs = self._said(target) if texts else frozenset[str]()
+        theirs = self._said(target)
         return [
             gone_item(one)
             for one in found
-            if one.here.path not in texts or (decided(one, texts) and not self._theirs(one, texts, theirs))
+            if (one.here.path not in texts or decided(one, texts)) and not self._theirs(one, texts, theirs)
         ]
 
     def _theirs(self, finding: Finding, texts: Mapping[str, Answer], theirs: frozenset[str]) -> bool:
-        """Whether upstream says at the step what does not hold with this vllm: it was made for a newer one."""
+        """Whether upstream says itself what does not hold with this vllm: the step is for a newer one."""
         there, here = finding.there, finding.here
         if not (there and self._beneath and self._beneath.judges(there.path.partition("/")[0])):
             return False
+        if here.path not in texts:
+            return here.path.startswith(f"{self.ours.package}/")
         tree = parse_module(texts[here.path].text).tree
         lines = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
         found = (one for one in lines if one.lineno <= here.line <= (one.end_lineno or one.lineno))
