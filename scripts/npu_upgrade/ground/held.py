@@ -16,7 +16,7 @@ def held(function: Callable[Concatenate[First, Rest], Given]) -> Callable[Concat
 
     A cache of the function's own would hold the object, and the whole program that a class of it leads to.
     """
-    key = f"{function.__module__}.{function.__qualname__}"
+    key = repr(function)
 
     @functools.wraps(function)
     def found(first: First, *rest: Rest.args, **named: Rest.kwargs) -> Given:
