@@ -8,11 +8,12 @@ these holds:
   of its own at that place, the later one changed the place, and did with what the commit put or removed (as
   far as that lasted) what the automatic merge onto the later one's base does not do. Where that has a
   conflict, it does nothing. A statement that the later release left as if the commit had never been, with
-  no words of its own for it, shows no hand: it shows that nobody looked.
+  no words of its own for it, shows no hand: it shows that nobody looked. Nor does one that says all that
+  the merge brought there, and more besides.
 - name: it removed a definition that the later release's base has nowhere, a statement of the earlier
   release's own named it, and the later release has no such statement any more.
-- parameters: it changed the parameters of a function, a statement of the earlier release's own called or
-  overrode it by that name, and the later release has another statement there.
+- parameters: it changed the parameters of a function, a statement of the earlier release's own overrode it by
+  that name or called it with what it takes no more, and the later release has another statement there.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from difflib import SequenceMatcher
 from functools import cached_property
 
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.signatures import signature
-from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.signatures import Function, misfits, signature
+from npu_upgrade.code.statements import END, Statement, nodes_of, split_statements
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.inference import Lineage
 from npu_upgrade.lineage.records import Bases, MethodLineage
@@ -174,14 +176,27 @@ class _Sides:
         removed = upstream[slice(*span)]
         if self.disputed & {one.key for one in (*removed, *added)}:
             return True
+        here = self.later[slice(*at_later)]
+        own = [key for key in here if key not in {*self.ours, *self.merged}]
         lasting = {one.key for one in added if one.key in self.target}
+        lasting -= {key for key in lasting if key in self.merged and any(_says(one, key) for one in own)}
         stood = {one.key for one in removed if one.key in self.ours and one.key not in self.target}
-        there = set(self.merged[slice(*at_merged)]) ^ set(self.later[slice(*at_later)])
+        there = set(self.merged[slice(*at_merged)]) ^ set(here)
         if not (lasting | stood) & (set(self.merged) ^ set(self.later)) & there:
             return False
-        own = [key for key in self.later[slice(*at_later)] if key not in {*self.ours, *self.merged}]
         reworked = any(resembles(one, Statement(key, 0, ())) for one in (*removed, *added) for key in own)
         return reworked or bool(stood - set(self.later) or lasting & set(self.later) - set(self.ours))
+
+
+def _says(own: str, brought: str) -> bool:
+    """Whether a statement is another one with more in it: each expression of that one stands in it whole."""
+    one, other = (
+        next((node for node in nodes_of(key) if isinstance(node, ast.stmt)), None) for key in (own, brought)
+    )
+    parts = [getattr(node, "context_expr", node) for node in ast.iter_child_nodes(other)] if other else []
+    said = {ast.dump(node) for node in nodes_of(own)}
+    wanted = {ast.dump(node) for node in parts if isinstance(node, ast.expr)}
+    return type(one) is type(other) and bool(wanted) and wanted <= said
 
 
 def carried(one: Keys, other: Keys, span: tuple[int, int]) -> tuple[int, int]:
@@ -198,32 +213,45 @@ def carried(one: Keys, other: Keys, span: tuple[int, int]) -> tuple[int, int]:
 
 def _names(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     had, has = (dict(_definitions(texts)) for texts in (before, after))
-    for place, parameters in had.items():
+    for place, was in had.items():
         *owners, name = place.rpartition(":")[2].split(".")
         if name == "__init__" and owners:
             name = owners[-1]
-        gone = place not in has and name not in upgrade.defined
-        other = place in has and parameters != has[place]
+        now, gone = has.get(place), place not in has and name not in upgrade.defined
+        other = was and now and signature(was) != signature(now)
         known = all(owner in upgrade.own for owner in owners)
         own = upgrade.own.get(name, set()) if known and (gone or other) else set()
         if not owners and not any(key.endswith(f" import {name}") for key in own):
             continue
+        if was and now:
+            own = {
+                key
+                for key in own
+                if not key.startswith(("from ", "import ")) and touched(key, name, was, now)
+            }
         if own - upgrade.later:
             yield f"{'name' if gone else 'parameters'}: {place}"
 
 
-def _definitions(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What files define, with the parameters of functions: functions, classes, attributes, values."""
+def touched(key: str, name: str, was: Function, now: Function) -> bool:
+    """Whether a statement that names a function is wrong with its new parameters: all but calls that fit."""
+    calls = [one for one in nodes_of(key) if isinstance(one, ast.Call) and last_name(one.func) == name]
+    bound = any(arg.arg in ("self", "cls") for arg in was.args.args[:1])
+    return not calls or bool(misfits(calls, was, now, bound))
+
+
+def _definitions(texts: Mapping[str, str]) -> Iterator[tuple[str, Function | None]]:
+    """What files define: functions with their syntax; classes, attributes and values without."""
     for path, text in texts.items():
         for owner, node in _bodies(ast.parse(text).body):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield f"{path}:{owner}{node.name}", signature(node)
-                yield from ((f"{path}:{owner}{name}", "") for name in _on_self(node))
+            if isinstance(node, Function):
+                yield f"{path}:{owner}{node.name}", node
+                yield from ((f"{path}:{owner}{name}", None) for name in _on_self(node))
             elif isinstance(node, ast.ClassDef):
-                yield f"{path}:{owner}{node.name}", ""
+                yield f"{path}:{owner}{node.name}", None
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                yield from ((f"{path}:{owner}{one.id}", "") for one in targets if isinstance(one, ast.Name))
+                yield from ((f"{path}:{owner}{one.id}", None) for one in targets if isinstance(one, ast.Name))
 
 
 def _bodies(nodes: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, ast.stmt]]:

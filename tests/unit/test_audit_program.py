@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from audit_kit import AR, ASCEND, BASE, GPU_BASE, VLLM, make_world
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, FunctionSymbol, ModuleSymbol, ValueSymbol, _c3
 
 
@@ -229,3 +232,29 @@ def test_the_merge_of_orders_is_pythons(parents: list[list[int]]) -> None:
 def test_a_file_that_is_not_python_is_not_there(tmp_path: Path, text: str) -> None:
     world = make_world(tmp_path, {"vllm/odd.py": text})
     assert world.program.file("vllm/odd.py") is None
+
+
+def test_a_world_goes_when_nobody_has_it_any_more(tmp_path: Path) -> None:
+    files = {
+        ASCEND: """
+            class NPUModelRunner:
+                def __init__(self):
+                    self.size = 1
+
+                def run(self, batch):
+                    return self.size
+        """,
+        AR: f"""
+            from {ASCEND[:-3].replace("/", ".")} import NPUModelRunner
+
+            class NPUARModelRunner(NPUModelRunner):
+                def run(self, batch):
+                    return super().run(batch) + self.length
+        """,
+    }
+    world = make_world(tmp_path, files)
+    assert list(run_checks(world, check_names()))
+    left = weakref.ref(world), weakref.ref(world.program)
+    del world
+    gc.collect()
+    assert [one() for one in left] == [None, None]

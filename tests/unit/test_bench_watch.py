@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 import pytest
 
 from bench import watch
-from bench.watch_truth import _Sides, carried
+from bench.watch_truth import _Sides, carried, touched
 from npu_upgrade.code.statements import Statement
 
 BASE = list("abcdef")
@@ -50,6 +51,37 @@ def test_a_statement_written_in_another_way_needed_a_hand_and_one_left_out_did_n
     ):
         found = _Sides(base, target, ours, later, merged, frozenset())
         assert found.by_hand(lines(base), (1, 2), lines(["run(batch, size)"])) is by_hand
+
+
+def test_a_statement_that_says_all_that_the_merge_brought_and_more_needed_no_hand() -> None:
+    base, brought = ["a", "with run(batch, ids):", "b"], "with run(batch):"
+    ours, merged = [*base[:2], "own(ids)", "b"], ["a", brought, "own(ids)", "b"]
+    for later, by_hand in (
+        ("with note(ids), run(batch):", False),
+        ("with note(ids), run(batch, own):", True),
+    ):
+        found = _Sides(base, ["a", brought, "b"], ours, ["a", later, *ours[2:]], merged, frozenset())
+        assert found.by_hand(lines(base), (1, 2), lines([brought])) is by_hand
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_touched"),
+    [
+        ("run(batch, engine=1)", True),
+        ("run(batch, 2, 3)", True),
+        ("run(batch)", False),
+        ("run(*batch)", False),
+        ("def run(batch, engine=0):", True),
+        ("keep(run)", True),
+    ],
+)
+def test_a_call_is_touched_by_parameters_that_it_fits_no_more(statement: str, is_touched: bool) -> None:
+    was, now = (
+        ast.parse(f"def run({words}): ...").body[0] for words in ("batch, size=1, engine=0", "batch, size=1")
+    )
+    assert isinstance(was, ast.FunctionDef)
+    assert isinstance(now, ast.FunctionDef)
+    assert touched(statement, "run", was, now) is is_touched
 
 
 def test_a_conflict_at_the_place_needed_a_hand() -> None:

@@ -22,7 +22,7 @@ from documented import ROOT
 from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
-from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.watch import importing
 from npu_upgrade.watch.flags import _independent
 from npu_upgrade.watch.records import read_state
@@ -140,6 +140,29 @@ def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> N
     assert data["new"][1]["units"][0]["how"] == "signature changed"
 
 
+def test_what_upstream_asks_of_a_newer_vllm_is_not_ours_to_mend(world: World) -> None:
+    there = "from vllm.config import VllmConfig\n"
+    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig\n")
+    newer = world.commit("2026-03-02", "self.count(batch)", "self.count(batch, NewConfig)")
+    _, data, _ = world.watch()
+    assert told(data) == {newer[:9]: "green"}, [one["items"] for one in data["new"]]
+
+
+def test_a_removed_class_is_told_once_and_not_for_each_method_that_is_overridden(world: World) -> None:
+    helper = "class Helper:\n    def load(self):\n        return 1\n\n    def save(self):\n        return 2\n"
+    commit_at(world.ascend, "2026-01-02", {"vllm_ascend/helper.py": helper})
+    own = (
+        "from vllm_ascend.helper import Helper\n\n\nclass Own(Helper):\n    def load(self):\n        return 3"
+    )
+    commit_at(world.omni, "2026-02-02", {"vllm_omni/platforms/npu/own.py": own})
+    world.watch()
+    world.commit("2026-03-01", helper, "def helper():\n    return 1\n", "vllm_ascend/helper.py")
+    _, data, _ = world.watch()
+    removed = [item["title"] for item in data["new"][0]["items"] if item["kind"] == "upstream-gone"]
+    assert len(removed) == 1, removed
+    assert "upstream removed vllm_ascend/helper.py:Helper," in removed[0]
+
+
 def test_a_removed_file_leaves_nothing_to_merge_with(world: World) -> None:
     world.watch()
     git_at(world.ascend, "2026-03-01", "mv", UPSTREAM.path, "vllm_ascend/worker/runner.py")
@@ -196,8 +219,18 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
         "-m",
         "See #12 @all <script>alert(1)</script> | x",
     )
+    secret = "https://me:secret@host/owner/vllm-ascend.git"
+    git_at(world.ascend, "2026-03-04", "remote", "add", "origin", secret)
     _, data, _ = world.watch()
     body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
+    for text in (body, page):
+        assert (
+            f"https://host/owner/vllm-ascend/commit/{git_at(world.ascend, '2026-03-04', 'rev-parse', 'HEAD')}"
+            in text
+        )
+        assert "secret" not in text
+    assert "--omni dir:. --ascend git:CLONE@" in body
+    assert str(world.ascend) not in body
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
     assert "<script>" not in body
     assert "#12" not in body
@@ -391,22 +424,24 @@ def test_the_emulated_import_is_asked_where_it_is_wanted(
 ) -> None:
     world.commit("2026-03-01", "return batch", "return [batch]", HELPERS)
     first = world.commit("2026-03-02", "def shape(batch):", "def shape(batch, raises=1):", HELPERS)
-    world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
-    played = []
+    last = world.commit("2026-03-03", "return [batch]", "return batch", HELPERS)
+    played: list[str] = []
 
-    def run(triple: Any, wanted: Any, out: Path, **_: Any) -> Played:
+    def run(triple: Any, wanted: Any, out: Path, reuse: Any) -> Played:
+        assert {PASS, FAIL} < set(reuse)
         played.append(triple.ascend.sha)
         fails = "raises" in triple.ascend.read(HELPERS)
-        outcome = Outcome("import", "import", FAIL if fails else PASS, "it raises" if fails else "")
+        why = f"it raises ({cache_root()}/emulation/packages/{triple.ascend.sha}/{HELPERS})" if fails else ""
+        outcome = Outcome("import", "import", FAIL if fails else PASS, why)
         return Played(unreached=(outcome,))
 
     monkeypatch.setattr(importing, "run", run)
     code, data, _ = world.watch("--tier", "import")
     assert (code, told(data)) == (1, {first[:9]: "broken"})
-    assert "it raises" in data["new"][0]["items"][0]["title"]
-    count = len(played)
+    assert data["new"][0]["items"][0]["title"] == f"import fails: it raises ({HELPERS})"
+    assert len(played) == len(set(played)) == 4
     world.watch("--tier", "import")
-    assert len(played) == count
+    assert played[4:] == [last]
 
 
 def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) -> None:  # noqa: F811

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import children, dotted, last_name, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Scope, decorators, scope_of
@@ -69,7 +69,7 @@ def typed_reads(frame: Scope, types: Types, only: frozenset[str] | None = None) 
         elif not on_first and (owner := _lacking(known, name)):
             # A parameter annotated as a tensor is often given the buffer around one.
             on_self = bool(_on_self(node.value, frame))
-            if isinstance(owner, Tensor) and not (on_self and name in _of_buffers(frame.cls, types)):
+            if isinstance(owner, Tensor) and not (on_self and name in _of_buffers(types, frame.cls)):
                 continue
             if only is not None and not _parents_had(node, name, frame, types):
                 continue
@@ -93,16 +93,16 @@ def _lacks(term: object, name: str) -> bool:
     return known is not None and name not in known
 
 
-@functools.lru_cache(maxsize=64)
-def _of_buffers(cls: ClassSymbol | None, types: Types) -> frozenset[str]:
+@held
+def _of_buffers(types: Types, cls: ClassSymbol | None) -> frozenset[str]:
     """What the small objects around tensors have that ``cls`` keeps in its attributes."""
     names = {name for owner in cls.mro for name in own_members(owner)} if cls else ()
-    held = {term for name in names if cls for term in types.attribute(cls, name) or ()}
-    return frozenset(name for term in held if isinstance(term, ClassSymbol) for name in _buffer(term, types))
+    kept = {term for name in names if cls for term in types.attribute(cls, name) or ()}
+    return frozenset(name for term in kept if isinstance(term, ClassSymbol) for name in _buffer(types, term))
 
 
-@functools.lru_cache(maxsize=4096)
-def _buffer(cls: ClassSymbol, types: Types) -> frozenset[str]:
+@held
+def _buffer(types: Types, cls: ClassSymbol) -> frozenset[str]:
     """The attributes of a class that does little but keep tensors; empty for another class."""
     names = members(cls) or frozenset()
     tensors = [name for name in names if frozenset({TENSOR}) == types.attribute(cls, name)]
@@ -175,7 +175,7 @@ _UNCALLABLE = {
 _PLAIN_VALUES = (ast.Compare, ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set)
 
 
-@functools.lru_cache(maxsize=16384)
+@held
 def nature(cls: ClassSymbol, name: str) -> Nature:
     """What ``name`` is on objects of the class; empty where the trees do not tell for sure."""
     if any(name in owner.assigned for owner in cls.mro):

@@ -22,3 +22,9 @@ def no_collector(*, last: bool = False) -> Generator[None]:
             if last:
                 gc.freeze()
             gc.enable()
+
+
+def collected() -> None:
+    """Free what no longer is in use while garbage collection waits; what is left is not looked at again."""
+    gc.collect()
+    gc.freeze()

@@ -7,7 +7,6 @@ side it mirrors by names without the words of devices. Nothing is listed.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from functools import cached_property
 from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import DEVICE, neutral
 from npu_upgrade.lineage.project import KNOWN, Project, project_of, words
 from npu_upgrade.program.program import ClassSymbol, Program
@@ -73,7 +73,7 @@ class Downstream:
         self.program = program or Program({self.project.package: tree} | self.upstreams)
 
     @staticmethod
-    @functools.lru_cache(maxsize=16)  # a program is its own key
+    @held
     def within(program: Program) -> Downstream:
         """The known downstream among the trees of a program, above the others."""
         package = next(project.package for project in KNOWN if project.package in program.trees)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterable
 
@@ -11,6 +10,7 @@ from npu_upgrade.code.definitions import absolute, top_level
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound
 from npu_upgrade.code.walk import dotted, last_name, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor, until_constructor
 from npu_upgrade.program.program import (
@@ -142,7 +142,7 @@ class Resolver:
         )
 
 
-@functools.lru_cache(maxsize=2)
+@held
 def resolver_of(program: Program) -> Resolver:
     """The resolver of these trees, one for all checks."""
     return Resolver(program)

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.sources.tree import PACKAGES
 
@@ -62,7 +63,7 @@ class Facts:
 NO_FACTS = Facts({}, frozenset(), (), (), ())
 
 
-@functools.lru_cache(maxsize=16384)  # files and nodes are their own keys
+@held
 def facts_of(file: File, node: Function) -> Facts:
     """The facts in the body of a function, nested functions included."""
     return _Reader(file, node).read()
@@ -278,7 +279,7 @@ class Effective:
         return found
 
 
-@functools.lru_cache(maxsize=256)  # a class is its own key
+@held
 def effective(cls: ClassSymbol) -> Effective:
     """The methods that are effective on a class, read once."""
     return Effective(cls)

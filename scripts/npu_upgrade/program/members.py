@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import CLOSED, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
@@ -40,7 +40,7 @@ def named_by_classes(cls: ClassSymbol) -> set[str]:
     return found
 
 
-@functools.lru_cache(maxsize=8192)
+@held
 def members(cls: ClassSymbol) -> frozenset[str] | None:
     """All attributes of the class and its bases, whoever sets them; None when it may have others.
 
@@ -54,7 +54,7 @@ def members(cls: ClassSymbol) -> frozenset[str] | None:
     return frozenset(brought.union(*(own_members(owner) for owner in cls.mro)))
 
 
-@functools.lru_cache(maxsize=8192)
+@held
 def own_members(cls: ClassSymbol) -> frozenset[str]:
     """What the class's own body defines or sets on ``self``, declarations included."""
     found = set(cls.methods) | set(cls.fields)

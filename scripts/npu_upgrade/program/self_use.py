@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound, places_of
 from npu_upgrade.code.walk import children, last_name
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
 
@@ -64,7 +65,7 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
     return found
 
 
-@functools.lru_cache(maxsize=1024)
+@held
 def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> tuple[Method, ...]:
     """The methods that calls on an object of the class reach, by name or on from there by ``super()``."""
     queue = [found for name in _names(cls) if (found := cls.lookup(name))]

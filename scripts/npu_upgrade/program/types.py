@@ -6,13 +6,13 @@ Whatever is not certain is None. Nothing outside the trees is known, tensors exc
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Binding, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import Write, methods_on, self_use
@@ -260,7 +260,7 @@ def lazy_global(file: File, name: str) -> ClassSymbol | None:
     return _of_value(file.program, items[0].module, items[0].name)
 
 
-@functools.lru_cache(maxsize=4096)
+@held
 def _of_value(program: Program, module: str, name: str) -> ClassSymbol | None:
     symbol = program.lookup(module, name)
     if not (isinstance(symbol, ValueSymbol) and isinstance(symbol.node, ast.AnnAssign)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.command import Command
 from npu_upgrade.report.page import template
+from npu_upgrade.watch.line import page_of
 from npu_upgrade.watch.records import Entry, Seen
 
 MOST_ENTRIES = 300
@@ -24,6 +25,7 @@ def render_watch(names: tuple[str, str], seen: Seen, new: set[str], follow: Comm
         units=units,
         new=new,
         next=follow and follow.short,
+        page_of=page_of,
         made=utc_now(),
         left_out=len(seen.entries) - len(entries),
     )

@@ -62,6 +62,11 @@ class Repo:
         """Whether the history of the clone is cut off."""
         return self._text("rev-parse", "--is-shallow-repository").strip() == "true"
 
+    @property
+    def origin(self) -> str:
+        """The address it was cloned from, empty where there is none; it may hold a password."""
+        return self._git("config", "--get", "remote.origin.url", ok=(0, 1)).stdout.decode().strip()
+
     def resolve(self, ref: str) -> str:
         """The full SHA of the commit a tag, branch (local or of a remote) or SHA names."""
         remotes = [f"refs/remotes/{remote}/{ref}" for remote in self._text("remote").split()]

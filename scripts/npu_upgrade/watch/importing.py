@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,19 +10,25 @@ from pathlib import Path
 from npu_upgrade.gates.emulation.dry_run import run
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.watch.judge import Judge, Problems
 from npu_upgrade.watch.line import Step
 
 KIND = "import"
+_FOLDER = re.compile(r"/\S*/emulation/packages/[^/\s]+/")
+"""Where a tree was put for the run, which tells of its content and of this machine."""
 
 
 def importing(judge: Judge) -> Callable[[Step], Problems]:
-    """Whether the workers can be imported on emulated CANN at a step; raises as the gate does."""
+    """Whether the workers can be imported on emulated CANN at a step; raises as the gate does.
+
+    The gate keeps outcomes by the content of what was imported, its own included.
+    """
 
     def play(step: Step) -> tuple[Item, ...]:
-        with tempfile.TemporaryDirectory(dir=_folder()) as out:
+        say(f"importing on {step.label}")
+        with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as out:
             played = run(judge.triple_at(step), [], Path(out), reuse=(PASS, FAIL, ABSENT))
         outcome = next(one for one in played.outcomes if one.tier == "import")
         if outcome.state not in (PASS, FAIL, ABSENT):  # the machine may be at fault: nothing is kept of that
@@ -32,17 +39,18 @@ def importing(judge: Judge) -> Callable[[Step], Problems]:
             )
         if outcome.state != FAIL:
             return ()
-        key = item_id(KIND, judge.ours.side.project.name, outcome.why)
-        return (Item(key, KIND, f"import fails: {outcome.why}", outcome.where, "", True),)
+        why = _FOLDER.sub("", outcome.why)
+        key = item_id(KIND, judge.ours.side.project.name, why)
+        title = ": ".join(filter(None, (outcome.where, "import fails", why)))
+        detail = _FOLDER.sub("", "\n".join(outcome.traceback))
+        return (Item(key, KIND, title, detail, outcome.where.partition(":")[0], True),)
+
+    known: dict[str, Problems] = {}
 
     def found(step: Step) -> Problems:
-        what = ["import", judge.ours.digest, judge.line.content(step), judge.vllm_spec]
-        return {item.id: item for item in judge.kept_as(what, lambda: play(step))}
+        content = judge.line.content(step)
+        if content not in known:
+            known[content] = {item.id: item for item in play(step)}
+        return known[content]
 
     return found
-
-
-def _folder() -> Path:
-    folder = cache_root() / "watch"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

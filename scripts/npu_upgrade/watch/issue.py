@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from npu_upgrade.ground.command import Command
-from npu_upgrade.ground.tables import first_of
+from npu_upgrade.ground.tables import cut, first_of, shortened
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.watch.records import Entry, Seen
+from npu_upgrade.watch.line import page_of
+from npu_upgrade.watch.records import Entry, Seen, State
 
 MOST = 60_000
 """GitHub takes 65,536 characters."""
@@ -25,16 +28,20 @@ def title(downstream: str, upstream: str) -> str:
 
 
 def markdown(names: tuple[str, str], seen: Seen, new: Sequence[Entry], follow: Command | None) -> str:
-    """The body of the issue for a downstream and an upstream by their names."""
-    lines = [marker(*names), "", f"Looked up to **{seen.label}** ({seen.date[:10]})."]
+    """The body of the issue for a downstream and an upstream by their names; ``new`` is of the last look."""
     left = seen.still_open()
     count = sum(len(items) for _, items in left)
-    lines += ["", f"## Open: {count} from {len(left)} {names[1]} changes", ""]
-    lines += list(_open(left)) or ["Nothing. What was touched merges by itself."]
-    lines += ["", f"## New in the last look: {len(new)}", ""]
-    lines += list(_table(new)) or ["Nothing that touches this project."]
+    fine = [entry for entry in new if entry.state is State.GREEN]
+    lines = [marker(*names), "", f"Looked up to {_link(seen)} ({seen.date[:10]}).", ""]
+    lines += [f"## Open items: {count} (changes of {names[1]}: {len(left)})", ""]
+    lines += list(_open(left, {entry.label for entry in new})) or [
+        "Nothing. What was touched merges by itself."
+    ]
+    if fine:
+        lines += ["", f"<details><summary>New, and merges by itself: {len(fine)}</summary>", ""]
+        lines += [*_table(fine), "", "</details>"]
     if follow:
-        lines += ["", "## Next", "", f"```\n{follow.short}\n```"]
+        lines += ["", "## Next, in a checkout", "", f"```\n{_anywhere(follow).short}\n```"]
     text = "\n".join(lines) + "\n"
     return (
         text
@@ -43,30 +50,39 @@ def markdown(names: tuple[str, str], seen: Seen, new: Sequence[Entry], follow: C
     )
 
 
-def _open(left: list[tuple[Entry, list[Item]]]) -> Iterator[str]:
-    for entry, items in left[:_ROWS]:
-        yield f"- {entry.state.value} `{entry.label}` {entry.date[:10]} {_plain(entry.subject)}"
+def _open(left: list[tuple[Entry, list[Item]]], new: set[str]) -> Iterator[str]:
+    for entry, items in left[: -_ROWS - 1 : -1]:
+        state = f"**{entry.state.value}**{', new' if entry.label in new else ''}"
+        yield f"- {state}: {_link(entry)} {entry.date[:10]} {_plain(entry.subject)}"
         yield from (f"  - {line}" for line in first_of([_plain(item.title) for item in items], _ITEMS))
     if len(left) > _ROWS:
-        yield f"- and {len(left) - _ROWS} more"
+        yield f"- and {len(left) - _ROWS} older"
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:
-    if not entries:
-        return
-    yield "| | upstream | date | what | our units |"
-    yield "|---|---|---|---|---|"
+    yield "| upstream | date | what | our units |"
+    yield "|---|---|---|---|"
     for entry in list(entries)[: -_ROWS - 1 : -1]:
-        units = ", ".join(dict.fromkeys(f"`{touch.unit}`" for touch in entry.touches))
-        cells = (entry.state.value, f"`{entry.label}`", entry.date[:10], _plain(entry.subject), units)
-        yield f"| {' | '.join(cells)} |"
+        units = shortened((f"`{touch.unit}`" for touch in entry.touches), 3)
+        yield f"| {_link(entry)} | {entry.date[:10]} | {_plain(entry.subject)} | {units} |"
     if len(entries) > _ROWS:
         yield f"\n{len(entries) - _ROWS} older ones are left out."
 
 
+def _link(at: Entry | Seen) -> str:
+    page = page_of(at.spec)
+    return f"[`{at.label}`]({page})" if page else f"`{at.label}`"
+
+
+def _anywhere(command: Command) -> Command:
+    """The command as somebody on another machine gives it: from the checkout, with a clone of his own."""
+    specs = (re.sub(r"^git:.*@", "git:CLONE@", one) for one in command.arguments)
+    return replace(command, arguments=tuple(re.sub(r"^dir:.*", "dir:.", one) for one in specs))
+
+
 def _plain(text: str) -> str:
     """Text of others in one line: no markup, no mentions, no references to issues."""
-    line = " ".join(text.split())[:200]
+    line = cut(" ".join(text.split()), 300)
     for sign, other in (
         ("\\", "\\\\"),
         ("|", "\\|"),
@@ -74,6 +90,8 @@ def _plain(text: str) -> str:
         ("@", "@\u200b"),
         ("#", "#\u200b"),
         ("`", "'"),
+        ("*", "\\*"),
+        ("__", "\\_\\_"),
     ):
         line = line.replace(sign, other)
     return line

@@ -6,16 +6,19 @@ not told again. The audit looks at the merged downstream. Outcomes are kept by t
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
+from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
+from npu_upgrade.ground.collector import collected
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.kept import keep, kept
@@ -143,13 +146,44 @@ class Judge:
 
     def _audit(self, step: Step) -> list[Item]:
         say(f"auditing {step.label}")
+        collected()  # the world of the step before: a hundred megabytes that lead to each other
         target = self.line.tree(step)
         texts = {} if self._is_ascend else self._merged_runners(target, step)
         tree = overlay(self.ours.side.tree, {path: answer.text for path, answer in texts.items()})
         world = World(self._triple(tree, target), self._old, self._beneath)
         names = [name for name in check_names() if not name.startswith(_ASIDE)]
-        found = (one for one in run_checks(world, names) if one.incident)
-        return [gone_item(one) for one in found if one.here.path not in texts or decided(one, texts)]
+        found = [one for one in run_checks(world, names) if one.incident]
+        theirs = self._said(target)
+        return [
+            gone_item(one)
+            for one in found
+            if (one.here.path not in texts or decided(one, texts)) and not self._theirs(one, texts, theirs)
+        ]
+
+    def _theirs(self, finding: Finding, texts: Mapping[str, Answer], theirs: frozenset[str]) -> bool:
+        """Whether upstream says itself what does not hold with this vllm: the step is for a newer one."""
+        there, here = finding.there, finding.here
+        if not (there and self._beneath and self._beneath.judges(there.path.partition("/")[0])):
+            return False
+        if here.path not in texts:
+            return here.path.startswith(f"{self.ours.package}/")
+        tree = parse_module(texts[here.path].text).tree
+        lines = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+        found = (one for one in lines if one.lineno <= here.line <= (one.end_lineno or one.lineno))
+        return here.text in theirs or any(ast.unparse(one) in theirs for one in found)
+
+    def _said(self, target: SourceTree) -> frozenset[str]:
+        """The statements of upstream's runner, imports name by name."""
+        path = self.ours.side.upstream.path
+        if not target.exists(path):
+            return frozenset()
+        found = set()
+        for node in ast.walk(parse_module(target.read(path)).tree):
+            if isinstance(node, ast.ImportFrom):
+                found |= {f"from {node.module} import {one.name}" for one in node.names}
+            elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
+                found.add(ast.unparse(node))
+        return frozenset(found)
 
     def _merged_runners(self, target: SourceTree, step: Step) -> dict[str, Answer]:
         """The runner files merged onto a step, one way to resolve what conflicts are left in them."""

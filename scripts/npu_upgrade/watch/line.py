@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from npu_upgrade.sources.remote_wheel import peek_file
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import SourceTree, open_source, tree_at
 
+_ORIGIN = re.compile(r"(?:https://(?:[^@/]+@)?|(?:ssh://)?git@)(?P<place>[\w.-]+[:/][\w./~+-]+?)(?:\.git)?/?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T.*)?")
 _POINT = "a release like 0.24.0rc1, a commit of a clone, or a date like 2026-07-01"
 
@@ -56,6 +58,20 @@ def source_of(spec: str) -> str:
             try_="git:PATH[@REF] or pypi:NAME",
         )
     return f"git:{Repo(parsed.path).path}" if parsed.kind == "git" else f"pypi:{parsed.project}"
+
+
+def page_of(spec: str) -> str:
+    """Where a release or a commit can be read by others; empty for a clone of nothing on the web."""
+    parsed = parse_history_spec(spec)
+    if parsed.kind == "pypi":
+        return f"https://pypi.org/project/{parsed.project}/{parsed.version}/"
+    origin = _ORIGIN.fullmatch(_origin(parsed.path))
+    return f"https://{origin['place'].replace(':', '/', 1)}/commit/{parsed.ref}" if origin else ""
+
+
+@functools.cache
+def _origin(path: str) -> str:
+    return Repo(path).origin
 
 
 def open_line(spec: str, package: str, since: str, paths: Iterable[str]) -> Line:

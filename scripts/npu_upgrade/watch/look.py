@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from npu_upgrade.audit.run import no_collector
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.watch.judge import Judge, Problems
 from npu_upgrade.watch.line import Step
@@ -46,7 +46,11 @@ def _look(judge: Judge, importing: Callable[[Step], Problems] | None) -> Look:
     left = {tie: texts.merge(tie, line.start) for tie in merged - passed}
     for step in line.steps:
         touches, items = [], dict(new.get(step.label, {}))
-        for tie, was, now in texts.changed(step):
+        changes = list(texts.changed(step))
+        gone = {(tie.path, tie.name) for tie, _, now in changes if now is None}
+        for tie, was, now in changes:
+            if tie not in left and (tie.path, tie.name.rpartition(".")[0]) in gone:
+                continue  # with its class
             if tie not in left:
                 items |= {item.id: item for item in _changed(tie, was, now) if tie not in passed}
                 touches.append(_touch(tie, was, now))

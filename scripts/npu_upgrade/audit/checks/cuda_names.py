@@ -8,7 +8,6 @@ vLLM with CUDA in its name is one where vllm-ascend has its own in its place, or
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World, on_npu_side
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, last_name, string, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.facts import effective
 from npu_upgrade.program.places import definitions, imports_binding
 from npu_upgrade.program.program import File, Program
@@ -360,7 +360,7 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 _NPU_WORDS = ("ACL", "Acl", "NPU", "Ascend")
 
 
-@functools.lru_cache(maxsize=1024)
+@held
 def counterpart(program: Program, name: str) -> str:
     """vllm-ascend's class in place of a CUDA or GPU class, as ``module.Class``; empty when there is none."""
     for word in _NPU_WORDS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.conditions import text_of
@@ -45,7 +45,7 @@ class Both:
         return bool(_COPYING.match(self.npu.owner.file.path))
 
 
-@functools.lru_cache(maxsize=2)  # a world is its own key
+@held
 def both_sides(world: World) -> list[Both]:
     """All corresponding methods whose text is the project's own on either side."""
     found: dict[tuple[int, int], Both] = {}
@@ -91,7 +91,7 @@ def _written_out(method: Method, gpu: Effective, npu: Effective) -> Iterator[Met
 _TELLING = 3
 
 
-@functools.lru_cache(maxsize=4096)  # files and nodes are their own keys
+@held
 def statements_of(file: File, node: Function) -> tuple[Statement, ...]:
     """The statements of a function's body in the words of the NPU side; empty where that cannot be told."""
     start = node.body[0].lineno - 1

@@ -17,6 +17,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import is_written_out, share_within, upstream_of
 from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.lineage.dialect import is_device_bound, speaks_of_kernels
 from npu_upgrade.lineage.downstream import Downstream
@@ -63,7 +64,7 @@ def gaps(world: World, *kinds: str) -> Iterator[Gap]:
     return (gap for gap in _every(world) if gap.kind in kinds)
 
 
-@functools.lru_cache(maxsize=2)  # a world is its own key
+@held
 def _every(world: World) -> list[Gap]:
     return list(_gaps(world))
 
@@ -293,7 +294,7 @@ class Parity:
         return False
 
 
-@functools.lru_cache(maxsize=2)
+@held
 def _text_of_others(world: World) -> str:
     """The text of vllm-omni outside its workers, where methods of workers are called by name."""
     paths = world.program.paths("vllm_omni")

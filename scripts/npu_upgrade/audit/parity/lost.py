@@ -16,6 +16,7 @@ from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
 from npu_upgrade.program.facts import Effective, effective
@@ -51,7 +52,7 @@ def lost(world: World, kind: str) -> Iterator[Lost]:
     return (item for item in _alive(world) if item.kind == kind)
 
 
-@functools.lru_cache(maxsize=2)  # a world is its own key
+@held
 def _alive(world: World) -> list[Lost]:
     found = list(_all(world)) if world.old else []
     dead = _dead(world.program, found)
