@@ -5,12 +5,17 @@ A unit that upstream moved or renamed is followed by its text.
 
 from __future__ import annotations
 
+import ast
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
+from packaging.version import Version
+
 from npu_upgrade.code.module import Module, Unit, parse_module, replace_units
+from npu_upgrade.code.signatures import misfit
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.alike import Alike, Candidate
@@ -30,7 +35,9 @@ from npu_upgrade.merge.runners import (
     merged_text,
     own_names,
 )
-from npu_upgrade.program.program import Program
+from npu_upgrade.program.constructors import constructor
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Program
+from npu_upgrade.program.version_guards import evaluate
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context
 from npu_upgrade.threeway.pieces import Flag, Labels
@@ -59,10 +66,12 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
     for entry, bases in entries:
         by_path.setdefault(entry.path, []).append((entry, bases))
     program = Program({package: target, side.project.package: side.tree})
+    copied = {(entry.path, entry.name) for entry, _ in entries}
+    never = _never(target)
     for path, found in by_path.items():
         say(f"merging {path}")
         module = read_runner(side.tree, path)
-        context = Context(exists, own_names(module, path))
+        context = Context(exists, own_names(module, path), _fits(program.file(path), copied), never)
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for entry, bases in found:
@@ -79,6 +88,35 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
             result.files[path] = replace_units(module, texts)
             _derive(result, path, upstream.main(found), target, side.tree, program)
     return result
+
+
+def _fits(file: File | None, copied: Set[tuple[str, str]]) -> Callable[[ast.Call], bool] | None:
+    """Whether a call in ``file`` fits the function or class of the same project that it calls.
+
+    What is a copy itself may come to take more by its own merge; that, and all that is unknown, fits.
+    """
+    if file is None:
+        return None
+
+    def fits(call: ast.Call) -> bool:
+        symbol = file.resolve(call.func) if dotted(call.func) else None
+        if not isinstance(symbol, (FunctionSymbol, ClassSymbol)) or symbol.file.project != file.project:
+            return True
+        made = isinstance(symbol, ClassSymbol)
+        node = constructor(symbol) if isinstance(symbol, ClassSymbol) else symbol.node
+        name = f"{symbol.node.name}.__init__" if made else symbol.node.name
+        unknown = node is None or node.decorator_list or (symbol.file.path, name) in copied
+        return bool(unknown) or not misfit(call, node, bound=made)
+
+    return fits
+
+
+def _never(target: SourceTree) -> Callable[[ast.expr], bool] | None:
+    """Whether a condition on upstream's version does not hold with ``target``."""
+    if package_of(target) != "vllm" or not target.version:
+        return None
+    version = Version(target.version)
+    return lambda test: evaluate(test, version) is False
 
 
 def _merged(
