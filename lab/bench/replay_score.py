@@ -6,8 +6,10 @@ do not count. See docs/source/benchmarks.md for what each figure means.
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
+import keyword
 import re
 import subprocess
 import tempfile
@@ -19,9 +21,11 @@ from pathlib import Path
 from bench.shared import Tally
 from npu_upgrade.code.conflict_text import scan
 from npu_upgrade.code.sequences import overlap
+from npu_upgrade.code.signatures import Function, signature
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import Flag, MergedMethod
+from npu_upgrade.threeway.trees import parse_statement
 
 FEWEST = 20
 """Below so many attributable statements a ratio says nothing."""
@@ -29,6 +33,7 @@ FEWEST = 20
 NEAR = 0.4
 """From this share of common words on, two statements are versions of one another."""
 
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"'[^']*'|[\w.]*\w|\*\*?|[<>=!]=|[^\w\s,()]")
 
 
@@ -174,7 +179,8 @@ class _Change:
     @classmethod
     def between(cls, base: Counter[str], side: Counter[str], other: Counter[str]) -> _Change:
         """What ``side`` changed and ``other`` did not."""
-        return cls(side - base - (other - base), (base - side) & other)
+        gone = (base - side) & other
+        return cls(side - base - (other - base), Counter({w: gone[w] for w in gone if not side[w]}) or gone)
 
     def is_in(self, words: Counter[str], merged: Counter[str]) -> bool:
         brought = all(words[word] >= min(merged[word], count) for word, count in self.brought.items())
@@ -185,15 +191,22 @@ class _Change:
         return _Change(self.brought, Counter()).is_in(words, merged)
 
     def is_not_in(self, words: Counter[str], other: Counter[str]) -> bool:
-        """Whether ``words`` have nothing of it, as the ``other`` side has not: by the words that this one has none of."""
-        telling = [word for word in self.brought if not other[word]] or [*self.brought]
+        """Whether ``words`` have nothing of it, by the names that are new to the ``other`` side."""
+        new = [word for word in self.brought if not other[word]]
+        telling = [word for word in new if _NAME.fullmatch(word) and not _is_common(word)] or [*self.brought]
         without = all(words[word] <= other[word] for word in telling)
         return without and all(words[word] for word in self.gone)
 
 
 @functools.lru_cache(maxsize=16384)
 def _words(key: str) -> Counter[str]:
-    return Counter(_WORD.findall(key))
+    """The words of a statement; type hints do not count, for nothing reads them."""
+    node = parse_statement(key)
+    return Counter(_WORD.findall(signature(node) if isinstance(node, Function) else key))
+
+
+def _is_common(word: str) -> bool:
+    return keyword.iskeyword(word) or hasattr(builtins, word)
 
 
 def _nearest(key: str, side: Iterable[str]) -> str | None:

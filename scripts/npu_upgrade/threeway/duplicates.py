@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from npu_upgrade.code.statements import CONTINUES, END, Statement, render
+from npu_upgrade.code.statements import CONTINUES, END, Statement
 from npu_upgrade.code.uses import reads, rebinds
 from npu_upgrade.threeway.align import align, weight
 from npu_upgrade.threeway.pieces import Flag, Piece, contest
@@ -153,9 +153,7 @@ def _contest_copies(pieces: list[Piece], most: Counter[str], ours: Sequence[Stat
             return
 
 
-def _copy_too_many(
-    pieces: Sequence[Piece], most: Counter[str], ours: Sequence[Statement]
-) -> int | None:
+def _copy_too_many(pieces: Sequence[Piece], most: Counter[str], ours: Sequence[Statement]) -> int | None:
     """The place of upstream's copy of a statement that stands more often than on either side."""
     plain = _plain(pieces)
     have = Counter(statement.key for statement in plain)

@@ -153,33 +153,32 @@ class _Runner:
 
     def _keep_calls(self, merged: ThreeWay) -> Restrictions | None:
         """Keep omni's version where upstream's call no longer fits omni's own function."""
-        limits, fits = merged.restrictions, self.context.fits
-        if fits is None:
+        limits, misfit = merged.restrictions, self.context.misfit
+        if misfit is None:
             return None
         own = {statement.key for statement in self.sides[1]}
-        known = {ast.unparse(call.func) for key in own for call in _calls(key) if not fits(call)}
+        known = {misfit(call) for key in own for call in _calls(key)} | {""}
         fresh = {
             origin
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement)
             and piece.key not in own
             and origin[0] < origin[1]
-            and any(not fits(call) for call in _calls(piece.key) if ast.unparse(call.func) not in known)
+            and not known.issuperset(map(misfit, _calls(piece.key)))
         }
         return replace(limits, unfit=limits.unfit | fresh) if fresh - limits.unfit else None
 
     def _contest_renamed(self, merged: ThreeWay) -> Restrictions | None:
-        """Ask also about a combined statement that gives a value to the name of one side, where a conflict reads
-        the other side's."""
+        """Ask also about a combined statement that binds another name than a conflict's side reads."""
         limits, (_, *texts) = merged.restrictions, self.sides
         conflicts = [piece for piece in merged.pieces if isinstance(piece, Conflict)]
         needed = [reads(s.key for c in conflicts for s in getattr(c, side)) for side in ("ours", "theirs")]
         fresh = set()
         for piece, (start, end) in zip(merged.pieces, merged.origins, strict=True):
-            mates = [mates.get(start) for mates in (merged.mate_ours, merged.mate_theirs)]
-            if not isinstance(piece, Statement) or end - start != 1 or None in mates:
+            mates = (merged.mate_ours, merged.mate_theirs)
+            if not isinstance(piece, Statement) or end - start != 1 or any(start not in one for one in mates):
                 continue
-            keys = [text[mate].key for text, mate in zip(texts, mates, strict=True)]
+            keys = [text[one[start]].key for text, one in zip(texts, mates, strict=True)]
             lost = [defines([key]) - defines([piece.key]) for key in keys]
             if piece.key not in keys and any(a & b for a, b in zip(lost, needed, strict=True)):
                 fresh.add((start, end))

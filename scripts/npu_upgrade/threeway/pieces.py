@@ -100,13 +100,11 @@ def syntax_error(pieces: Sequence[Piece]) -> int | None:
     return None
 
 
-def contest(
-    pieces: list[Piece], start: int, end: int, reason: str, own: Set[int] = frozenset()
-) -> bool:
+def contest(pieces: list[Piece], start: int, end: int, reason: str, own: Set[int] = frozenset()) -> bool:
     """Leave ``pieces[start:end]``, with the blocks that begin there, to a person.
 
-    They are upstream's but for those at the places ``own``, which stay with either answer. False, and nothing is
-    changed, where an answer would not be Python.
+    They are upstream's but for those at the places ``own``, which stay with either answer. False,
+    and nothing is changed, where an answer would not be Python.
     """
     top = min((one.indent for one in pieces[start:end] if isinstance(one, Statement)), default=0)
     while end < len(pieces) and _goes_on(pieces[end], top):

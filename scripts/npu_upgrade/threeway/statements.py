@@ -30,7 +30,9 @@ Place = tuple[int, int]
 """A half-open range of base statements."""
 
 _HELD = "upstream's new text reads a name whose definition omni had dropped; omni's version stays"
-_UNFIT = "upstream changed the arguments of a call, which omni's own function does not take; omni's version stays"
+_UNFIT = (
+    "upstream changed the arguments of a call, and omni's own function takes other ones; omni's version stays"
+)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _HEAD = re.compile(r"(?:async )?def (\w+)\(")
 _CONSTANT = re.compile(r"[A-Za-z_]\w*(?:: [^=]+)? = (?:None|True|False|\d+|\[\]|\{\}|'[^']*')")
@@ -42,13 +44,14 @@ class Context:
     """What the merge may know of the trees around the method.
 
     ``exists`` tells whether a name of base is anywhere in the trees merged into (None: not known);
-    ``omni_names`` are the names that the runner file imports from omni itself; ``fits`` tells whether a call
-    fits what it calls, as far as that is omni's own, ``never`` whether a condition cannot hold at the target.
+    ``omni_names`` are the names that the runner file imports from omni itself; ``misfit`` tells why a
+    call does not fit what it calls, where that is omni's own, ``never`` whether a condition cannot
+    hold at the target.
     """
 
     exists: Callable[[str], bool] | None = None
     omni_names: frozenset[str] = frozenset()
-    fits: Callable[[ast.Call], bool] | None = None
+    misfit: Callable[[ast.Call], str] | None = None
     never: Callable[[ast.expr], bool] | None = None
 
 
@@ -499,8 +502,9 @@ class ThreeWay:
         heads = [self.base[span.b0], self.ours[span.o0], self.theirs[span.t0]]
         names = {match[1] if (match := _HEAD.match(head.key)) else None for head in heads}
         asked = (span.b0, span.b0 + 1) in self.restrictions.contested
-        keys = _keys(heads)
-        return len(names) == 1 and None not in names and not asked and merge_statement(*keys) is not None
+        base, ours, theirs = _keys(heads)
+        one = len(names) == 1 and None not in names and not asked
+        return one and merge_statement(base, ours, theirs) is not None
 
     def _only_prepares(self, span: Span) -> bool:
         """Whether theirs begins with a constant in a name that is new to both others."""

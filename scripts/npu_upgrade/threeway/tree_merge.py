@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.walk import dotted
-from npu_upgrade.threeway.signature_merge import alternatives, arguments, parameters, union_of
+from npu_upgrade.threeway.signature_merge import Parameter, alternatives, arguments, parameters, union_of
 from npu_upgrade.threeway.trees import (
     Node,
     counterpart,
@@ -96,15 +96,15 @@ class TreeMerge:
         return funcs[0] == funcs[2] and len(names) == 1 and funcs[1].partition(".")[0] not in self.omni_names
 
     def _parameters(self, base: Node, ours: Node, theirs: Node) -> Node:
-        sides = known, mine, upstream = [parameters(side) for side in (base, ours, theirs)]
+        known, mine, upstream = (parameters(side) for side in (base, ours, theirs))
         in_base, in_ours, in_theirs = ({p.arg.arg: p for p in side} for side in (known, mine, upstream))
         if in_base.keys() != in_ours.keys():
-            # Who calls ours does so by its own signature: what it passes stays, and nothing more is asked for.
+            # Who calls ours does so by its own signature: what it passes stays, and no more is asked.
+            names = {new for old, new in _renamed(known, upstream) if old in in_ours and new not in in_ours}
+            upstream = [_optional(p, in_ours) for p in upstream if p.arg.arg not in names]
             known = [p for name, p in in_base.items() if name in in_theirs or name not in in_ours]
-            new = [p for name, p in in_theirs.items() if name not in in_base and name not in in_ours]
+            new = [p for p in upstream if p.arg.arg not in in_base and p.arg.arg not in in_ours]
             if any(p.default is None and p.kind not in ("vararg", "kwarg") for p in new):
-                raise Clash
-            if {name for name in _renamed(sides[0], upstream) if name in in_ours}:
                 raise Clash
         merged = arguments(self._named(known, mine, upstream, lambda node: node.arg.arg))
         if merged is None:
@@ -179,6 +179,8 @@ def _around(base: Node, ours: Node, theirs: Node) -> Node | None:
             return substituted(outer, base, inner)
     for part, whole in ((ours, theirs), (theirs, ours)):
         if wraps(base, part):
+            if isinstance(base, ast.IfExp):
+                raise Clash  # one side no longer chooses, the other one chooses between other things
             return counterpart(base, part, whole)
         if wraps(whole, part):
             # The inner part changed alike on both sides; one of them took the rest away.
@@ -205,11 +207,20 @@ def _callee_replaced(base: Node, ours: Node, theirs: Node) -> bool:
     return names[0] == names[2] != names[1]
 
 
-def _renamed(base: list, theirs: list) -> set[str]:
-    """The parameters in whose places upstream has others."""
+def _optional(node: Node, in_ours: Mapping[str, Node]) -> Node:
+    """A parameter with ours' default, where it has none any more."""
+    own = in_ours.get(node.arg.arg)
+    return Parameter(node.kind, node.arg, own.default) if own and node.default is None else node
+
+
+def _renamed(base: list, theirs: list) -> list[tuple[str, str]]:
+    """The parameters in whose places upstream has others with a default of the same sort, with those."""
     names = [node.arg.arg for node in base], [node.arg.arg for node in theirs]
     gaps = changes(patience(*names), len(base), len(theirs))
-    return {name for g in gaps if g.a1 - g.a0 == g.b1 - g.b0 for name in names[0][g.a0 : g.a1]}
+    same = [g for g in gaps if g.a1 - g.a0 == g.b1 - g.b0]
+    pairs = [(n, n + g.b0 - g.a0) for g in same for n in range(g.a0, g.a1)]
+    optional = [(i, j) for i, j in pairs if (base[i].default is None) == (theirs[j].default is None)]
+    return [(names[0][i], names[1][j]) for i, j in optional]
 
 
 def _shifts_items(base: Node, ours: Node, theirs: Node) -> bool:
