@@ -6,9 +6,11 @@ is release N+1. Every copy of a function or method counts, in whichever file it 
 
 from __future__ import annotations
 
+import textwrap
+
 from bench.replay_score import Score, Texts, score_method
 from npu_upgrade.audit.triples import vllm_of
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream
@@ -49,7 +51,22 @@ def _texts(outcome: MethodOutcome, own: SourceTree, human: SourceTree) -> Texts 
     person = parse_module(human.read(entry.path)).units.get(entry.name) if human.exists(entry.path) else None
     if person is None or outcome.upstream_text is None:
         return None
-    ours = parse_module(own.read(entry.path)).units[entry.name].source
-    theirs = outcome.upstream_text
-    name = f"{entry.path}:{entry.name}"
-    return Texts(name, outcome.base_text, ours, theirs, person.source, (), (outcome.base_text, theirs))
+    module = parse_module(own.read(entry.path))
+    ours, theirs = module.units[entry.name].source, outcome.upstream_text
+    moved = moved_texts(module, human, entry.path)
+    return Texts(
+        f"{entry.path}:{entry.name}",
+        outcome.base_text,
+        ours,
+        theirs,
+        person.source,
+        (),
+        (outcome.base_text, theirs),
+        moved=moved,
+    )
+
+
+def moved_texts(module: Module, human: SourceTree, path: str) -> str:
+    """The functions of the person's file that ours does not have."""
+    units = parse_module(human.read(path)).units.values()
+    return "\n".join(textwrap.dedent(unit.source) for unit in units if unit.qualname not in module.units)

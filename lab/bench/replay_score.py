@@ -6,7 +6,11 @@ do not count. See docs/source/benchmarks.md for what each figure means.
 
 from __future__ import annotations
 
-import difflib
+import builtins
+import enum
+import functools
+import keyword
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -16,12 +20,21 @@ from pathlib import Path
 
 from bench.shared import Tally
 from npu_upgrade.code.conflict_text import scan
+from npu_upgrade.code.sequences import overlap
+from npu_upgrade.code.signatures import Function, signature
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import Flag, MergedMethod
+from npu_upgrade.threeway.trees import parse_statement
 
 FEWEST = 20
 """Below so many attributable statements a ratio says nothing."""
+
+NEAR = 0.4
+"""From this share of common words on, two statements are versions of one another."""
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_WORD = re.compile(r"'[^']*'|[\w.]*\w|\*\*?|[<>=!]=|[^\w\s,()]")
 
 
 @dataclass
@@ -54,7 +67,8 @@ class Texts:
     ``used`` is the base that was merged from, where that is nearer to ours than ``base``.
 
     ``upstream`` are the versions from the base to just after the target: what a person who
-    copied between two releases can have copied from.
+    copied between two releases can have copied from. ``moved`` is what the person's file has in
+    functions that ours does not have.
     """
 
     name: str
@@ -65,6 +79,7 @@ class Texts:
     gpu: tuple[str, ...]
     upstream: tuple[str, ...]
     used: str = ""
+    moved: str = ""
 
 
 def score_method(texts: Texts, merged: MergedMethod) -> Score:
@@ -78,8 +93,10 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     added -= readopted
     dropped = (ours - human) & (base - theirs)
     strange = {k: n for k, n in (outside - human).items() if not ours[k] and not theirs[k] and not gpu[k]}
-    unjudged = {k: n for k, n in strange.items() if _left_alone(k, ours - outside, human)}
-    strange = {k: n for k, n in strange.items() if k not in unjudged}
+    sides = _Sides(used, ours - outside, theirs, human | keys(texts.moved))
+    found = {k: sides.judge(k) for k in strange}
+    unjudged = {k: n for k, n in strange.items() if found[k] is Person.KEPT_ONE}
+    strange = {k: n for k, n in strange.items() if found[k] is Person.OTHER}
     most = ours | theirs | human
     twice = {k: n - most[k] for k, n in outside.items() if n > most[k] and most[k] and weight(k) > 2}
     git_text, git_hunks = git_merge(texts.base, texts.ours, texts.theirs)
@@ -111,10 +128,92 @@ def score_method(texts: Texts, merged: MergedMethod) -> Score:
     )
 
 
-def _left_alone(key: str, replaced: Counter[str], human: Counter[str]) -> bool:
-    """Whether the person left the statement of ours as it was that a combined one stands for."""
-    nearest = difflib.get_close_matches(key, list(replaced), 1, 0.5)
-    return bool(nearest) and human[nearest[0]] > 0
+class Person(enum.Enum):
+    """What a person did with a statement that the merge combined of two."""
+
+    BOTH = "has what both sides changed in it, and maybe more of the own"
+    KEPT_ONE = "has what one side changed in it, and nothing of the other side's"
+    OTHER = "has another one"
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The statements that a combined one can be made of and compared with.
+
+    ``ours`` are those that the merge changed.
+    """
+
+    base: Counter[str]
+    ours: Counter[str]
+    theirs: Counter[str]
+    human: Counter[str]
+
+    def judge(self, key: str) -> Person:
+        """What the person did with a combined statement, by the words that each side changed.
+
+        A statement that is upstream's, where ours had another, is one of those that have to be reproduced:
+        there it counts as missed.
+        """
+        found = [_nearest(key, side) for side in (self.ours, self.theirs, self.human)]
+        if any(one in self.human for one in found[:2]):
+            return Person.KEPT_ONE
+        if None in found:
+            return Person.OTHER
+        merged, (ours, theirs, human) = _words(key), map(_words, filter(None, found))
+        base = _words(_nearest(found[1] or "", self.base) or "")
+        upstream, own = _Change.between(base, theirs, ours), _Change.between(base, ours, theirs)
+        took, kept = upstream.is_in(human, merged), own.is_brought(human, merged)
+        if took and kept:
+            return Person.BOTH
+        one = (kept and upstream.is_not_in(human, ours)) or (took and own.is_not_in(human, theirs))
+        return Person.KEPT_ONE if one else Person.OTHER
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The words that one side brought into a statement, and those that it alone took out."""
+
+    brought: Counter[str]
+    gone: Counter[str]
+
+    @classmethod
+    def between(cls, base: Counter[str], side: Counter[str], other: Counter[str]) -> _Change:
+        """What ``side`` changed and ``other`` did not."""
+        gone = (base - side) & other
+        return cls(side - base - (other - base), Counter({w: gone[w] for w in gone if not side[w]}) or gone)
+
+    def is_in(self, words: Counter[str], merged: Counter[str]) -> bool:
+        brought = all(words[word] >= min(merged[word], count) for word, count in self.brought.items())
+        return brought and not any(words[word] for word in self.gone if not merged[word])
+
+    def is_brought(self, words: Counter[str], merged: Counter[str]) -> bool:
+        """The same, but for what it took out: a person may take that up again, and no merge can tell."""
+        return _Change(self.brought, Counter()).is_in(words, merged)
+
+    def is_not_in(self, words: Counter[str], other: Counter[str]) -> bool:
+        """Whether ``words`` have nothing of it, by the names that are new to the ``other`` side."""
+        new = [word for word in self.brought if not other[word]]
+        telling = [word for word in new if _NAME.fullmatch(word) and not _is_common(word)] or [*self.brought]
+        without = all(words[word] <= other[word] for word in telling)
+        return without and all(words[word] for word in self.gone)
+
+
+@functools.lru_cache(maxsize=16384)
+def _words(key: str) -> Counter[str]:
+    """The words of a statement; type hints do not count, for nothing reads them."""
+    node = parse_statement(key)
+    return Counter(_WORD.findall(signature(node) if isinstance(node, Function) else key))
+
+
+def _is_common(word: str) -> bool:
+    return keyword.iskeyword(word) or hasattr(builtins, word)
+
+
+def _nearest(key: str, side: Iterable[str]) -> str | None:
+    """The statement that has most words in common with another one; None below a half."""
+    words = _words(key)
+    found = max(side, key=lambda other: overlap(words, _words(other)), default=None)
+    return found if found is not None and overlap(words, _words(found)) >= NEAR else None
 
 
 def keys(source: str) -> Counter[str]:

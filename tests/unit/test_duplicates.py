@@ -18,9 +18,12 @@ def lines(text: str) -> list[Statement]:
 ONE = lines("a = f(x)\nb = 2")
 
 
-def dropped(text: str) -> tuple[list[str], int]:
+def dropped(text: str) -> tuple[list[str], list[list[str]]]:
+    """What is left outside of conflicts, and what each conflict would add."""
     pieces, flags = drop_duplicates(lines(text), ONE, ONE, ONE)
-    return [piece.key for piece in pieces], len(flags)
+    assert not flags
+    asked = [[s.key for s in piece.theirs] for piece in pieces if isinstance(piece, Conflict)]
+    return [piece.key for piece in pieces if isinstance(piece, Statement)], asked
 
 
 def test_the_second_copy_in_one_block_goes():
@@ -29,12 +32,32 @@ def test_the_second_copy_in_one_block_goes():
     assert flags == []
 
 
-def test_not_when_something_in_between_changes_what_it_reads():
-    assert dropped("a = f(x)\nx = 2\na = f(x)") == (["a = f(x)", "x = 2", "a = f(x)"], 0)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = f(x)\nif b:\n    g()\n    a = f(x)",
+        "a = f(x)\nfor b in x:\n    g()\n    a = f(x)",
+    ],
+)
+def test_nor_a_copy_in_a_block_below(text: str) -> None:
+    kept, asked = dropped(text)
+    assert (kept.count("a = f(x)"), kept[-1], asked) == (1, "g()", [])
 
 
-def test_not_in_another_block():
-    assert dropped("a = f(x)\nif b:\n    a = f(x)")[1] == 0
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        pytest.param("a = f(x)\nx = 2\na = f(x)", ["a = f(x)"], id="x is another one"),
+        pytest.param("a = f(x)\nif b:\n    a = f(x)", ["if b:", "a = f(x)"], id="alone in its block"),
+        pytest.param("if b:\n    a = f(x)\nelse:\n    g()\n    a = f(x)", ["a = f(x)"], id="another branch"),
+        pytest.param(
+            "a = f(x)\nfor b in x:\n    a = f(x)\n    x = g()", ["a = f(x)"], id="x changes in a loop"
+        ),
+        pytest.param("a = f(x)\ndef g():\n    h()\n    a = f(x)", ["a = f(x)"], id="another function"),
+    ],
+)
+def test_a_copy_that_may_say_something_new_is_asked(text: str, asked: list[str]) -> None:
+    assert dropped(text)[1] == [asked]
 
 
 def test_not_where_one_version_has_it_twice():
@@ -42,10 +65,12 @@ def test_not_where_one_version_has_it_twice():
     assert drop_duplicates(twice, ONE, ONE, twice) == (twice, [])
 
 
-def test_not_across_a_conflict():
+def test_a_copy_behind_a_conflict_is_asked():
     conflict = Conflict((), tuple(lines("x = 1")), tuple(lines("x = 2")), "")
-    pieces = [ONE[0], conflict, ONE[0]]
-    assert drop_duplicates(pieces, ONE, ONE, ONE) == (pieces, [])
+    pieces, flags = drop_duplicates([ONE[0], conflict, ONE[0]], ONE, ONE, ONE)
+    assert (pieces[:2], flags) == ([ONE[0], conflict], [])
+    assert isinstance(pieces[2], Conflict)
+    assert pieces[2].theirs == (ONE[0],)
 
 
 def test_its_comment_stays():
@@ -71,7 +96,7 @@ def test_what_both_sides_brought_under_conditions_of_their_own(upstream: str, ke
         return
     assert resolved(pieces, "theirs") == [*ours, *theirs[1:]]
     asked = [one.theirs[0].key for one in pieces if isinstance(one, Conflict)]
-    assert (asked or [flag.theirs for flag in flags]) == ["seat.left -= 1"]
+    assert asked == ["if seat:" if "else" in upstream else "seat.left -= 1"]
 
 
 def test_a_block_that_would_stand_twice_is_left_to_a_person() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sources_kit import commit, write_tree
 
+from npu_upgrade.code.module import Unit
 from npu_upgrade.commands import merge
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.lineage.alike import Candidate
+from npu_upgrade.merge.copies import _misfit, _never
+from npu_upgrade.program.program import Program
+from npu_upgrade.sources.tree import open_source
 
 
 def steps(word: str, indent: str = "    ", **changed: str) -> str:
@@ -77,6 +84,10 @@ def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     ]
     assert plan["conflicts_open"] == 0
     assert result.verdict is Verdict.FAIL, "the patch of what is gone is to be resolved"
+    assert result.next
+    assert result.next.argv[1:] == [
+        *("lineage", "--downstream", f"dir:{world}/ship", "--upstream", f"git:{world}/core@HEAD")
+    ]
 
 
 def test_what_became_of_patched_things_is_asked(world: Path) -> None:
@@ -99,3 +110,39 @@ def test_options_that_do_not_belong_together_are_refused(world: Path) -> None:
     (world / "out" / "ship" / "near.py").write_text("mine\n")
     with pytest.raises(BadInput, match="was edited since"):
         run(world)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("weigh(batch, scale=2)", ""),
+        ("weigh(batch, mask=2)", "weigh has no parameter mask"),
+        ("Mill(1, 2)", "Mill takes 1 positional arguments, gets 2"),
+        ("crush(batch, force=2)", ""),
+        ("crush(batch, mask=2)", "crush has no parameter mask"),
+        ("burn[8](batch, 4, 5, num_warps=1)", "burn takes 2 positional arguments, gets 3"),
+        ("burn[8](batch, 4, num_warps=1)", ""),
+        ("core_made(batch, mask=2)", ""),
+    ],
+)
+def test_what_a_call_of_an_own_function_does_not_fit(tmp_path: Path, call: str, told: str) -> None:
+    own = "def weigh(batch, scale=1): ...\ndef crush(batch, scale=1): ...\n@jit\ndef burn(batch, SIZE): ...\n"
+    made = "class Mill:\n    def __init__(self, batch): ...\n"
+    write_tree(tmp_path, {"ship/__init__.py": "", "ship/own.py": f"from core import core_made\n{own}{made}"})
+    file = Program({"ship": open_source(f"dir:{tmp_path}")}).file("ship/own.py")
+    now = Candidate("core/mill.py", Unit("crush", 0, 1, "def crush(batch, force, scale=1): ..."))
+    misfit = _misfit(file, {("ship/own.py", "crush"): now})
+    assert misfit
+    node = ast.parse(call, mode="eval").body
+    assert isinstance(node, ast.Call)
+    assert misfit(node) == told
+
+
+def test_a_condition_on_another_version_of_upstream_never_holds(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"vllm/__init__.py": ""})
+    tree = open_source(f"dir:{tmp_path}")
+    assert _never(tree) is None, "nothing tells its version"
+    never = _never(replace(tree, version="0.28.0"))
+    assert never
+    tests = ["vllm_version_is('0.27.1') and self.scale", "vllm_version_is('0.28.0')", "self.scale"]
+    assert [never(ast.parse(test, mode="eval").body) for test in tests] == [True, False, False]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import textwrap
 
+import pytest
+
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
+from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
 
@@ -337,3 +340,106 @@ def test_two_ends_are_no_two_statements_of_one_method():
         ["return self.keep(meta)"],
         ["return meta"],
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "want"),
+    [
+        pytest.param("f(a)", "f(a, **more)", "f(a, mask=1)", None, id="a mapping may hold the keyword"),
+        pytest.param("f(a, mask=1)", "f(a, **more)", "f(a, grid=1)", None, id="which took its place"),
+        pytest.param("return (a, b)", "return (b, 1)[:1]", "return (a, b, c)", None, id="no tuple"),
+        pytest.param(
+            "return (a, b, c)", "return (b, c)", "return (a, n, b, c)", None, id="items by position"
+        ),
+        pytest.param("x = g(a) if b else a", "x = h(a) if b else a", "x = g(a)", None, id="no choice left"),
+        pytest.param("def f(a):", "def f(a, own=1):", "def f(a, need):", None, id="a parameter asked for"),
+        pytest.param(
+            "def f(a, b):",
+            "def f(a, b, own=1):",
+            "def f(a, mask=1):",
+            "def f(a, b, own=1, mask=1):",
+            id="b goes",
+        ),
+        pytest.param(
+            "def f(a, b=0):",
+            "def f(a, b=0, own=1):",
+            "def f(a, c=0):",
+            "def f(a, b=0, own=1):",
+            id="b is c now",
+        ),
+        pytest.param(
+            "def f(a=0):",
+            "def f(a=0, own=1):",
+            "def f(a, n=2):",
+            "def f(a=0, own=1, n=2):",
+            id="a is asked for",
+        ),
+        pytest.param(
+            "def f() -> tuple[A, B]:",
+            "def f(own=1) -> tuple[B]:",
+            "def f() -> tuple[A, C, B]:",
+            "def f(own=1) -> tuple[B]:",
+            id="hints for other things",
+        ),
+        pytest.param("f(a)", "f(a, **more)", "f(b)", "f(b, **more)", id="a mapping alone"),
+    ],
+)
+def test_what_a_combined_statement_would_break_is_asked(base, ours, theirs, want):
+    merged = merge_statement(base, ours, theirs)
+    assert (merged and merged.text) == want
+
+
+def test_a_call_of_omnis_own_keeps_its_arguments_under_upstreams_name_too():
+    merged = merge_statement("weigh(a)", "weigh(a, own=1)", "weigh(a, mask=2)", frozenset({"weigh"}))
+    assert merged
+    assert (merged.text, merged.callee_kept) == ("weigh(a, own=1)", "weigh")
+
+
+def test_a_call_that_no_longer_fits_omnis_own_function_stays():
+    ours = BASE.replace("return logits", "self.flush()\n    return logits")
+    theirs = BASE.replace("self.sample(hidden)", "self.sample(hidden, grid=1)")
+    grids = Context(misfit=lambda call: "has no grid" if "grid=" in ast.unparse(call) else "")
+    check(merge(BASE, ours, theirs, grids), ours, "callee")
+
+
+def test_what_omni_ran_with_another_version_only_goes_with_upstreams():
+    base = "if self.scales:\n    self.rescale(batch)\nreturn batch"
+    ours = base.replace("self.scales", "is_old() and self.scales")
+    context = Context(exists=lambda _: True, never=lambda test: "is_old" in ast.unparse(test))
+    check(merge(base, ours, "return batch", context), "return batch", "dropped")
+    check(merge(base, ours, "return batch", Context(exists=lambda _: True)), ours, "dropped")
+
+
+REPLACED = "if batch:\n    self.prepare(batch)\n    self.count(batch, 1)\nreturn batch"
+
+
+def test_constants_in_new_names_stand_before_the_conflict():
+    ours = "if batch and self.omni:\n    self.prepare(batch)\n    self.omni(1, 2, 3)\nreturn batch"
+    theirs = (
+        "split = False\nif batch or self.graph:\n    self.prepare(batch)\n    self.graph(4, 5)\nreturn batch"
+    )
+    merged = merge(REPLACED, ours, theirs)
+    assert merged.conflicts
+    assert "split = False" in [piece.key for piece in merged.pieces if isinstance(piece, Statement)]
+
+
+def test_a_combined_statement_whose_name_a_conflict_reads_is_asked_with_it():
+    base = "for key in batch:\n    part = old.get(key)\n    self.copy(part, 1)\n    self.rest(key)"
+    ours = base.replace("part", "piece").replace("self.copy(piece, 1)", "self.omni_copy(2, piece, key)")
+    theirs = base.replace("old.get", "new.values.get").replace(
+        "self.copy(part, 1)", "pad(key)(part, batch, 3)"
+    )
+    merged = merge(base, ours, theirs)
+    assert merged.conflicts
+    read = [s.key for c in merged.conflicts for s in c.theirs]
+    assert "part = new.values.get(key)" in read
+    assert "pad(key)(part, batch, 3)" in read
+
+
+def test_the_head_of_a_function_stays_out_of_the_conflict_in_it():
+    source = "    def step(self, batch):\n        first = batch\n        return first"
+    ours = source.replace("first = batch", "first = self.omni(batch, 1)")
+    theirs = source.replace("batch):", "batch, mask=None):").replace("first = batch", "first = pad(2, mask)")
+    merged = merge_method(*map(split_statements, (source, ours, theirs)))
+    heads = [piece.key for piece in merged.pieces if isinstance(piece, Statement)]
+    assert heads[0] == "def step(self, batch, mask=None):"

@@ -24,7 +24,7 @@ from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.collector import no_collector
-from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
@@ -135,7 +135,19 @@ def _merge_any(args: argparse.Namespace) -> Result:
     result = _told(plan, f"copies merged in {len(merged.files)} files", merged, out, out)
     changed = [row for row in method_rows(plan) if row[1] != "unchanged"]
     result.text = table(_HEAD, changed)
+    result.next = _after_copies(args, tree, package)
     return result
+
+
+def _after_copies(args: argparse.Namespace, tree: SourceTree, package: str) -> Command:
+    """What looks at the project on its new upstream, a checkout with the merged files in it."""
+    spec = parse_spec(args.downstream)
+    now = args.downstream if spec.kind == "pypi" else f"dir:{spec.path}"
+    if tree.project == "vllm-ascend" and package == "vllm":
+        return upgrade("audit", "--ascend", now, "--vllm", args.upstream)
+    if tree.project == "vllm-omni" and package == "vllm_ascend":
+        return upgrade("audit", "--omni", now, "--ascend", args.upstream)
+    return upgrade("lineage", "--downstream", now, "--upstream", args.upstream)
 
 
 def _run(args: argparse.Namespace) -> Result:

@@ -5,12 +5,18 @@ A unit that upstream moved or renamed is followed by its text.
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from packaging.version import Version
+
 from npu_upgrade.code.module import Module, Unit, parse_module, replace_units
+from npu_upgrade.code.signatures import Function, every_parameter, misfit
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.alike import Alike, Candidate
@@ -30,7 +36,9 @@ from npu_upgrade.merge.runners import (
     merged_text,
     own_names,
 )
-from npu_upgrade.program.program import Program
+from npu_upgrade.program.constructors import constructor
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Program
+from npu_upgrade.program.version_guards import evaluate
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context
 from npu_upgrade.threeway.pieces import Flag, Labels
@@ -59,10 +67,16 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
     for entry, bases in entries:
         by_path.setdefault(entry.path, []).append((entry, bases))
     program = Program({package: target, side.project.package: side.tree})
+    copied = {
+        (entry.path, entry.name): upstream.at(f"{bases.lineage.history.upstream.path}:{entry.upstream}")
+        for entry, bases in entries
+    }
+    never = _never(target)
     for path, found in by_path.items():
         say(f"merging {path}")
         module = read_runner(side.tree, path)
-        context = Context(exists, own_names(module, path))
+        misfit_of = _misfit(program.file(path), copied)
+        context = Context(exists, own_names(module, path), misfit_of, never)
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for entry, bases in found:
@@ -79,6 +93,53 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
             result.files[path] = replace_units(module, texts)
             _derive(result, path, upstream.main(found), target, side.tree, program)
     return result
+
+
+def _misfit(
+    file: File | None, copied: Mapping[tuple[str, str], Candidate | None]
+) -> Callable[[ast.Call], str] | None:
+    """Why a call in ``file`` does not fit the function or class of the same project that it calls.
+
+    What is a copy itself may take by its own merge what upstream's takes; that fits, and all that is unknown.
+    """
+    if file is None:
+        return None
+
+    def why(call: ast.Call) -> str:
+        # What is launched is a kernel, which takes the options of its launch too.
+        launched = isinstance(call.func, ast.Subscript)
+        func = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+        symbol = file.resolve(func) if dotted(func) else None
+        if not isinstance(symbol, (FunctionSymbol, ClassSymbol)) or symbol.file.project != file.project:
+            return ""
+        made = isinstance(symbol, ClassSymbol)
+        node = constructor(symbol) if isinstance(symbol, ClassSymbol) else symbol.node
+        if node is None or (node.decorator_list and not launched):
+            return ""
+        nodes: list[ast.stmt] = [node]
+        place = (symbol.file.path, f"{symbol.node.name}.__init__" if made else symbol.node.name)
+        if place in copied:
+            now = copied[place]
+            nodes += ast.parse(textwrap.dedent(now.unit.source)).body if now else []
+        told = [_told(call, one, launched, made) for one in nodes if isinstance(one, Function)]
+        return f"{symbol.node.name} {told[0]}" if all(told) else ""
+
+    return why
+
+
+def _told(call: ast.Call, node: Function, launched: bool, bound: bool) -> str:
+    if launched:
+        takes = {arg.arg for arg in every_parameter(node.args)}
+        call = ast.Call(call.func, call.args, [given for given in call.keywords if given.arg in takes])
+    return misfit(call, node, bound=bound)
+
+
+def _never(target: SourceTree) -> Callable[[ast.expr], bool] | None:
+    """Whether a condition on upstream's version does not hold with ``target``."""
+    if package_of(target) != "vllm" or not target.version:
+        return None
+    version = Version(target.version)
+    return lambda test: evaluate(test, version) is False
 
 
 def _merged(

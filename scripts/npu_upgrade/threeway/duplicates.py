@@ -8,15 +8,19 @@ changes what it reads.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from npu_upgrade.code.statements import CONTINUES, END, Statement, render
+from npu_upgrade.code.statements import CONTINUES, END, Statement
 from npu_upgrade.code.uses import reads, rebinds
-from npu_upgrade.threeway.align import weight
+from npu_upgrade.threeway.align import align, weight
 from npu_upgrade.threeway.pieces import Flag, Piece, contest
-from npu_upgrade.threeway.shifts import parents
+from npu_upgrade.threeway.shifts import headers, parents
+
+_LOOPS = re.compile(r"(async )?(for|while)\b")
+_DEFINES = re.compile(r"(async )?(def|class)\b")
 
 
 def drop_duplicates(
@@ -40,7 +44,8 @@ def drop_duplicates(
         statement = out[number]
         assert isinstance(statement, Statement)
         _remove(out, number, statement)
-    return out, [*flags, *_contest_doubled(out, surplus)]
+    _contest_doubled(out, surplus)
+    return out, [*flags, *_contest_copies(out, most, ours)]
 
 
 def drop_asserts(
@@ -60,25 +65,50 @@ def drop_asserts(
 
 
 def _needless_copy(pieces: Sequence[Piece], key: str) -> int | None:
-    """The second of two copies in one block that says nothing new."""
-    plain = [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
-    headers = parents(plain)
+    """The second of two copies, in the block of the first or deeper, that says nothing new."""
+    plain = _plain(pieces)
+    above = parents(plain)
     places = [n for n, piece in enumerate(plain) if piece.key == key and not piece.is_header]
     for first, second in itertools.pairwise(places):
-        between = plain[first + 1 : second]
-        same_block = headers[first] == headers[second] and plain[first].indent == plain[second].indent
-        changed = rebinds(s.key for s in between) & reads([key])
-        if same_block and not changed and "<conflict>" not in {s.key for s in between}:
+        around = [n for n in headers(above, second) if n > first]
+        outermost = around[-1] if around else second
+        one_block = above[first] == above[outermost] and plain[first].indent == plain[outermost].indent
+        movable = rebinds([key]) and not _is_alone(plain, second)
+        if not one_block or (around and not movable) or any(_DEFINES.match(plain[n].key) for n in around):
+            continue
+        # What a loop changes behind the second copy is changed when the copy comes again.
+        loops = [n for n in around if _LOOPS.match(plain[n].key)]
+        end = next(_block_ends(plain, loops[-1:]), second)
+        between = [s.key for n, s in enumerate(plain[first + 1 : end], first + 1) if n != second]
+        kept = reads([key]) | (rebinds([key]) if around else set())
+        if not rebinds(between) & kept and "<conflict>" not in between:
             return second
     return None
+
+
+def _is_alone(plain: Sequence[Statement], number: int) -> bool:
+    """Whether a statement is all that stands below its header."""
+    before, after = plain[number - 1], plain[number + 1 : number + 2]
+    return before.is_header and (not after or after[0].indent <= before.indent)
+
+
+def _block_ends(plain: Sequence[Statement], starts: Sequence[int]) -> Iterator[int]:
+    """Where the blocks of some headers end."""
+    for start in starts:
+        deeper = (n for n in range(start + 1, len(plain)) if plain[n].indent <= plain[start].indent)
+        yield next(deeper, len(plain))
+
+
+def _plain(pieces: Sequence[Piece]) -> list[Statement]:
+    return [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
 
 
 def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
     """Take out upstream's copy of a statement that ours has under a condition of its own; a flag for it.
 
-    Where the copy does not stand alone in its block, it stays, and the flag says so.
+    Where the copy does not stand alone in its block, it stays.
     """
-    plain = [p if isinstance(p, Statement) else Statement("<conflict>", 0, ()) for p in pieces]
+    plain = _plain(pieces)
     above = parents(plain)
     copies = [
         (n, header)
@@ -93,23 +123,46 @@ def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
     after = plain[number + 1] if number + 1 < len(plain) else Statement(END, 0, ())
     alone = before.key.startswith("if ") and number == header + 1 and after.indent <= before.indent
     if not alone or CONTINUES.match(after.key):
-        reason = "both sides brought this statement, each under its own condition; it has to run once"
-        kept = Flag("twice", reason, "", copy.code, copy.code)
-        return [] if contest(pieces, number, number + 1, reason) else [kept]
+        return []
     _remove(pieces, number, copy)
     _remove(pieces, header, before)
     reason = "both sides brought this statement; it stands under omni's condition, not under upstream's"
     return [Flag("twice", reason, "", copy.code, f"{before.code}\n{copy.code}")]
 
 
-def _contest_doubled(pieces: list[Piece], surplus: Set[str]) -> Iterator[Flag]:
-    """Leave the later copy of several statements in a row to a person; a flag where that is not Python."""
+def _contest_doubled(pieces: list[Piece], surplus: Set[str]) -> None:
+    """Leave the later copy of several statements in a row to a person, where that is Python."""
     keys = [piece.key if isinstance(piece, Statement) else "" for piece in pieces]
     reason = "both sides have these statements, at different places; here they would stand twice"
     for start, end in reversed(list(_doubled(keys, surplus))):
-        text = render([piece for piece in pieces[start:end] if isinstance(piece, Statement)])
-        if not contest(pieces, start, end, reason):
-            yield Flag("twice", reason, "", text, text)
+        contest(pieces, start, end, reason)
+
+
+def _contest_copies(pieces: list[Piece], most: Counter[str], ours: Sequence[Statement]) -> Iterator[Flag]:
+    """Leave each copy too many to a person, with as much around it as answers of Python take.
+
+    A flag where not even the whole would do.
+    """
+    reason = "both sides brought this statement, each at its own place; it has to run once"
+    while (number := _copy_too_many(pieces, most, ours)) is not None:
+        plain = _plain(pieces)
+        own = {there for _, there in align(ours, plain)}
+        starts = [number, *headers(parents(plain), number)]
+        if not any(contest(pieces, start, start + 1, reason, own) for start in starts):
+            yield Flag("twice", reason, "", plain[number].code, plain[number].code)
+            return
+
+
+def _copy_too_many(pieces: Sequence[Piece], most: Counter[str], ours: Sequence[Statement]) -> int | None:
+    """The place of upstream's copy of a statement that stands more often than on either side."""
+    plain = _plain(pieces)
+    have = Counter(statement.key for statement in plain)
+    own = {there for _, there in align(ours, plain)}
+    for number, statement in reversed(list(enumerate(plain))):
+        key = statement.key
+        if most[key] and have[key] > most[key] and weight(key) > 2 and number not in own:
+            return number
+    return None
 
 
 def _doubled(keys: Sequence[str], surplus: Set[str]) -> Iterator[tuple[int, int]]:

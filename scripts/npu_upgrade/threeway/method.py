@@ -8,6 +8,7 @@ A decision that breaks one of them becomes a conflict.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from npu_upgrade.threeway.nearest_base import add_ported
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, contest, resolved, syntax_error
 from npu_upgrade.threeway.shifts import headers, parents
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
+from npu_upgrade.threeway.trees import parse_statement
 
 _MAX_ROUNDS = 40
 
@@ -59,7 +61,7 @@ class _Runner:
         broken = syntax_error(merged.pieces)
         if broken is not None:
             return self._refuse_overlaps(merged) or self._contest_block(merged, broken)
-        return self._restore_definitions(merged)
+        return self._restore_definitions(merged) or self._keep_calls(merged) or self._contest_renamed(merged)
 
     def _refuse_overlaps(self, merged: ThreeWay) -> Restrictions | None:
         """Refuse as few combined overlaps as it takes; None when that is not enough."""
@@ -149,6 +151,39 @@ class _Runner:
         fresh = {(start, max(end, start + 1)) for start, end in readers} - limits.contested
         return replace(limits, contested=limits.contested | fresh) if fresh else None
 
+    def _keep_calls(self, merged: ThreeWay) -> Restrictions | None:
+        """Keep omni's version where upstream's call no longer fits omni's own function."""
+        limits, misfit = merged.restrictions, self.context.misfit
+        if misfit is None:
+            return None
+        own = {statement.key for statement in self.sides[1]}
+        known = {misfit(call) for key in own for call in _calls(key)} | {""}
+        fresh = {
+            origin
+            for piece, origin in zip(merged.pieces, merged.origins, strict=True)
+            if isinstance(piece, Statement)
+            and piece.key not in own
+            and origin[0] < origin[1]
+            and not known.issuperset(map(misfit, _calls(piece.key)))
+        }
+        return replace(limits, unfit=limits.unfit | fresh) if fresh - limits.unfit else None
+
+    def _contest_renamed(self, merged: ThreeWay) -> Restrictions | None:
+        """Ask also about a combined statement that binds another name than a conflict's side reads."""
+        limits, (_, *texts) = merged.restrictions, self.sides
+        conflicts = [piece for piece in merged.pieces if isinstance(piece, Conflict)]
+        needed = [reads(s.key for c in conflicts for s in getattr(c, side)) for side in ("ours", "theirs")]
+        fresh = set()
+        for piece, (start, end) in zip(merged.pieces, merged.origins, strict=True):
+            mates = (merged.mate_ours, merged.mate_theirs)
+            if not isinstance(piece, Statement) or end - start != 1 or any(start not in one for one in mates):
+                continue
+            keys = [text[one[start]].key for text, one in zip(texts, mates, strict=True)]
+            lost = [defines([key]) - defines([piece.key]) for key in keys]
+            if piece.key not in keys and any(a & b for a, b in zip(lost, needed, strict=True)):
+                fresh.add((start, end))
+        return replace(limits, contested=limits.contested | fresh) if fresh - limits.contested else None
+
     def _readers(self, merged: ThreeWay, lost: set[str]) -> set[Place]:
         """Where upstream's text came in that reads a name whose definition omni had dropped."""
         own = {statement.key for statement in self.sides[1]}
@@ -157,6 +192,12 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _calls(key: str) -> Iterator[ast.Call]:
+    """The calls in one statement."""
+    tree = parse_statement(key)
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else iter(())
 
 
 __all__ = ["Context", "Place", "merge_method"]

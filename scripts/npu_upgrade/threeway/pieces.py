@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from npu_upgrade.code.statements import CONTINUES, Statement, render
@@ -100,26 +100,35 @@ def syntax_error(pieces: Sequence[Piece]) -> int | None:
     return None
 
 
-def contest(pieces: list[Piece], start: int, end: int, reason: str) -> bool:
-    """Leave ``pieces[start:end]`` of upstream's, with the blocks that begin there, to a person.
+def contest(pieces: list[Piece], start: int, end: int, reason: str, own: Set[int] = frozenset()) -> bool:
+    """Leave ``pieces[start:end]``, with the blocks that begin there, to a person.
 
-    False, and nothing is changed, where either answer would not be Python.
+    They are upstream's but for those at the places ``own``, which stay with either answer. False,
+    and nothing is changed, where an answer would not be Python.
     """
-    chosen = pieces[start:end]
-    top = min((one.indent for one in chosen if isinstance(one, Statement)), default=0)
-    while end < len(pieces) and isinstance(after := pieces[end], Statement) and _goes_on(after, top):
-        chosen.append(after)
+    top = min((one.indent for one in pieces[start:end] if isinstance(one, Statement)), default=0)
+    while end < len(pieces) and _goes_on(pieces[end], top):
         end += 1
-    statements = tuple(one for one in chosen if isinstance(one, Statement))
-    changed = [*pieces[:start], Conflict((), (), statements, reason), *pieces[end:]]
-    if len(statements) < len(chosen) or syntax_error(changed) is not None:
+    sides: tuple[list[Statement], ...] = ([], [], [])
+    for number in range(start, end):
+        piece = pieces[number]
+        if isinstance(piece, Conflict):
+            parts = (piece.base, piece.ours, piece.theirs)
+        else:
+            parts = ((), (piece,) if number in own else (), (piece,))
+        for side, part in zip(sides, parts, strict=True):
+            side += part
+    changed = [*pieces[:start], Conflict(*map(tuple, sides), reason), *pieces[end:]]
+    if syntax_error(changed) is not None:
         return False
     pieces[:] = changed
     return True
 
 
-def _goes_on(after: Statement, top: int) -> bool:
-    """Whether a statement still belongs to a block that began at the column ``top``."""
+def _goes_on(piece: Piece, top: int) -> bool:
+    """Whether a piece still belongs to a block that began at the column ``top``."""
+    parts = [piece] if isinstance(piece, Statement) else [*piece.theirs, *piece.ours, *piece.base]
+    after = parts[0]
     return after.indent > top or (after.indent == top and CONTINUES.match(after.key) is not None)
 
 

@@ -8,6 +8,7 @@ both sides add at one place, unless the names that are assigned and read say oth
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -23,12 +24,18 @@ from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comme
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
 from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
+from npu_upgrade.threeway.trees import parse_statement
 
 Place = tuple[int, int]
 """A half-open range of base statements."""
 
 _HELD = "upstream's new text reads a name whose definition omni had dropped; omni's version stays"
+_UNFIT = (
+    "upstream changed the arguments of a call, and omni's own function takes other ones; omni's version stays"
+)
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_HEAD = re.compile(r"(?:async )?def (\w+)\(")
+_CONSTANT = re.compile(r"[A-Za-z_]\w*(?:: [^=]+)? = (?:None|True|False|\d+|\[\]|\{\}|'[^']*')")
 _TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -37,11 +44,15 @@ class Context:
     """What the merge may know of the trees around the method.
 
     ``exists`` tells whether a name of base is anywhere in the trees merged into (None: not known);
-    ``omni_names`` are the names that the runner file imports from omni itself.
+    ``omni_names`` are the names that the runner file imports from omni itself; ``misfit`` tells why a
+    call does not fit what it calls, where that is omni's own, ``never`` whether a condition cannot
+    hold at the target.
     """
 
     exists: Callable[[str], bool] | None = None
     omni_names: frozenset[str] = frozenset()
+    misfit: Callable[[ast.Call], str] | None = None
+    never: Callable[[ast.expr], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,13 +61,21 @@ class Restrictions:
 
     ``refused`` overlaps are not combined, ``contested`` ranges are left to a person, and
     upstream's definitions of ``wanted`` names come in where omni's version stays. Ranges
-    that are ``held`` stay as omni has them.
+    that are ``held`` stay as omni has them, and those that are ``unfit``: what they call does not take
+    what upstream passes.
     """
 
     refused: frozenset[Place] = frozenset()
     contested: frozenset[Place] = frozenset()
     wanted: frozenset[str] = frozenset()
     held: frozenset[Place] = frozenset()
+    unfit: frozenset[Place] = frozenset()
+
+    def stays(self, place: Place) -> tuple[str, str] | None:
+        """The kind and the reason of the flag where omni's version stays."""
+        if place in self.held:
+            return "held", _HELD
+        return ("callee", _UNFIT) if place in self.unfit else None
 
 
 @dataclass
@@ -91,8 +110,8 @@ class ThreeWay:
         for span, sides in self._clusters():
             self._emit_commons(place, span.b0)
             place, self._at = span.b1, (span.b0, span.b1)
-            if self._at in self.restrictions.held:
-                self._keep_ours(span, "held", _HELD)
+            if told := self.restrictions.stays(self._at):
+                self._keep_ours(span, *told)
             elif len(sides) == 2:
                 self._decide(span)
             elif 0 in sides:
@@ -279,13 +298,30 @@ class ThreeWay:
             "still reads" if _keys(base) == _keys(ours) else "had changed"
         )
         gone = self._gone(base, self.ours[span.o0 : cut])
-        if not theirs and gone == []:
+        if not theirs and self._never_runs(self.ours[span.o0 : cut]):
+            reason = "upstream dropped what omni runs with another version of upstream only; it goes"
+            self._flag("dropped", reason, base, ours, theirs)
+            self._drop(defines(_keys(ours)))
+        elif not theirs and gone == []:
             self._keep_ours(head, "dropped", f"{what}; all it uses still exists, so it stays")
         elif not theirs:
             self._conflict(head, f"{what}; gone with it: {', '.join(gone)}" if gone else what)
         else:
             self._conflict(head, "both sides replaced these statements differently")
         self._take_numbers(range(cut, span.o1))
+
+    def _never_runs(self, statements: Sequence[Statement]) -> bool:
+        """Whether the statements are one block whose condition cannot hold at the target."""
+        if not statements or self.context.never is None:
+            return False
+        head, *block = statements
+        tree = parse_statement(head.key)
+        return (
+            isinstance(tree, ast.If)
+            and not head.key.startswith("elif")
+            and all(one.indent > head.indent for one in block)
+            and self.context.never(tree.test)
+        )
 
     def _take_leading(self, span: Span) -> Span:
         """Emit upstream's first statements where they still belong to the block before."""
@@ -364,8 +400,8 @@ class ThreeWay:
 
     def _emit_common(self, i: int, o: int, t: int) -> None:
         base, ours, theirs = self.base[i], self.ours[o], self.theirs[t]
-        if (i, i + 1) in self.restrictions.held:
-            self._flag("held", _HELD, [base], [ours], [theirs])
+        if told := self.restrictions.stays((i, i + 1)):
+            self._flag(*told, [base], [ours], [theirs])
             theirs = replace(theirs, key=base.key, lines=base.lines)
         merged = merge_statement(base.key, ours.key, theirs.key, self.context.omni_names)
         if merged is None:
@@ -440,15 +476,46 @@ class ThreeWay:
             self._emit(statement)
 
     def _trim(self, span: Span) -> tuple[Span, list[Statement]]:
-        """Emit what all three begin a conflict with; take off what all three end it with."""
-        while (same := self._agreed(span.b0, span.o0, span.t0, span)) is not None:
-            self._emit(same)
+        """Emit what a conflict begins with and nobody has to decide; take off what all three end it with."""
+        while True:
+            if (same := self._agreed(span.b0, span.o0, span.t0, span)) is not None:
+                self._emit(same)
+            elif self._begins_alike(span):
+                self._emit_common(span.b0, span.o0, span.t0)
+            elif self._only_prepares(span):
+                self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, span.t0, span.t0 + 1))
+                span = replace(span, t0=span.t0 + 1)
+                continue
+            else:
+                break
             span = replace(span, b0=span.b0 + 1, o0=span.o0 + 1, t0=span.t0 + 1)
         tail: list[Statement] = []
         while (same := self._agreed(span.b1 - 1, span.o1 - 1, span.t1 - 1, span)) is not None:
             tail.insert(0, same)
             span = replace(span, b1=span.b1 - 1, o1=span.o1 - 1, t1=span.t1 - 1)
         return span, tail
+
+    def _begins_alike(self, span: Span) -> bool:
+        """Whether all three begin one function here, whose heads combine."""
+        if not (span.b0 < span.b1 and span.o0 < span.o1 and span.t0 < span.t1):
+            return False
+        heads = [self.base[span.b0], self.ours[span.o0], self.theirs[span.t0]]
+        names = {match[1] if (match := _HEAD.match(head.key)) else None for head in heads}
+        asked = (span.b0, span.b0 + 1) in self.restrictions.contested
+        base, ours, theirs = _keys(heads)
+        one = len(names) == 1 and None not in names and not asked
+        return one and merge_statement(base, ours, theirs) is not None
+
+    def _only_prepares(self, span: Span) -> bool:
+        """Whether theirs begins with a constant in a name that is new to both others."""
+        if not (span.o0 < span.o1 and span.t0 < span.t1):
+            return False
+        first = self.theirs[span.t0].shifted(self.shift_theirs[span.t0])
+        level = self.ours[span.o0].indent + self.shift_ours[span.o0]
+        if first.indent != level or not _CONSTANT.fullmatch(first.key):
+            return False
+        known = _keys([*self.base, *self.ours])
+        return not defines([first.key]) & (reads(known) | defines(known))
 
     def _agreed(self, b: int, o: int, t: int, span: Span) -> Statement | None:
         """The statement that stands at these places on both sides as in base."""

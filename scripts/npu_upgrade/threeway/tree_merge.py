@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.walk import dotted
-from npu_upgrade.threeway.signature_merge import alternatives, arguments, parameters, union_of
+from npu_upgrade.threeway.signature_merge import Parameter, alternatives, arguments, parameters, union_of
 from npu_upgrade.threeway.trees import (
     Node,
     counterpart,
@@ -50,13 +50,15 @@ class TreeMerge:
             return changed
         if not type(base) is type(ours) is type(theirs) or other_operator(base, ours, theirs):
             raise Clash
-        if isinstance(base, ast.Call) and _callee_replaced(base, ours, theirs):
+        if isinstance(base, ast.Call) and (_callee_replaced(base, ours, theirs) or self._is_own(ours.func)):
             self.kept_callees.append(ast.unparse(ours.func))
             return ours
         if isinstance(base, ast.Call) and self._respelled(base, ours, theirs):
             ours = ast.Call(theirs.func, ours.args, ours.keywords)
         if isinstance(base, ast.arguments):
             return self._parameters(base, ours, theirs)
+        if isinstance(base, ast.Return) and _shifts_items(base, ours, theirs):
+            raise Clash
         merged = type(base)()
         for name in base._fields:
             values = [getattr(node, name, None) for node in (base, ours, theirs)]
@@ -66,6 +68,8 @@ class TreeMerge:
     def _field(self, owner: type, name: str, base: Node, ours: Node, theirs: Node) -> Node:
         if isinstance(base, list) and isinstance(ours, list) and isinstance(theirs, list):
             if owner is ast.Call and name == "keywords":
+                if _may_pass_twice(base, ours, theirs):
+                    raise Clash
                 return self._named(base, ours, theirs, _keyword_name)
             return self._sequence(base, ours, theirs)
         if all(isinstance(node, ast.AST) for node in (base, ours, theirs)):
@@ -79,6 +83,10 @@ class TreeMerge:
             return ours  # one side has no type hint here: none is lost that anything reads
         raise Clash
 
+    def _is_own(self, func: Node) -> bool:
+        """Whether omni calls something of its own, also where that bears the name of upstream's."""
+        return (dotted(func) or "").partition(".")[0] in self.omni_names
+
     def _respelled(self, base: Node, ours: Node, theirs: Node) -> bool:
         """Whether omni only writes the callee's module path in another way."""
         if not all(dotted(node.func) for node in (base, ours, theirs)):
@@ -88,8 +96,17 @@ class TreeMerge:
         return funcs[0] == funcs[2] and len(names) == 1 and funcs[1].partition(".")[0] not in self.omni_names
 
     def _parameters(self, base: Node, ours: Node, theirs: Node) -> Node:
-        sides = [parameters(side) for side in (base, ours, theirs)]
-        merged = arguments(self._named(*sides, lambda node: node.arg.arg))
+        known, mine, upstream = (parameters(side) for side in (base, ours, theirs))
+        in_base, in_ours, in_theirs = ({p.arg.arg: p for p in side} for side in (known, mine, upstream))
+        if in_base.keys() != in_ours.keys():
+            # Who calls ours does so by its own signature: what it passes stays, and no more is asked.
+            names = {new for old, new in _renamed(known, upstream) if old in in_ours and new not in in_ours}
+            upstream = [_optional(p, in_ours) for p in upstream if p.arg.arg not in names]
+            known = [p for name, p in in_base.items() if name in in_theirs or name not in in_ours]
+            new = [p for p in upstream if p.arg.arg not in in_base and p.arg.arg not in in_ours]
+            if any(p.default is None and p.kind not in ("vararg", "kwarg") for p in new):
+                raise Clash
+        merged = arguments(self._named(known, mine, upstream, lambda node: node.arg.arg))
         if merged is None:
             raise Clash
         return merged
@@ -162,6 +179,8 @@ def _around(base: Node, ours: Node, theirs: Node) -> Node | None:
             return substituted(outer, base, inner)
     for part, whole in ((ours, theirs), (theirs, ours)):
         if wraps(base, part):
+            if isinstance(base, ast.IfExp):
+                raise Clash  # one side no longer chooses, the other one chooses between other things
             return counterpart(base, part, whole)
         if wraps(whole, part):
             # The inner part changed alike on both sides; one of them took the rest away.
@@ -188,6 +207,40 @@ def _callee_replaced(base: Node, ours: Node, theirs: Node) -> bool:
     return names[0] == names[2] != names[1]
 
 
+def _optional(node: Node, in_ours: Mapping[str, Node]) -> Node:
+    """A parameter with ours' default, where it has none any more."""
+    own = in_ours.get(node.arg.arg)
+    return Parameter(node.kind, node.arg, own.default) if own and node.default is None else node
+
+
+def _renamed(base: list, theirs: list) -> list[tuple[str, str]]:
+    """The parameters in whose places upstream has others with a default of the same sort, with those."""
+    names = [node.arg.arg for node in base], [node.arg.arg for node in theirs]
+    gaps = changes(patience(*names), len(base), len(theirs))
+    same = [g for g in gaps if g.a1 - g.a0 == g.b1 - g.b0]
+    pairs = [(n, n + g.b0 - g.a0) for g in same for n in range(g.a0, g.a1)]
+    optional = [(i, j) for i, j in pairs if (base[i].default is None) == (theirs[j].default is None)]
+    return [(names[0][i], names[1][j]) for i, j in optional]
+
+
+def _shifts_items(base: Node, ours: Node, theirs: Node) -> bool:
+    """Whether one side returns an item less and the other one more: callers take them by position."""
+    if not all(isinstance(node.value, ast.Tuple) for node in (base, ours, theirs)):
+        return False
+    known, mine, upstream = (len(node.value.elts) for node in (base, ours, theirs))
+    return mine < known < upstream or upstream < known < mine
+
+
+def _may_pass_twice(base: list, ours: list, theirs: list) -> bool:
+    """Whether one side newly passes a mapping that may hold what the other side newly passes by name."""
+    known, *sides = ({_keyword_name(node) for node in side} for side in (base, ours, theirs))
+    mine, upstream = (side - known for side in sides)
+    for one, other in ((mine - upstream, upstream - mine), (upstream - mine, mine - upstream)):
+        if any(name.startswith("**") for name in one) and not all(name.startswith("**") for name in other):
+            return True
+    return False
+
+
 def _annotation(base: Node, ours: Node, theirs: Node) -> Node:
     """Merge type hints as sets of alternatives; spelling alone is no change."""
     sides = [alternatives(side) for side in (base, ours, theirs)]
@@ -196,6 +249,8 @@ def _annotation(base: Node, ours: Node, theirs: Node) -> Node:
         return ours
     if in_ours == in_base:
         return theirs
+    if in_base.isdisjoint(in_ours | in_theirs):
+        return ours  # each has another hint in its place: nothing reads one, and both together say less
     kept = [n for n in sides[1] if dump(n) in in_theirs or dump(n) not in in_base]
     kept += [n for n in sides[2] if dump(n) not in in_base | in_ours]
     if not kept:
