@@ -154,7 +154,7 @@ def _others(method: Method, old: Method, side: Effective) -> list[tuple[Function
     reached = [place for place in side.reach(method).values() if place.node is not method.node]
     pairs = [(place, known.get((place.file.path, place.name))) for place in reached]
     return [
-        (place.node, was and was.node)
+        (place.node, was.node if was else None)
         for place, was in pairs
         if was is None or _differ(place.file, place.node, was.file, was.node)
     ]
