@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The finding a case is about: checks that should report it, and words that name it.
+    """The finding a case is about: checks that should report it (none: any), and words that name it.
 
     ``owner`` and ``subject`` are whole words (or dotted names), alternatives by ``|``.
     """
 
-    check: str | tuple[str, ...]
     subject: str
+    check: str | tuple[str, ...] = ()
     owner: str = ""
     kind: str = ""
 
@@ -40,7 +40,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def fits(self, finding: Finding) -> bool:
         """Whether it is that finding, by one of the checks that should."""
         return (
-            finding.check in self.checks
+            (not self.checks or finding.check in self.checks)
             and self.kind in ("", finding.kind)
             and self.names(f"{finding.owner} {finding.subject}", finding.here.path)
         )
