@@ -3,8 +3,9 @@
 The cases are recipes in lab/recipes/cases, rebuilt from released packages; the verdicts
 on findings are in lab/recipes/reviews. Ends with 1 below any goal.
 
-A default run has all cases, the precision on three releases, and time and memory. A whole run draws random
-mutations beside it, five of each kind, for which there is no goal.
+A default run has all cases, the precision on three releases, time and memory, and the blind sets, whose
+goals are held against their first run. A whole run draws random mutations beside it, five of each kind, for
+which there is no goal.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from bench.audit_blind import blind_sets, run_set
 from bench.audit_runs import Bench, Result, run_cases
 from bench.audit_sweep import sweep
 from bench.incidents import COUNTED, FOLDER, Case, Trees, load_cases
@@ -60,9 +62,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--sweep", nargs=2, type=int, metavar=("N", "SEED"), help="only N random mutations of each kind"
     )
+    parser.add_argument("--blind", nargs="+", metavar="SET", help="only these blind sets")
     parser.add_argument("--jobs", type=int, help="processes for the cases (default: one for each core)")
     args = parser.parse_args(argv)
-    run = begin("bench-audit", args, args.case or args.sweep or args.cases_only)
+    run = begin("bench-audit", args, args.case or args.sweep or args.cases_only or args.blind)
+    if args.blind:
+        return run.close(*_blind(some([s for s in blind_sets() if s in args.blind], args.blind), run))
     cases = load_cases()
     if args.case:
         return _show(some([case for case in cases if case.id in args.case], args.case))
@@ -84,10 +89,26 @@ def main(argv: list[str] | None = None) -> int:
             print("\n".join(["", "not reviewed:", *rows]) if open_ else "")
             figures |= {"precision": f"{precision(items):.3f}"} | times
         missed = short_of_goals(figures, results)
+    if not args.sweep and not args.cases_only:
+        more, short = _blind(blind_sets(), run)
+        figures |= more
+        missed += short
     if args.sweep or run.whole:
         text, figures["mutations"] = sweep(specs_of(max(RELEASES)), *(args.sweep or SWEEP), run)
         print("\n" + text)
     return run.close(figures, missed)
+
+
+def _blind(names: Sequence[str], run: Run) -> tuple[dict[str, str], list[str]]:
+    """The figures of blind sets, and the goals that their first runs missed; prints a table of each."""
+    figures: dict[str, str] = {}
+    missed: list[str] = []
+    for name in names:
+        text, of_set, short = run_set(name, run)
+        print("\n" + text)
+        figures |= of_set
+        missed += short
+    return figures, missed
 
 
 def case_figures(results: Sequence[Result]) -> dict[str, str]:

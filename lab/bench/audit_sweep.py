@@ -52,7 +52,7 @@ def sweep(specs: dict[str, str], count: int, seed: int, run: Run) -> tuple[str, 
     noticed, tried = Counter[str](), Counter[str]()
     for kind, edits in drawn.items():
         for edit in _sample(omni, edits, count, random.Random(seed)):
-            case = Case(kind, "", "A", specs, (edit,), "", expect=Expect(CHECKS[kind], ""))
+            case = Case(kind, "", "A", specs, (edit,), "", expect=Expect("", CHECKS[kind]))
             found = run.result(kind, msgspec.to_builtins(case), int, _noticed, bench, case)
             tried[kind] += 1
             noticed[kind] += bool(found)

@@ -56,7 +56,8 @@ class Case(
     """One recipe. ``specs`` and ``baseline`` are specs by ``omni``, ``ascend`` and ``vllm``.
 
     ``expect`` is None where only a run shows the defect, and for a negative case; ``silent``
-    narrows a negative case to one finding (without: no new finding at all).
+    narrows a negative case to one finding (without: no new finding at all). ``first`` is what the first
+    run of a blind set said of the case.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Case(
     expect: Expect | None = None
     silent: Expect | None = None
     held_out: bool = False
+    first: Literal["cause", "new", "lag", "missed", "silent", "told", ""] = ""
 
     @property
     def counted(self) -> bool:
