@@ -134,7 +134,7 @@ def forked(bench: Bench, case: Case) -> Result:
 
 
 def in_child(work: Callable[[], T], name: str) -> T:
-    """What ``work`` returns, from a process that begins with all that was read and takes along what it adds."""
+    """What ``work`` returns, from a process that begins with all that was read."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sender.send(work()))
