@@ -46,6 +46,13 @@ class Resolver:
         found = self._callees(call, scope)
         return found if all(self._signature_known(callee) for callee in found) else []
 
+    def gives(self, node: Function) -> bool:
+        """Whether a call of a function has a value: it returns one, or yields."""
+        body = self.body(node)
+        values = (item.value for item in body.returns)
+        said = (v for v in values if v and not (isinstance(v, ast.Constant) and v.value is None))
+        return body.yields or any(said)
+
     def _callees(self, call: ast.Call, scope: Scope) -> list[Callee]:
         func = call.func
         if isinstance(func, ast.Attribute):
@@ -89,11 +96,14 @@ class Resolver:
         kept = [value for value in _set_to(scope.file, func.id) if not isinstance(value, ast.Constant)]
         if len(kept) != 1 or not dotted(kept[0]):
             return []
-        symbol = scope.file.resolve(kept[0])
+        value = kept[0]
+        symbol = scope.file.resolve(value)
         if isinstance(symbol, FunctionSymbol):
             return [Callee(symbol.node, symbol.file, None, False, "name")]
-        owner = scope.file.resolve(kept[0].value) if isinstance(kept[0], ast.Attribute) else None
-        method = owner.lookup(kept[0].attr) if isinstance(owner, ClassSymbol) else None
+        if not isinstance(value, ast.Attribute):
+            return []
+        owner = scope.file.resolve(value.value)
+        method = owner.lookup(value.attr) if isinstance(owner, ClassSymbol) else None
         return [Callee(method.node, method.owner.file, None, False, "name")] if method else []
 
     def _classes_of(self, expr: ast.expr, scope: Scope) -> list[ClassSymbol]:

@@ -29,12 +29,10 @@ def check(world: World) -> Iterator[Finding]:
                 told.add(id(call))
                 yield _finding("argument-order", scope, call, call, found[0], resolver)
         for target, value in body.unpacked:
-            found = (
-                [_results(target, c, resolver) for c in resolver.callees(value, scope)]
-                if isinstance(value, ast.Call)
-                else []
-            )
-            if found and all(found) and found[0] and id(value) not in told:
+            if not isinstance(value, ast.Call) or id(value) in told:
+                continue
+            found = [_results(target, callee, resolver) for callee in resolver.callees(value, scope)]
+            if found and all(found) and found[0]:
                 told.add(id(value))
                 yield _finding("result-order", scope, target, value, found[0], resolver)
 

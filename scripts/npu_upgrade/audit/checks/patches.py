@@ -65,13 +65,13 @@ def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]
     lands_as = {wrapped} & _KINDS or kinds - {"staticmethod"}
     if new is None:
         return
-    if patch.cls and own == {"staticmethod"} and not lands_as and _is_called_on_self(patch, resolver):
+    if patch.cls and own == {"staticmethod"} and not lands_as and _is_called_on_self(patch):
         what = f"{patch.place} is a static method, and a plain function is put there"
         yield _finding("plain-for-static", patch, " [kind]", what, new)
     elif names := _not_fitting(new, patch):
         what = f"what is put in place of {patch.place} does not fit it: {', '.join(names)}"
         yield _finding("replacement", patch, f"({', '.join(names)})", what, new)
-    if _gives(patch.original, resolver) and not _gives(new, resolver) and not is_stub(new):
+    if resolver.gives(patch.original) and not resolver.gives(new) and not is_stub(new):
         what = f"{patch.place} returns something, and what is put there returns nothing"
         yield _finding("no-result", patch, " -> None", what, new)
     if patch.cls and not own and not lands_as:
@@ -134,16 +134,7 @@ def _not_fitting(new: Function, patch: Patch) -> list[str]:
     return [name for name in not_taken(new, patch.original) if " " in name]
 
 
-def _gives(node: Function, resolver: Resolver) -> bool:
-    """Whether a call of it has a value: it returns one, or yields."""
-    body = resolver.body(node)
-    values = (item.value for item in body.returns)
-    return body.yields or any(
-        v is not None and not (isinstance(v, ast.Constant) and v.value is None) for v in values
-    )
-
-
-def _is_called_on_self(patch: Patch, resolver: Resolver) -> bool:
+def _is_called_on_self(patch: Patch) -> bool:
     assert patch.cls
     return any(f"self.{patch.name}(" in cls.file.source for cls in patch.cls.mro)
 
@@ -195,7 +186,8 @@ def _has(cls: ClassSymbol, name: str, file: File, world: World) -> bool:
     if any(word.search(owner.file.source) for owner in cls.mro):
         return True
     made = re.compile(rf"\.{name}\b[^=\n]*=(?!=)|def {name}\b|[\"']{name}[\"']")
-    others = (other for other in _files_with(name, world) if f"self.{name}" in other.source)
+    read = re.compile(rf"\bself\.{name}\b")
+    others = (other for other in _files_with(name, world) if read.search(other.source))
     return bool(made.search(file.source)) or any(not made.search(o.source) for o in others if o is not file)
 
 
