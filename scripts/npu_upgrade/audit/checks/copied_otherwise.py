@@ -79,15 +79,15 @@ def _conditions(node: Function) -> Iterator[tuple[str, ast.expr]]:
 
 def _senses(ours: Function, theirs: Function, known: set[str]) -> Iterator[Other]:
     """Conditions before the same step that are the opposite of upstream's, in whole or in an operand."""
-    mine = list(_conditions(ours))
-    said = {sense_of(test) for _, test in mine} | known
-    for step, test in _conditions(theirs):
-        if sense_of(test) in {sense_of(other) for at, other in mine if at == step}:
+    mine, others = list(_conditions(ours)), list(_conditions(theirs))
+    said = {sense_of(test) for _, test in others} | known
+    for step, test in others:
+        same = [other for at, other in mine if at == step]
+        if sense_of(test) in map(sense_of, same):
             continue
-        for at, other in mine:
-            if at == step and sense_of(other) not in said - {sense_of(other)} and _is_inverted(other, test):
-                yield Other("inverted", cut(step, 60), unparse(other), unparse(test), other.lineno)
-                break
+        turned = (other for other in same if sense_of(other) not in said and _is_inverted(other, test))
+        if other := next(turned, None):
+            yield Other("inverted", cut(step, 60), unparse(other), unparse(test), other.lineno)
 
 
 def _is_inverted(one: ast.expr, other: ast.expr) -> bool:
