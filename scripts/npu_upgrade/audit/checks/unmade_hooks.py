@@ -20,18 +20,12 @@ _FEWEST = 2  # other heirs that have it; one placeholder among them may lack it
 
 
 def check(world: World) -> Iterator[Finding]:
-    for cls in _last(world):
+    for cls in world.last_classes:
         have = {name for owner in cls.mro for name in owner.assigned}
         for base in (base for base in cls.mro[1:] if base.project == cls.project):
             for name, node in _announced(base).items():
                 if name not in have and _lacks(cls, base, name) and _is_left_out(cls, base, name, world):
                     yield _finding(cls, base, name, node)
-
-
-def _last(world: World) -> Iterator[ClassSymbol]:
-    """The audited classes that no other one derives from."""
-    below = {id(base) for cls in world.side.classes for base in cls.mro[1:]}
-    return (cls for cls in world.side.classes if id(cls) not in below)
 
 
 @functools.lru_cache(maxsize=4096)  # a class is its own key
