@@ -57,7 +57,7 @@ class Sides:
         before, found = in_child(lambda: self._beside(triple, old), case.id)
         more = [item for item in found if item.incident and item.key not in there]
         new = tuple(item for item in more if item.key not in before)
-        return Blind(case, _state(case, new, lag=bool(more)), new or tuple(more))
+        return Blind(case, state_of(case, new, lag=bool(more)), new or tuple(more))
 
     def _beside(self, triple: Triple, old: Triple | None) -> tuple[set[str], list[Finding]]:
         before = self._keys(old) if old else set()
@@ -82,7 +82,8 @@ def _name(triple: Triple, old: Triple | None) -> str:
     return " ".join(tree.spec for one in (triple, old) if one for tree in one.trees().values())
 
 
-def _state(case: Case, new: Sequence[Finding], *, lag: bool) -> str:
+def state_of(case: Case, new: Sequence[Finding], *, lag: bool) -> str:
+    """What one case came to: ``new`` findings beside the old pair, or only such as that has too (``lag``)."""
     if case.group == "negative":
         return TOLD if new else SILENT
     assert case.expect
@@ -96,24 +97,27 @@ def blind_sets() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("blind-*.yaml"))
 
 
-def run_set(name: str, run: Run) -> tuple[str, dict[str, str], list[str]]:
-    """A table of a set's cases, its figures now and at the first run, and the goals that this one missed."""
-    cases = read_recipe(FOLDER / f"{name}.yaml", list[Case])
+def first_run(name: str) -> tuple[dict[str, str], list[str]]:
+    """The figures of a set's first run as its recipes have them, and the goals that this missed."""
+    firsts = [case.first for case in _cases(name) if case.first]
+    return ({f"{name}-first": _figures(firsts)}, _short(name, firsts)) if firsts else ({}, [])
+
+
+def run_set(name: str, run: Run) -> tuple[str, str]:
+    """A table of a set's cases, each as at the first run and now, and the figures now."""
     sides = Sides()
     results = []
-    for case in cases:
-        state, found = run.result(
-            case.id, msgspec.to_builtins(case), tuple[str, tuple[Finding, ...]], _judged, sides, case
-        )
+    for case in _cases(name):
+        content = msgspec.to_builtins(case)
+        state, found = run.result(case.id, content, tuple[str, tuple[Finding, ...]], _judged, sides, case)
         say(f"{case.id}: {state}")
         results.append(Blind(case, state, found))
     rows = [(r.case.id, r.case.first or "-", r.state, _words(r.found)) for r in results]
-    figures = {f"{name}-now": _figures([r.state for r in results])}
-    missed: list[str] = []
-    if firsts := [case.first for case in cases if case.first]:
-        figures[f"{name}-first"] = _figures(firsts)
-        missed = _short(name, firsts)
-    return table(("case", "first run", "now", "findings"), rows), figures, missed
+    return table(("case", "first run", "now", "findings"), rows), _figures([r.state for r in results])
+
+
+def _cases(name: str) -> list[Case]:
+    return read_recipe(FOLDER / f"{name}.yaml", list[Case])
 
 
 def _judged(sides: Sides, case: Case) -> tuple[str, tuple[Finding, ...]]:
