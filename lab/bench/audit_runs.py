@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import World
 from npu_upgrade.ground.progress import say
 
+T = TypeVar("T")
 _BATCH = 8  # cases of one process: fewer read the same triple more often, more leave cores idle
 
 
@@ -127,15 +129,20 @@ def _batch(cases: list[Case]) -> list[Result]:
 
 
 def forked(bench: Bench, case: Case) -> Result:
-    """The result from a process that starts with all that was read, and takes what it adds away."""
+    """The result of a case from a process that starts with all that was read."""
+    return in_child(lambda: bench.result(case), case.id)
+
+
+def in_child(work: Callable[[], T], name: str) -> T:
+    """What ``work`` returns, from a process that begins with all that was read."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: sender.send(bench.result(case)))
+    process = context.Process(target=lambda: sender.send(work()))
     process.start()
     sender.close()
     try:
         return receiver.recv()
     except EOFError:
-        raise SystemExit(f"the audit of case {case.id} failed; see above") from None
+        raise SystemExit(f"the audit of case {name} failed; see above") from None
     finally:
         process.join()

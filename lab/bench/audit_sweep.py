@@ -1,7 +1,7 @@
-"""Random one-place mutations of a release's runners: how many the audit notices, kind by kind.
+"""Random one-place mutations of a release's whole NPU side: how many the audit notices, kind by kind.
 
 The incident cases are known to whoever writes the checks; these are drawn. Not every one is a
-defect that a maintainer would want reported, so that there is no goal.
+defect that a maintainer would want reported.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from bench.audit_runs import Bench, forked
+from bench.audit_blind import CAUSE, Sides
 from bench.edit_places import Text, ordered
 from bench.edits import Edit, edited
 from bench.incidents import Case, Expect
@@ -28,51 +28,62 @@ from npu_upgrade.lineage.downstream import Runner, omni_side
 from npu_upgrade.sources.tree import SourceTree
 
 Mutation = tuple[str, Edit]
-# Which checks may notice a kind of mutation.
-CHECKS = {
-    "misname import": ("imports",),
-    "misname attribute": ("attributes",),
-    "drop parameter": ("signatures", "calls"),
-    "drop target": ("arity",),
-    "delete override": ("parity-overrides", "shadowing"),
-    "delete call": ("parity-hooks",),
-    "delete branch": ("parity-conditions", "parity-model-attributes", "parity-hooks", "parity-helpers"),
-    "drop operand": ("parity-conditions", "parity-model-attributes", "parity-hooks", "parity-helpers"),
-    "drop keyword": ("parity-kwargs", "calls"),
-}
+KINDS = (
+    *("misname import", "misname attribute", "drop parameter", "drop target", "delete override"),
+    *("delete call", "delete branch", "drop operand", "drop keyword"),
+)
 
 
 def sweep(specs: dict[str, str], count: int, seed: int, run: Run) -> tuple[str, str]:
     """``count`` mutations of each kind, drawn by ``seed``: a table, and how many were noticed of how many."""
-    bench = Bench()
-    omni = bench.trees.tree(specs, "omni")
+    sides = Sides()
+    omni = sides.trees.tree(specs, "omni")
     drawn: dict[str, list[Edit]] = defaultdict(list)
     for kind, edit in mutations(omni):
         drawn[kind].append(edit)
     noticed, tried = Counter[str](), Counter[str]()
     for kind, edits in drawn.items():
         for edit in _sample(omni, edits, count, random.Random(seed)):
-            case = Case(kind, "", "A", specs, (edit,), "", expect=Expect(CHECKS[kind], ""))
-            found = run.result(kind, msgspec.to_builtins(case), int, _noticed, bench, case)
+            case = Case(kind, "", "A", specs, (edit,), "", expect=Expect(""))
+            state = run.result(kind, msgspec.to_builtins(case), str, _state, sides, case)
             tried[kind] += 1
-            noticed[kind] += bool(found)
-            shown = {key: value for key, value in edit.items() if key not in ("in", "path")}
-            say(f"{'noticed' if found else 'MISSED '} {kind}: {shown}")
-    rows = [(kind, f"{noticed[kind]} of {tried[kind]}", str(len(drawn[kind]))) for kind in CHECKS]
+            noticed[kind] += state == CAUSE
+            shown = {key: value for key, value in edit.items() if key != "in"}
+            say(f"{'noticed' if state == CAUSE else 'MISSED '} {kind}: {shown}")
+    rows = [(kind, f"{noticed[kind]} of {tried[kind]}", str(len(drawn[kind]))) for kind in KINDS]
     return table(("mutation", "noticed", "possible"), rows), f"{noticed.total()}/{tried.total()}"
 
 
-def _noticed(bench: Bench, case: Case) -> int:
-    """How many findings of the checks that may notice it are new."""
-    bench.findings(case.specs, bench.names(case))
-    return len(forked(bench, case).found)
+def _state(sides: Sides, case: Case) -> str:
+    return sides.judge(case).state
 
 
 def mutations(omni: SourceTree) -> Iterator[Mutation]:
-    """All mutations of the three runners; those of parity only where the GPU runner has the same."""
-    for runner in omni_side(omni).runners:
-        for kind, edit in _of_runner(omni, runner):
-            yield kind, {"in": "omni", "path": runner.path, **edit}
+    """All mutations of the NPU side; those of parity in runners only where the GPU runner has the same."""
+    side = omni_side(omni)
+    runners = {runner.path: runner for runner in side.runners}
+    for path in side.paths:
+        if runner := runners.get(path):
+            found = _of_runner(omni, runner)
+        else:
+            found = _of_file(Text(path, omni.read(path)).tree)
+        yield from ((kind, {"in": "omni", "path": path, **edit}) for kind, edit in found)
+
+
+def _of_file(tree: ast.Module) -> Iterator[Mutation]:
+    yield from _imports(tree)
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield from _within(node.name, [*_signatures(node), *_targets(node), *_parity(node, node)])
+        elif isinstance(node, ast.ClassDef):
+            for name, method in functions(node).items():
+                found = [*_signatures(method), *_attributes(method), *_targets(method)]
+                found += _parity(method, method)
+                yield from _within(f"{node.name}.{name}", found)
+
+
+def _within(at: str, found: Iterable[Mutation]) -> Iterator[Mutation]:
+    yield from ((kind, {"at": at} | edit) for kind, edit in found)
 
 
 def _of_runner(omni: SourceTree, runner: Runner) -> Iterator[Mutation]:
@@ -87,7 +98,7 @@ def _of_runner(omni: SourceTree, runner: Runner) -> Iterator[Mutation]:
         found = [*_signatures(method), *_attributes(method), *_targets(method)]
         if name in theirs:
             found += _parity(method, theirs[name])
-        yield from ((kind, {"at": f"{runner.class_name}.{name}"} | edit) for kind, edit in found)
+        yield from _within(f"{runner.class_name}.{name}", found)
 
 
 def _imports(tree: ast.Module) -> Iterator[Mutation]:

@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The finding a case is about: checks that should report it, and words that name it.
+    """The finding a case is about: checks that should report it (none: any), and words that name it.
 
     ``owner`` and ``subject`` are whole words (or dotted names), alternatives by ``|``.
     """
 
-    check: str | tuple[str, ...]
     subject: str
+    check: str | tuple[str, ...] = ()
     owner: str = ""
     kind: str = ""
 
@@ -40,7 +40,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def fits(self, finding: Finding) -> bool:
         """Whether it is that finding, by one of the checks that should."""
         return (
-            finding.check in self.checks
+            (not self.checks or finding.check in self.checks)
             and self.kind in ("", finding.kind)
             and self.names(f"{finding.owner} {finding.subject}", finding.here.path)
         )
@@ -56,7 +56,8 @@ class Case(
     """One recipe. ``specs`` and ``baseline`` are specs by ``omni``, ``ascend`` and ``vllm``.
 
     ``expect`` is None where only a run shows the defect, and for a negative case; ``silent``
-    narrows a negative case to one finding (without: no new finding at all).
+    narrows a negative case to one finding (without: no new finding at all). ``first`` is what the first
+    run of a blind set said of the case.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Case(
     expect: Expect | None = None
     silent: Expect | None = None
     held_out: bool = False
+    first: Literal["cause", "new", "lag", "missed", "silent", "told", ""] = ""
 
     @property
     def counted(self) -> bool:

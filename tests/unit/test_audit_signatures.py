@@ -212,3 +212,31 @@ class _Nothing(File):
 
 
 _NO_FILE = _Nothing()
+
+
+@pytest.mark.parametrize(
+    ("own", "used", "found"),
+    [
+        ("self.note(rows)", "left = self.plan(1)", [("no-result", "plan -> None")]),
+        ("return rows", "left = self.plan(1)", []),
+        ("self.note(rows)", "self.plan(1)", []),
+        ("raise NotImplementedError", "left = self.plan(1)", []),
+    ],
+)
+def test_an_override_that_returns_nothing(
+    tmp_path: Path, own: str, used: str, found: list[tuple[str, str]]
+) -> None:
+    parent = f"""
+        class NPUModelRunner:
+            def note(self, rows):
+                pass
+
+            def plan(self, rows):
+                return rows
+
+            def run(self):
+                {used}
+    """
+    text = f"{HEAD.lstrip()}    def plan(self, rows):\n        {own}\n"
+    world = make_world(tmp_path, {"vllm/types.py": TYPES, ASCEND: parent, BASE: text})
+    assert [(kind, subject) for kind, _, subject in seen(world, "signatures")] == found

@@ -6,7 +6,7 @@ import ast
 
 from lineage_kit import RUNNERS
 
-from bench.audit_sweep import CHECKS, mutations
+from bench.audit_sweep import KINDS, mutations
 from bench.edits import edited
 from npu_upgrade.sources.tree import SourceTree
 
@@ -49,7 +49,7 @@ def tree() -> SourceTree:
 def test_every_kind_of_mutation_is_drawn_and_applies() -> None:
     omni = tree()
     found = list(mutations(omni))
-    assert {kind for kind, _ in found} == set(CHECKS)
+    assert {kind for kind, _ in found} == set(KINDS)
     for _, edit in found:
         after = edited(omni, [edit]).read(edit["path"])
         assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(omni.read(edit["path"])))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from audit_kit import PLAIN
 from sources_kit import clean_machine, html, link, sdist, server
 
+from npu_upgrade.audit import triples
 from npu_upgrade.audit.triples import (
     ascend_of,
     named_triple,
@@ -18,6 +20,7 @@ from npu_upgrade.audit.triples import (
 )
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.lineage.history import Version
 from npu_upgrade.sources.tree import open_source
 
 __all__ = ["clean_machine", "server"]
@@ -26,7 +29,7 @@ PINS = {"0.20.2rc1": "v0.20.2", "0.22.1rc1": "v0.22.1", "0.22.1rc2": "v0.22.1", 
 RELEASES = {
     "vllm": ("0.20.2", "0.22.0", "0.22.1", "0.23.0"),
     "vllm-ascend": tuple(PINS),
-    "vllm-omni": ("0.20.0rc1", "0.20.0", "0.21.0rc1", "0.22.0"),
+    "vllm-omni": ("0.20.0rc1", "0.20.0", "0.21.0rc1", "0.22.0", "0.24.0rc1"),
 }
 
 
@@ -102,6 +105,13 @@ def test_a_matched_triple_is_compared_with_the_release_before() -> None:
 def test_an_omni_without_a_pair_is_compared_with_what_it_tracks() -> None:
     triple = open_triple(release("vllm-omni", "0.21.0rc1"), "pypi:vllm-ascend==0.22.1rc1", None)
     assert shown(old_triple(triple, "pypi:vllm-ascend==0.20.2rc1")) == ("0.21.0rc1", "0.20.2rc1", "0.20.2")
+
+
+def test_copies_older_than_the_release_before_are_compared_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    oldest = Version("0.20.2rc1", "pypi:vllm-ascend==0.20.2rc1", None, None, "0.20.2rc1")
+    monkeypatch.setattr(triples, "infer", lambda *_: SimpleNamespace(base=oldest))
+    triple = open_triple(release("vllm-omni", "0.24.0rc1"), "pypi:vllm-ascend==0.23.0", None)
+    assert shown(old_triple(triple)) == ("0.22.0", "0.22.1rc2", "0.22.1")
 
 
 def test_vllm_ascend_alone() -> None:

@@ -58,7 +58,8 @@ def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     It is the last one that the NPU side really ran with: the release that its runners equal byte for byte,
     with that release's GPU side and pair; else the pair that the same vllm-omni declares; else the tree at
     the last change of its runners, with what they were copied from (``tracked``, where that is known). Of a
-    triple that belongs together already it is the release before with its own pair.
+    triple that belongs together already, and of copies older than the release before, it is that release
+    with its own pair.
     """
     if triple.omni is None:
         return _old_ascend(triple)
@@ -72,11 +73,25 @@ def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
         say("finding the vllm-ascend that the runners track")
         base = infer(omni, "pypi:vllm-ascend").base
         spec = base.spec if base else None
+        if spec and (newer := _before_on_newer(triple.omni, spec)):
+            return newer
     matched = _opened(omni, spec) if spec else None
     if matched and not _same(matched, triple):
         return matched
     before = release_before(triple.omni)
     return _released(before) if before else None
+
+
+def _before_on_newer(omni: SourceTree, spec: str) -> Triple | None:
+    """The release before with its own pair, where that has a newer vllm-ascend than the one of ``spec``.
+
+    Copies that were never synced are as old as they are; what builds on that release never ran with it.
+    """
+    before = release_before(omni)
+    released = _released(before) if before else None
+    tracked = spec.partition("==")[2]
+    newer = released and tracked and Version(released.ascend.version or "0") > Version(tracked)
+    return released if newer else None
 
 
 def named_triple(specs: Sequence[str], triple: Triple) -> Triple:

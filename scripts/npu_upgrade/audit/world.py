@@ -111,9 +111,16 @@ class World:
         parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
         return [cls for cls in self.classes if id(cls) not in parents]
 
+    @cached_property
+    def last_classes(self) -> list[ClassSymbol]:
+        """The classes of all audited files (of vllm-ascend, of its workers) that no other derives from."""
+        classes = self.side.classes if self.of_omni else self.classes
+        parents = {id(base) for cls in classes for base in cls.mro[1:]}
+        return [cls for cls in classes if id(cls) not in parents]
+
     def nearest_common(self, runners: Sequence[ClassSymbol]) -> ClassSymbol:
-        """The nearest class of the worker files that all these derive from, itself included."""
-        shared = (base for base in runners[0].mro if base in self.classes)
+        """The nearest audited class that all these derive from, itself included."""
+        shared = (base for base in runners[0].mro if base in self.side.classes)
         return next((base for base in shared if all(base in cls.mro for cls in runners)), runners[0])
 
     @cached_property

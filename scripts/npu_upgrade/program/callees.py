@@ -46,6 +46,13 @@ class Resolver:
         found = self._callees(call, scope)
         return found if all(self._signature_known(callee) for callee in found) else []
 
+    def gives(self, node: Function) -> bool:
+        """Whether a call of a function has a value: it returns one, or yields."""
+        body = self.body(node)
+        values = (item.value for item in body.returns)
+        said = (v for v in values if v and not (isinstance(v, ast.Constant) and v.value is None))
+        return body.yields or any(said)
+
     def _callees(self, call: ast.Call, scope: Scope) -> list[Callee]:
         func = call.func
         if isinstance(func, ast.Attribute):
@@ -55,8 +62,49 @@ class Resolver:
             by: How = "self" if is_self(func.value, scope) else "attribute"
             if owners:
                 found = [self._method(cls, func.attr, by) for cls in owners]
-                return [callee for callee in found if callee] if None not in found else []
-        return self._named(self.symbol(func, scope), func, scope)
+                if any(found):
+                    return [callee for callee in found if callee] if None not in found else []
+                return self._named(self._held(func, scope), func, scope) if by == "self" else []
+        symbol = self._given(func, scope) if isinstance(func, ast.Call) else self.symbol(func, scope)
+        return self._named(symbol, func, scope) or self._original(func, scope)
+
+    def _held(self, func: ast.Attribute, scope: Scope) -> Symbol | None:
+        """The class that a class attribute of the object stands for, where nothing sets another."""
+        mro = scope.cls.mro if scope.cls else ()
+        if any(func.attr in owner.assigned for owner in mro):
+            return UNKNOWN
+        holder = next((owner for owner in mro if func.attr in owner.fields), None)
+        value = getattr(holder.fields[func.attr], "value", None) if holder else None
+        symbol = holder.file.resolve(value) if holder and value is not None and dotted(value) else UNKNOWN
+        return symbol if isinstance(symbol, ClassSymbol) else UNKNOWN
+
+    def _given(self, call: ast.Call, scope: Scope) -> Symbol | None:
+        """The class that the function called gives, where that is one."""
+        made = self.symbol(call.func, scope)
+        if not isinstance(made, FunctionSymbol):
+            return UNKNOWN
+        returns = [item.value for item in self.body(made.node).returns]
+        there = Scope(made.file, made.node)
+        found = {self.symbol(value, there) if value else None for value in returns}
+        symbol = found.pop() if len(found) == 1 else UNKNOWN
+        return symbol if isinstance(symbol, ClassSymbol) else UNKNOWN
+
+    def _original(self, func: ast.expr, scope: Scope) -> list[Callee]:
+        """The method or function that a global of the file keeps before a patch takes its place."""
+        if not isinstance(func, ast.Name) or func.id not in scope.file.values:
+            return []
+        kept = [value for value in _set_to(scope.file, func.id) if not isinstance(value, ast.Constant)]
+        if len(kept) != 1 or not dotted(kept[0]):
+            return []
+        value = kept[0]
+        symbol = scope.file.resolve(value)
+        if isinstance(symbol, FunctionSymbol):
+            return [Callee(symbol.node, symbol.file, None, False, "name")]
+        if not isinstance(value, ast.Attribute):
+            return []
+        owner = scope.file.resolve(value.value)
+        method = owner.lookup(value.attr) if isinstance(owner, ClassSymbol) else None
+        return [Callee(method.node, method.owner.file, None, False, "name")] if method else []
 
     def _classes_of(self, expr: ast.expr, scope: Scope) -> list[ClassSymbol]:
         """The classes that what a method is called on may have."""
@@ -151,6 +199,12 @@ def resolver_of(program: Program) -> Resolver:
 def is_context_manager(node: Function) -> bool:
     """Whether a call gives a context manager rather than what the body returns."""
     return any(last_name(item) in _CONTEXT_MANAGERS for item in node.decorator_list)
+
+
+def _set_to(file: File, name: str) -> list[ast.expr]:
+    """What a global is set to, wherever in its file."""
+    stores = (node for node in file.nodes if isinstance(node, ast.Assign))
+    return [n.value for n in stores if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
 
 
 def _definitions(symbol: FunctionSymbol) -> list[Function]:

@@ -27,7 +27,7 @@ ABOUT = "attributes read on self or on known objects that nothing in the trees d
 
 def check(world: World) -> Iterator[Finding]:
     vllm = world.vllm_version
-    reads = [read for cls in world.concrete for read in undefined_reads(cls, vllm)]
+    reads = [read for cls in world.last_classes for read in undefined_reads(cls, vllm)]
     types = Types(vllm)
     typed = list(all_typed_reads(world, types))
     names = (
@@ -93,7 +93,7 @@ def _undefined(read: Read, runners: list[ClassSymbol], world: World) -> Finding:
     place = side(
         read.method, read.node.lineno, f"super().{read.name}" if read.by_super else f"self.{read.name}"
     )
-    audited = any(read.method.owner is cls for cls in world.classes)
+    audited = any(read.method.owner is cls for cls in world.side.classes)
     there = None if audited else place
     if read.hidden:
         line = self_use(read.hidden.node).writes[read.name][0].node.lineno

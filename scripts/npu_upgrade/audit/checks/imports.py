@@ -152,7 +152,7 @@ class FileImports:
 
     def _patch(self, node: ast.expr, target: ast.expr, name: str) -> Iterator[Finding]:
         """Setting a name that is not there replaces nothing; it may also be meant to add one."""
-        owners = self._owners(target, name)
+        owners = self.owners(target, name)
         if not owners or not all(never_had(self.program, owner, name) for owner in owners):
             return
         old = self.world.old
@@ -164,12 +164,12 @@ class FileImports:
 
     def _missing_attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
         """The module or class, and the name, when ``node`` reads a name that one of the trees lacks."""
-        owners = self._owners(node.value, node.attr) or self._own_class(node.value, node.attr)
+        owners = self.owners(node.value, node.attr) or self._own_class(node.value, node.attr)
         if not owners or not all(lacks(self.program, owner, node.attr) for owner in owners):
             return None
         return owners[0], node.attr
 
-    def _owners(self, expr: ast.expr, name: str) -> list[str]:
+    def owners(self, expr: ast.expr, name: str) -> list[str]:
         """The modules or classes of the trees that ``expr`` stands for; none when that is not sure."""
         parts = dotted(expr).split(".")
         if not parts[0] or name.startswith("__"):

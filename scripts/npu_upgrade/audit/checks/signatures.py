@@ -14,9 +14,10 @@ from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, is_bound, misfit, named_of, not_taken, places_of, signature
-from npu_upgrade.code.walk import dotted, string
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
-from npu_upgrade.program.program import File, Method
+from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on
 
@@ -35,6 +36,7 @@ def check(world: World) -> Iterator[Finding]:
                 continue
             yield from _parameters(method, parents, passed)
             yield from _kinds(method, parents, resolver)
+            yield from _results(method, parents, cls, resolver)
             yield from _hints(method, parents)
 
 
@@ -100,6 +102,37 @@ def _kinds(method: Method, parents: list[Method], resolver: Resolver) -> Iterato
             what = f"{method.qualname} is {words[0]}, {parent.qualname} is {words[1]}"
             yield _finding("method-kind", method, parent, " [kind]", what)
             return
+
+
+def _results(
+    method: Method, parents: list[Method], cls: ClassSymbol, resolver: Resolver
+) -> Iterator[Finding]:
+    """An override that returns nothing where all its parents return something that is used."""
+    if resolver.gives(method.node) or is_stub(method.node):
+        return
+    if all(resolver.gives(parent.node) for parent in parents) and _is_used(method.name, cls, resolver):
+        what = f"{method.qualname} returns nothing, {parents[0].qualname} does, and its result is used"
+        yield _finding("no-result", method, parents[0], " -> None", what)
+
+
+def _is_used(name: str, cls: ClassSymbol, resolver: Resolver) -> bool:
+    """Whether a method that runs on objects of the class, or of an heir in its file, uses the result."""
+    heirs = cls.file.program.files(cls.file.path.rpartition("/")[0])
+    classes = [one for file in heirs for one in file.classes.values() if cls in one.mro]
+    nodes = {id(m.node): m.node for one in classes for m in methods_on(one, resolver.program.vllm)}
+    return any(f".{name}(" in text_of(node) and _uses_result(node, name) for node in nodes.values())
+
+
+def _uses_result(node: Function, name: str) -> bool:
+    dropped = {id(n.value) for n in walk(node) if isinstance(n, ast.Expr)}
+    calls = (n for n in walk(node) if isinstance(n, ast.Call) and id(n) not in dropped)
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == name
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+        for call in calls
+    )
 
 
 def _hints(method: Method, parents: list[Method]) -> Iterator[Finding]:

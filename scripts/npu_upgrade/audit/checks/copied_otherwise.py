@@ -1,0 +1,178 @@
+"""Copies that decide, reset or give otherwise than what they are copies of, then and now."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_upgrade.audit.checks.parity_conditions import sense_of
+from npu_upgrade.audit.copies import Copy
+from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import cut
+
+ABOUT = "conditions, resets and arguments of copied methods that are not as upstream has them"
+
+_EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
+
+
+@dataclass(frozen=True)
+class Other:
+    """One place: ``kind`` of difference, what it is about, and both sides as text."""
+
+    kind: str
+    subject: str
+    ours: str
+    theirs: str
+    line: int
+
+
+def check(world: World) -> Iterator[Finding]:
+    for copy in world.copies:
+        ours, theirs = _parsed(copy.unit.source), _parsed(copy.target.source if copy.target else "")
+        if ours is None or theirs is None:
+            continue
+        # What upstream said in any version is stale at most, which another check tells.
+        known = {text for statement in copy.known for text in _texts(statement)}
+        for other in (*_senses(ours, theirs, known), *_resets(ours, theirs, copy), *_emptied(ours, theirs)):
+            yield _finding(copy, other)
+
+
+def _parsed(source: str) -> Function | None:
+    tree = ast.parse(textwrap.dedent(source))
+    return next((node for node in tree.body if isinstance(node, Function)), None)
+
+
+def _texts(statement: str) -> Iterator[str]:
+    """The conditions in one statement, in one spelling."""
+    try:
+        tree = ast.parse(statement if statement.rstrip()[-1:] != ":" else f"{statement} pass")
+    except SyntaxError:
+        return
+    yield from (
+        sense_of(node) for node in ast.walk(tree) if isinstance(node, ast.expr) and _is_condition(node)
+    )
+
+
+def _is_condition(node: ast.expr) -> bool:
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negated or isinstance(node, (ast.BoolOp, ast.Compare, ast.Attribute, ast.Name))
+
+
+def _conditions(node: Function) -> Iterator[tuple[str, ast.expr]]:
+    """What a condition is for (the first thing under it, or the name it is given to), and the condition."""
+    for inner in walk(node):
+        if isinstance(inner, (ast.If, ast.While)):
+            yield unparse(inner.body[0]), inner.test
+        elif isinstance(inner, ast.IfExp):
+            yield unparse(inner.body), inner.test
+        elif isinstance(inner, ast.Assign) and isinstance(inner.value, (ast.BoolOp, ast.Compare)):
+            yield f"{unparse(inner.targets[0])} =", inner.value
+        elif isinstance(inner, ast.keyword) and isinstance(inner.value, (ast.BoolOp, ast.Compare)):
+            yield f"{inner.arg}=", inner.value
+
+
+def _senses(ours: Function, theirs: Function, known: set[str]) -> Iterator[Other]:
+    """Conditions before the same step that are the opposite of upstream's, in whole or in an operand."""
+    mine, others = list(_conditions(ours)), list(_conditions(theirs))
+    said = {sense_of(test) for _, test in others} | known
+    for step, test in others:
+        same = [other for at, other in mine if at == step]
+        if sense_of(test) in map(sense_of, same):
+            continue
+        turned = (other for other in same if sense_of(other) not in said and _is_inverted(other, test))
+        if other := next(turned, None):
+            yield Other("inverted", cut(step, 60), unparse(other), unparse(test), other.lineno)
+
+
+def _is_inverted(one: ast.expr, other: ast.expr) -> bool:
+    """Whether some operands say the opposite, and all others the same."""
+    if sense_of(one) == sense_of(other, negated=True):
+        return True
+    if not (isinstance(one, ast.BoolOp) and isinstance(other, ast.BoolOp) and type(one.op) is type(other.op)):
+        return False
+    left, right = sorted(map(sense_of, one.values)), sorted(map(sense_of, other.values))
+    turned = {sense_of(value, negated=True) for value in other.values}
+    differ = set(left) - set(right)
+    return len(left) == len(right) and bool(differ) and differ <= turned
+
+
+def _resets(ours: Function, theirs: Function, copy: Copy) -> Iterator[Other]:
+    """Attributes that upstream clears after use and the copy only uses."""
+    mine = {name for name, _ in _cleared(ours)}
+    stored = {
+        unparse(node)
+        for node in walk(ours)
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    }
+    text = unparse(ours)
+    for name, statement in _cleared(theirs):
+        was_there = unparse(statement) in copy.origin or unparse(statement) in {s.key for s in copy.base}
+        if was_there and name not in mine | stored and f"{name}" in text:
+            yield Other("not-reset", name, f"{name} is used", unparse(statement), ours.lineno)
+
+
+def _cleared(node: Function) -> Iterator[tuple[str, ast.Assign]]:
+    for inner in walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Attribute):
+            name = unparse(inner.targets[0])
+            if name.startswith("self.") and unparse(inner.value) in _EMPTY:
+                yield name, inner
+
+
+def _emptied(ours: Function, theirs: Function) -> Iterator[Other]:
+    """Keywords of the same call that upstream gives something and the copy gives nothing."""
+    mine, others = _calls(ours), _calls(theirs)
+    for name in mine.keys() & others.keys():
+        if len(mine[name]) != 1 or len(others[name]) != 1:
+            continue
+        given = {k.arg: unparse(k.value) for k in others[name][0].keywords if k.arg}
+        for keyword in mine[name][0].keywords:
+            value, theirs_ = unparse(keyword.value), given.get(keyword.arg or "", "")
+            if value in _EMPTY and theirs_ and theirs_ not in _EMPTY and theirs_ in _names(ours):
+                yield Other("emptied", f"{name}({keyword.arg}=)", value, theirs_, keyword.value.lineno)
+
+
+def _names(node: Function) -> set[str]:
+    return {unparse(inner) for inner in walk(node) if isinstance(inner, (ast.Name, ast.Attribute))}
+
+
+def _calls(node: Function) -> dict[str, list[ast.Call]]:
+    found: dict[str, list[ast.Call]] = {}
+    for inner in walk(node):
+        if isinstance(inner, ast.Call):
+            found.setdefault(unparse(inner.func), []).append(inner)
+    return found
+
+
+_WHAT = {
+    "inverted": "decides about {subject} by {ours}, where {upstream} has {theirs}",
+    "not-reset": "does not clear {subject}, as {upstream} does",
+    "emptied": "gives {subject} {ours}, where {upstream} gives {theirs}",
+}
+
+
+def _finding(copy: Copy, other: Other) -> Finding:
+    what = _WHAT[other.kind].format(
+        subject=other.subject,
+        ours=cut(other.ours, 80),
+        theirs=cut(other.theirs, 80),
+        upstream=copy.upstream_name,
+    )
+    assert copy.target
+    return Finding(
+        kind=other.kind,
+        owner=copy.unit.owner,
+        subject=f"{other.subject} in {copy.unit.name}: {cut(other.theirs, 60)}",
+        what=f"{copy.unit.qualname} {what}",
+        here=Side("vllm-omni", copy.path, copy.unit.start + other.line, cut(other.ours, 100)),
+        there=Side("vllm-ascend", copy.upstream_path, copy.target.start + 1, cut(other.theirs, 100)),
+        incident="P",
+        why="it is a copy, and no version of what it was copied from has it so",
+        todo="take upstream's, or waive it with the reason",
+    )

@@ -1,0 +1,110 @@
+"""Names in strings that nothing has: what loops ask a module for, and what layers are registered by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npu_upgrade.audit.checks.imports import FileImports
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.walk import dotted, last_name, string, walk
+from npu_upgrade.program.absent import lacks
+from npu_upgrade.program.program import ClassSymbol, File
+
+ABOUT = "names in strings that the module asked does not have, or that no class has"
+
+_ASKS = {"getattr", "hasattr", "setattr"}
+_REGISTER = "register_oot"
+
+
+def check(world: World) -> Iterator[Finding]:
+    for file in world.files:
+        yield from _looped(file, world)
+        if _REGISTER in file.source:
+            yield from _registered(file, world)
+
+
+def _looped(file: File, world: World) -> Iterator[Finding]:
+    """Loops over names that ask a module or class for each; one that is missing is passed over in silence."""
+    reader = FileImports(file, world)
+    for loop in (node for node in file.nodes if isinstance(node, ast.For)):
+        items = _strings(loop.iter, file)
+        asked = _asked(loop) if items else None
+        owner = _owner(asked, reader, file) if asked is not None else ""
+        if not owner:
+            continue
+        missing = [item for item in items if lacks(world.program, owner, string(item))]
+        if len(missing) < len(items):
+            for item in missing:
+                what = f"{owner} has no {string(item)}, which a loop asks it for"
+                yield _finding("asked", file, item, owner.rpartition(".")[2], string(item), what)
+
+
+def _strings(expr: ast.expr, file: File) -> list[ast.expr]:
+    """The strings that a loop goes over, given there or in a constant of the file."""
+    stmt = file.values.get(expr.id) if isinstance(expr, ast.Name) else None
+    value = stmt.value if isinstance(stmt, (ast.Assign, ast.AnnAssign)) else expr
+    items = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else []
+    return list(items) if all(string(item) for item in items) else []
+
+
+def _asked(loop: ast.For) -> ast.expr | None:
+    """The one thing that the loop asks for the names it goes over."""
+    if not isinstance(loop.target, ast.Name):
+        return None
+    calls = [node for stmt in loop.body for node in walk(stmt) if isinstance(node, ast.Call)]
+    found = {
+        ast.unparse(call.args[0]): call.args[0]
+        for call in calls
+        if last_name(call.func) in _ASKS and len(call.args) > 1 and dotted(call.args[1]) == loop.target.id
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _owner(expr: ast.expr, reader: FileImports, file: File) -> str:
+    """The module or class that an expression stands for, by import or by ``import_module``."""
+    owners = set(reader.owners(expr, "_"))
+    name = dotted(expr)
+    for node in file.nodes:
+        if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets):
+            call = node.value
+            by_name = isinstance(call, ast.Call) and last_name(call.func) == "import_module" and call.args
+            owners.add(string(call.args[0]) if by_name and isinstance(call, ast.Call) else "")
+    (owner,) = owners if len(owners) == 1 else ("",)
+    return owner if owner and reader.program.judges(owner) else ""
+
+
+def _registered(file: File, world: World) -> Iterator[Finding]:
+    """Tables of classes to register in place of upstream's, by the name of a class that there is not."""
+    for table in (node for node in file.nodes if isinstance(node, ast.Dict)):
+        for key, value in zip(table.keys, table.values, strict=True):
+            symbol = file.resolve(value) if dotted(value) else None
+            upstream = isinstance(symbol, ClassSymbol) and any(
+                one.project == "vllm" for one in symbol.mro[1:]
+            )
+            if key and string(key) and upstream and not _is_class(string(key), world):
+                what = f"{last_name(value)} is registered as {string(key)}, and no class of vllm is called so"
+                yield _finding("registered", file, key, last_name(value), string(key), what)
+
+
+def _is_class(name: str, world: World) -> bool:
+    """Whether vllm has a class of that name, or registers one under it."""
+    there = re.compile(rf"^\s*class {name}\b|[\"']{name}[\"']", re.MULTILINE)
+    texts = (world.program.text(path) for path in world.program.paths("vllm"))
+    return any(name in text and there.search(text) for text in texts)
+
+
+def _finding(kind: str, file: File, at: ast.expr, owner: str, name: str, what: str) -> Finding:
+    return Finding(
+        kind=kind,
+        owner=owner,
+        subject=name,
+        what=what,
+        here=side(file, at, string(at)),
+        there=None,
+        incident="A",
+        why="nothing fails: what the name is for is left out without a word",
+        todo="name what is there now",
+    )

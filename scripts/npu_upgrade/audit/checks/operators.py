@@ -1,0 +1,119 @@
+"""Operators from outside the trees that are called or taken apart otherwise than everywhere else in them.
+
+No source tells the schema of ``torch_npu.npu_add_rms_norm``; its other uses do.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.program.program import File
+
+ABOUT = "operators called or taken apart otherwise than everywhere else in the trees"
+
+_ROOTS = ("torch_npu.", "torch.ops.")
+_FEWEST = 2  # other uses, all alike
+
+
+@dataclass(frozen=True)
+class Use:
+    """A call of an operator; ``taken`` is the number of results it is taken apart into, 0 for none."""
+
+    file: File
+    call: ast.Call
+    taken: int
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        return frozenset(keyword.arg for keyword in self.call.keywords if keyword.arg)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that it gives is written out."""
+        starred = any(isinstance(arg, ast.Starred) for arg in self.call.args)
+        return not starred and all(keyword.arg for keyword in self.call.keywords)
+
+
+def check(world: World) -> Iterator[Finding]:
+    audited = {id(file) for file in world.files}
+    mine = {name: uses for file in world.files for name, uses in _uses(file).items()}
+    others: dict[str, list[Use]] = {name: [] for name in mine}
+    for package in world.program.trees.keys() - {"vllm"}:
+        for path in world.program.paths(package) if mine else ():
+            text = world.program.text(path)
+            if any(f"{name.rpartition('.')[2]}(" in text for name in mine):
+                file = world.program.file(path)
+                if file and id(file) not in audited:
+                    for name, uses in _uses(file).items():
+                        others.get(name, []).extend(uses)
+    for file in world.files:
+        for name, uses in _uses(file).items():
+            for use in uses:
+                yield from _judged(name, use, others[name])
+
+
+def _uses(file: File) -> dict[str, list[Use]]:
+    """The calls of operators in a file, by their dotted names."""
+    if not any(root in file.source for root in _ROOTS):
+        return {}
+    taken = {
+        id(node.value): len(target.elts)
+        for node in file.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Tuple) and not any(isinstance(item, ast.Starred) for item in target.elts)
+    }
+    found: dict[str, list[Use]] = {}
+    for node in file.nodes:
+        if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(_ROOTS):
+            found.setdefault(name, []).append(Use(file, node, taken.get(id(node), 0)))
+    return found
+
+
+def _judged(name: str, use: Use, others: Sequence[Use]) -> Iterator[Finding]:
+    numbers = {other.taken for other in others if other.taken}
+    apart = [other for other in others if other.taken]
+    if use.taken and len(apart) >= _FEWEST and len(numbers) == 1 and use.taken not in numbers:
+        (number,) = numbers
+        what = f"takes {use.taken} results of {name}(), and all others take {number}"
+        yield _finding("results", name, use, apart[0], what)
+    plain = [other for other in others if other.is_plain and other.keywords]
+    if not use.is_plain or len(plain) < _FEWEST:
+        return
+    always = frozenset.intersection(*(other.keywords for other in plain)) - use.keywords
+    never = use.keywords - frozenset.union(*(other.keywords for other in plain))
+    given = len(use.call.args)
+    if always and never and all(len(other.call.args) >= given for other in plain):
+        what = f"gives {name}() {', '.join(sorted(never))}, and all others give {', '.join(sorted(always))}"
+        yield _finding("keyword", name, use, plain[0], what)
+
+
+def _finding(kind: str, name: str, use: Use, other: Use, what: str) -> Finding:
+    scope = next(
+        (
+            f"{cls.name}.{method.name}"
+            for cls in use.file.classes.values()
+            for method in cls.methods.values()
+            if any(node is use.call for node in walk(method.node))
+        ),
+        next(
+            (f.node.name for f in use.file.functions.values() if any(n is use.call for n in walk(f.node))), ""
+        ),
+    )
+    return Finding(
+        kind=kind,
+        owner=scope,
+        subject=f"{name}: {what.rpartition(', and ')[0]}",
+        what=f"{scope or use.file.path} {what}",
+        here=side(use.file, use.call, unparse(use.call)),
+        there=side(other.file, other.call, unparse(other.call)),
+        incident="S",
+        why="the operator has one schema, and the call raises where it does not fit that",
+        todo="call it as the others do",
+    )

@@ -1,0 +1,92 @@
+"""Arguments and results that stand in each other's place: their own names tell where they belong."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import audited_scopes
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import Function, places_of, signature
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.scope import Callee, Scope
+
+ABOUT = "arguments and unpacked results in each other's place"
+
+
+def check(world: World) -> Iterator[Finding]:
+    resolver = resolver_of(world.program)
+    told: set[int] = set()
+    for scope in audited_scopes(world, resolver):
+        body = resolver.body(scope.node)
+        for call in body.calls:
+            found = [_arguments(call, callee) for callee in resolver.callees(call, scope)]
+            if found and all(found) and found[0] and id(call) not in told:
+                told.add(id(call))
+                yield _finding("argument-order", scope, call, call, found[0], resolver)
+        for target, value in body.unpacked:
+            if not isinstance(value, ast.Call) or id(value) in told:
+                continue
+            found = [_results(target, callee, resolver) for callee in resolver.callees(value, scope)]
+            if found and all(found) and found[0]:
+                told.add(id(value))
+                yield _finding("result-order", scope, target, value, found[0], resolver)
+
+
+def _arguments(call: ast.Call, callee: Callee) -> tuple[str, str] | None:
+    """Two arguments each called as the other's parameter."""
+    node = _named_constructor(callee) or callee.node
+    places = places_of(node.args)[int(callee.bound) :]
+    if any(isinstance(arg, ast.Starred) for arg in call.args[: len(places)]):
+        return None
+    given = [(arg.arg, last_name(value)) for arg, value in zip(places, call.args, strict=False)]
+    given += [(keyword.arg, last_name(keyword.value)) for keyword in call.keywords if keyword.arg]
+    return _swapped(given)
+
+
+def _named_constructor(callee: Callee) -> Function | None:
+    """The nearest constructor that names its parameters, below those that only pass all on."""
+    if not callee.makes or places_of(callee.node.args)[1:] or not callee.node.args.vararg:
+        return None
+    found = (cls.methods["__init__"].node for cls in callee.makes.mro if "__init__" in cls.methods)
+    return next((node for node in found if places_of(node.args)[1:]), None)
+
+
+def _results(target: ast.Tuple | ast.List, callee: Callee, resolver: Resolver) -> tuple[str, str] | None:
+    """Two names each taken from the place where every ``return`` has the other."""
+    names = [last_name(item) for item in target.elts]
+    values = [item.value for item in resolver.body(callee.node).returns]
+    tuples = [value for value in values if isinstance(value, ast.Tuple) and len(value.elts) == len(names)]
+    found = [_swapped(list(zip(map(last_name, value.elts), names, strict=True))) for value in tuples]
+    return found[0] if found and len(tuples) == len(values) and all(found) else None
+
+
+def _swapped(given: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """The first two pairs of a place's name and what is put there that have each other's."""
+    for (place, value), (other_place, other) in combinations(given, 2):
+        if place and other_place and place != other_place and (value, other) == (other_place, place):
+            return place, other_place
+    return None
+
+
+def _finding(
+    kind: str, scope: Scope, at: ast.expr, call: ast.Call, names: tuple[str, str], resolver: Resolver
+) -> Finding:
+    callee = resolver.callees(call, scope)[0]
+    text, both = unparse(call.func), " and ".join(names)
+    verb = "gives" if kind == "argument-order" else "takes"
+    return Finding(
+        kind=kind,
+        owner=scope.name,
+        subject=f"{text}: {both}",
+        what=f"{scope.name or 'the module'} {verb} {both} of {text}() in each other's place",
+        here=side(scope.file, at, unparse(call)),
+        there=side(callee.file, callee.node, signature(callee.node)),
+        incident="S",
+        why="the count fits, so that nothing fails there and each is taken for the other",
+        todo=f"{verb.removesuffix('s')} them in the order of {callee.name}",
+    )

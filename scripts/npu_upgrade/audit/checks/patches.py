@@ -1,0 +1,205 @@
+"""Functions that take the place of others: whether they fit those, the class they land on, and who calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_upgrade.audit.checks.imports import FileImports
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import is_stub
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function, not_taken, signature
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.absent import never_had
+from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.places import patch_target
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
+from npu_upgrade.program.scope import decorators
+from npu_upgrade.program.self_use import self_use
+
+ABOUT = "functions put in place of others that do not fit them, and names that nobody reads"
+
+_KINDS = {"staticmethod", "classmethod"}
+_FRAMEWORK = {"Module", "object", "ABC", "Generic", "Protocol"}
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``value`` is put under ``name`` of a module or class; ``original`` is what stands there, None
+    where nothing does."""
+
+    file: File
+    node: ast.expr
+    value: ast.expr
+    owner: str
+    name: str
+    cls: ClassSymbol | None
+    original: Function | None
+    home: File
+
+    @property
+    def place(self) -> str:
+        return f"{self.owner.rpartition('.')[2]}.{self.name}"
+
+
+def check(world: World) -> Iterator[Finding]:
+    resolver = resolver_of(world.program)
+    for file in world.files:
+        for patch in _patches(file, world):
+            yield from _judged(patch, world, resolver)
+
+
+def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]:
+    if patch.original is None:
+        if not _is_read(patch, world):
+            what = f"nothing reads {patch.place}, which {patch.owner} never had"
+            yield _finding("unread-name", patch, "", what, None)
+        return
+    wrapped = last_name(patch.value.func) if isinstance(patch.value, ast.Call) else ""
+    value = patch.value.args[0] if wrapped in _KINDS and isinstance(patch.value, ast.Call) else patch.value
+    new, kinds = _function(value, patch.file)
+    own = decorators(patch.original) & _KINDS
+    lands_as = {wrapped} & _KINDS or kinds - {"staticmethod"}
+    if new is None:
+        return
+    if patch.cls and own == {"staticmethod"} and not lands_as and _is_called_on_self(patch):
+        what = f"{patch.place} is a static method, and a plain function is put there"
+        yield _finding("plain-for-static", patch, " [kind]", what, new)
+    elif names := _not_fitting(new, patch):
+        what = f"what is put in place of {patch.place} does not fit it: {', '.join(names)}"
+        yield _finding("replacement", patch, f"({', '.join(names)})", what, new)
+    if resolver.gives(patch.original) and not resolver.gives(new) and not is_stub(new):
+        what = f"{patch.place} returns something, and what is put there returns nothing"
+        yield _finding("no-result", patch, " -> None", what, new)
+    if patch.cls and not own and not lands_as:
+        yield from _lacking(patch, new, patch.cls, world)
+
+
+def _patches(file: File, world: World) -> Iterator[Patch]:
+    """The names that a file sets on modules and classes of the trees."""
+    reader = FileImports(file, world)
+    for node in file.nodes:
+        if isinstance(node, ast.Assign):
+            targets = [t for t in node.targets if isinstance(t, ast.Attribute)]
+            pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value) for target in targets]
+        elif isinstance(node, ast.Call) and len(node.args) == 3 and last_name(node.func) == "setattr":
+            pairs = [(node, node.args[2])]
+        else:
+            continue
+        for target, value in pairs:
+            found = patch_target(target)
+            owners = reader.owners(*found) if found else []
+            if found and len(set(owners)) == 1:
+                yield from _patch(file, target, value, owners[0], found[1], world)
+
+
+def _patch(
+    file: File, node: ast.expr, value: ast.expr, owner: str, name: str, world: World
+) -> Iterator[Patch]:
+    module, _, last = owner.rpartition(".")
+    home = world.program.module(owner) or world.program.module(module)
+    if home is None:
+        return
+    cls = home.classes.get(last) if world.program.module(owner) is None else None
+    if cls:
+        method = cls.lookup(name)
+        original = method.node if method else None
+    else:
+        symbol = world.program.lookup(owner, name)
+        original = symbol.node if isinstance(symbol, FunctionSymbol) else None
+    if original or never_had(world.program, owner, name):
+        yield Patch(file, node, value, owner, name, cls, original, home)
+
+
+def _function(value: ast.expr, file: File) -> tuple[Function | None, set[str]]:
+    """The function that a value stands for, and how it is decorated."""
+    symbol = file.resolve(value) if isinstance(value, (ast.Name, ast.Attribute)) else None
+    if isinstance(symbol, FunctionSymbol):
+        return symbol.node, decorators(symbol.node) & _KINDS
+    owner = file.resolve(value.value) if isinstance(value, ast.Attribute) else None
+    method = (
+        owner.lookup(value.attr)
+        if isinstance(owner, ClassSymbol) and isinstance(value, ast.Attribute)
+        else None
+    )
+    return (method.node, decorators(method.node) & _KINDS) if method else (None, set())
+
+
+def _not_fitting(new: Function, patch: Patch) -> list[str]:
+    """What the replacement asks for and the original does not have."""
+    assert patch.original
+    return [name for name in not_taken(new, patch.original) if " " in name]
+
+
+def _is_called_on_self(patch: Patch) -> bool:
+    assert patch.cls
+    return any(f"self.{patch.name}(" in cls.file.source for cls in patch.cls.mro)
+
+
+def _is_read(patch: Patch, world: World) -> bool:
+    """Whether a file that may know the module or class has the name for anything but setting it."""
+    last = patch.owner.rpartition(".")[2]
+    return any(
+        any(_reads(node, patch.name) for node in file.nodes)
+        for file in _files_with(patch.name, world)
+        if last in file.source or file is patch.home
+    )
+
+
+def _files_with(name: str, world: World) -> Iterator[File]:
+    word = re.compile(rf"\b{name}\b")
+    for package in world.program.trees:
+        for path in world.program.paths(package):
+            text = world.program.text(path)
+            if name in text and word.search(text) and (file := world.program.file(path)):
+                yield file
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value == name
+    if isinstance(node, ast.Attribute):
+        return node.attr == name and isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.alias) and node.name == name
+
+
+def _lacking(patch: Patch, new: Function, cls: ClassSymbol, world: World) -> Iterator[Finding]:
+    """What the function reads of its first argument and the class it is put on does not have."""
+    use = self_use(new, cls.file.program.vllm)
+    for name in sorted(use.reads.keys() - use.writes.keys()):
+        if not name.startswith("__") and not _has(cls, name, patch.file, world):
+            what = f"{new.name} is put on {cls.name} and reads self.{name}, which that has not"
+            yield _finding("lacking", patch, f": {name}", what, new)
+
+
+def _has(cls: ClassSymbol, name: str, file: File, world: World) -> bool:
+    """Whether objects of the class have the attribute, or may: torch's modules bring names of their own,
+    which others read without setting them."""
+    if any(last_name(base) not in _FRAMEWORK for owner in cls.mro for base in owner.outside):
+        return True
+    word = re.compile(rf"\b{name}\b")
+    if any(word.search(owner.file.source) for owner in cls.mro):
+        return True
+    made = re.compile(rf"\.{name}\b[^=\n]*=(?!=)|def {name}\b|[\"']{name}[\"']")
+    read = re.compile(rf"\bself\.{name}\b")
+    others = (other for other in _files_with(name, world) if read.search(other.source))
+    return bool(made.search(file.source)) or any(not made.search(o.source) for o in others if o is not file)
+
+
+def _finding(kind: str, patch: Patch, subject: str, what: str, new: Function | None) -> Finding:
+    return Finding(
+        kind=kind,
+        owner=new.name if new else patch.place,
+        subject=f"{patch.place}{subject}",
+        what=what,
+        here=side(patch.file, patch.node, signature(new) if new else ast.unparse(patch.node)),
+        there=side(patch.home, patch.original or 0, signature(patch.original) if patch.original else ""),
+        incident="S" if patch.original else "A",
+        why="callers of the original reach the replacement as they always did",
+        todo="bring the replacement up to what it stands for" if new else "set the name that is read",
+    )

@@ -1,0 +1,114 @@
+"""What a base only announces, its other heirs make, and an NPU class does not."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import is_stub
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name
+from npu_upgrade.program.program import ClassSymbol, Program
+
+ABOUT = "methods and class attributes that a base leaves to its heirs and an NPU class does not have"
+
+_FEWEST = 2  # other heirs that have it; one placeholder among them may lack it
+
+
+def check(world: World) -> Iterator[Finding]:
+    for cls in world.last_classes:
+        have = {name for owner in cls.mro for name in owner.assigned}
+        for base in (base for base in cls.mro[1:] if base.project == cls.project):
+            for name, node in _announced(base).items():
+                if name not in have and _lacks(cls, base, name) and _is_left_out(cls, base, name, world):
+                    yield _finding(cls, base, name, node)
+
+
+@functools.lru_cache(maxsize=4096)  # a class is its own key
+def _announced(base: ClassSymbol) -> dict[str, ast.stmt]:
+    """The methods that only raise or are abstract, and the class attributes with no value."""
+    found: dict[str, ast.stmt] = {
+        name: method.node
+        for name, method in base.methods.items()
+        if is_stub(method.node) and _is_for_heirs(method.node)
+    }
+    found |= {n: f for n, f in base.fields.items() if isinstance(f, ast.AnnAssign) and f.value is None}
+    return {name: node for name, node in found.items() if not name.startswith("__")}
+
+
+def _is_for_heirs(node: Function) -> bool:
+    raises = any(
+        "NotImplementedError" in ast.unparse(stmt) for stmt in node.body if isinstance(stmt, ast.Raise)
+    )
+    return raises or any(last_name(item) == "abstractmethod" for item in node.decorator_list)
+
+
+def _lacks(cls: ClassSymbol, base: ClassSymbol, name: str) -> bool:
+    """Whether what the class has under the name is the announcement itself."""
+    if any(
+        last_name(node) not in ("object", "ABC", "Generic", "Protocol") for o in cls.mro for node in o.outside
+    ):
+        return False
+    for owner in cls.mro:
+        made = owner.fields.get(name)
+        if name in owner.methods or (made is not None and getattr(made, "value", None) is not None):
+            return owner is base
+        if owner is base:
+            return True
+    return False
+
+
+def _is_left_out(cls: ClassSymbol, base: ClassSymbol, name: str, world: World) -> bool:
+    """Whether something asks for it, and nearly all other heirs of the base have it."""
+    others = [heir for heir in _heirs(base, world.program) if heir not in cls.mro and cls not in heir.mro]
+    ends = [heir for heir in others if not any(heir in other.mro[1:] for other in others)]
+    without = [heir for heir in ends if _lacks(heir, base, name) and name not in _set_on(heir)]
+    if len(ends) - len(without) < max(_FEWEST, len(without) * 3):
+        return False
+    return _is_asked(base, name, world.program)
+
+
+def _set_on(cls: ClassSymbol) -> set[str]:
+    return {name for owner in cls.mro for name in owner.assigned}
+
+
+@functools.lru_cache(maxsize=256)
+def _heirs(base: ClassSymbol, program: Program) -> tuple[ClassSymbol, ...]:
+    """The classes of the base's package that derive from it."""
+    package = base.file.path.partition("/")[0]
+    named = re.compile(rf"^class \w+\(.*\b{base.name}\b", re.MULTILINE | re.DOTALL)
+    paths = [path for path in program.paths(package) if base.name in program.text(path)]
+    files = [program.file(path) for path in paths if named.search(program.text(path))]
+    classes = (cls for file in files if file for cls in file.classes.values())
+    return tuple(cls for cls in classes if base in cls.mro[1:] and not _is_empty(cls))
+
+
+def _is_empty(cls: ClassSymbol) -> bool:
+    """A placeholder that has next to nothing of its own."""
+    return len(cls.methods) + len(cls.fields) <= _FEWEST
+
+
+def _is_asked(base: ClassSymbol, name: str, program: Program) -> bool:
+    read = re.compile(rf"\.{name}\b(?!\s*=[^=])")
+    package = base.file.path.partition("/")[0]
+    return any(
+        name in program.text(path) and read.search(program.text(path)) for path in program.paths(package)
+    )
+
+
+def _finding(cls: ClassSymbol, base: ClassSymbol, name: str, node: ast.stmt) -> Finding:
+    return Finding(
+        kind="unmade",
+        owner=cls.name,
+        subject=name,
+        what=f"{cls.name} has no {name}, which {base.name} leaves to its heirs, and others have",
+        here=side(cls),
+        there=side(base, node, name),
+        incident="P",
+        why="whoever asks for it gets an error instead",
+        todo=f"give {cls.name} its own {name}, as the other heirs of {base.name} do",
+    )

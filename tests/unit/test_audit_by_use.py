@@ -1,0 +1,127 @@
+"""The checks that go by how others use a thing: buffers, operators, and names in strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import AR, ASCEND, BASE, VLLM, make_world, seen
+
+RUNNER = f"""
+from {VLLM[:-3].replace("/", ".")} import GPUModelRunner
+
+
+class NPUModelRunner(GPUModelRunner):
+    def load(self):
+        self.places[:1].zero_()
+        self.rows.gpu[:1].zero_()
+
+    def unload(self):
+        self.places[:2].zero_()
+        self.rows.gpu[:2].zero_()
+        self.rows.np[:2] = 0
+
+    def done(self):
+        return self.places[:3]
+"""
+OWN = f"""
+from {BASE[:-3].replace("/", ".")} import OmniNPUModelRunner
+
+
+class NPUARModelRunner(OmniNPUModelRunner):
+    def run(self):
+        {{line}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("self.places.gpu[:1].zero_()", ["no-buffer"]),
+        ("self.rows[:1].zero_()", ["buffer"]),
+        ("self.places[:1].zero_()", []),
+        ("self.rows.gpu[:1].zero_()", []),
+        ("self.others.gpu[:1].zero_()", []),
+    ],
+)
+def test_a_buffer_is_used_as_upstream_does(tmp_path: Path, line: str, kinds: list[str]) -> None:
+    world = make_world(tmp_path, {ASCEND: RUNNER, AR: OWN.replace("{line}", line)})
+    assert [kind for kind, _, _ in seen(world, "buffers")] == kinds
+
+
+OPS = """
+import torch_npu
+
+
+def one(x):
+    a, _, b = torch_npu.npu_hoist(x, rope_num=1)
+    return a, b
+
+
+def two(x):
+    a, _, b = torch_npu.npu_hoist(x, rope_num=2, knot=1)
+    return a, b
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("a, b = torch_npu.npu_hoist(x, rope_num=1)", ["results"]),
+        ("a, _, b = torch_npu.npu_hoist(x, num_ropes=1)", ["keyword"]),
+        ("a, _, b = torch_npu.npu_hoist(x, rope_num=1, slowly=True)", []),
+        ("a = torch_npu.npu_hoist(x, rope_num=1)[0]", []),
+        ("a, b = torch_npu.npu_lower(x)", []),
+    ],
+)
+def test_an_operator_is_called_as_all_others_do(tmp_path: Path, line: str, kinds: list[str]) -> None:
+    text = f"import torch_npu\n\n\ndef run(x):\n    {line}\n"
+    files = {"vllm_ascend/ops/hoist.py": OPS, "vllm_omni/platforms/npu/hoist.py": text}
+    assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "operators")] == kinds
+
+
+WARM = "def rope_warmup():\n    pass\n\n\ndef knot_warmup():\n    pass\n"
+LOOP = """
+import importlib
+
+NAMES = ({names})
+
+
+def apply():
+    module = importlib.import_module("vllm_ascend.warm")
+    for name in NAMES:
+        original = getattr(module, name, None)
+        print(original)
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        ("'rope_warmup', 'knot_warmup'", []),
+        ("'rope_warmup', 'knots_warmup'", ["knots_warmup"]),
+        ("'ropes_warmup', 'knots_warmup'", []),  # all of another version
+    ],
+)
+def test_a_name_that_a_loop_asks_for_in_vain_is_found(tmp_path: Path, names: str, missing: list[str]) -> None:
+    files = {"vllm_ascend/warm.py": WARM, "vllm_omni/platforms/npu/warm.py": LOOP.replace("{names}", names)}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing
+
+
+@pytest.mark.parametrize(("key", "missing"), [("Crane", []), ("OldCrane", ["OldCrane"])])
+def test_a_layer_is_registered_under_a_class_that_there_is(
+    tmp_path: Path, key: str, missing: list[str]
+) -> None:
+    own = f"""
+        from vllm.layers import Crane, register_oot
+
+        class NPUCrane(Crane):
+            pass
+
+        def register():
+            for name, cls in {{"{key}": NPUCrane}}.items():
+                register_oot(cls, name=name)
+    """
+    layers = "class Crane:\n    pass\n\n\ndef register_oot(cls, name):\n    pass\n"
+    files = {"vllm/layers.py": layers, "vllm_omni/platforms/npu/layers.py": own}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing

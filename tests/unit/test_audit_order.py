@@ -1,0 +1,104 @@
+"""The check for arguments and unpacked results that stand in each other's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import AR, BASE, make_world, seen
+
+CRANES = "vllm_ascend/harbour/cranes.py"
+HOME = """
+class Crane:
+    def __init__(self, *args, **kwargs):
+        self.setup(*args, **kwargs)
+
+
+class Winch:
+    def __init__(self, rope, hook):
+        self.rope, self.hook = rope, hook
+
+    def lift(self, load, height, slowly=False):
+        return load, height
+
+    def either(self, load, height):
+        if load:
+            return height, load
+        return load, height
+
+
+def make():
+    return Winch
+
+
+def tie(rope, knot):
+    pass
+"""
+HEAD = """
+from vllm_ascend.harbour.cranes import Winch, make, tie
+from {base} import OmniNPUModelRunner
+
+_original_lift = None
+
+
+def keep():
+    global _original_lift
+    _original_lift = Winch.lift
+
+
+class NPUARModelRunner(OmniNPUModelRunner):
+    winch_cls = Winch
+
+    def run(self, rope, hook, load, height, knot):
+        winch = Winch(rope, hook)
+        {line}
+"""
+
+
+def told(folder: Path, line: str, check: str = "order") -> list[tuple[str, str]]:
+    text = HEAD.replace("{line}", line).replace("{base}", BASE[:-3].replace("/", "."))
+    world = make_world(folder, {AR: text, CRANES: HOME})
+    return [(kind, subject) for kind, _, subject in seen(world, check)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tie(knot, rope)",
+        "tie(rope=knot, knot=rope)",
+        "winch.lift(height, load)",
+        "Winch(hook, rope)",
+        "self.winch_cls(hook, rope)",
+        "make()(self.hook, self.rope)",
+        "_original_lift(winch, height, load)",
+    ],
+)
+def test_arguments_in_each_others_place_are_found(tmp_path: Path, line: str) -> None:
+    assert [kind for kind, _ in told(tmp_path, line)] == ["argument-order"]
+
+
+def test_results_in_each_others_place_are_found(tmp_path: Path) -> None:
+    assert told(tmp_path, "height, load = winch.lift(load, height)") == [
+        ("result-order", "winch.lift: load and height")
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tie(rope, knot)",
+        "tie(knot, 'rope')",
+        "tie(*[knot, rope])",
+        "load, height = winch.lift(load, height)",
+        "height, load = winch.either(load, height)",
+        "high, load = winch.lift(load, height)",
+        "self.winch_cls(rope, hook)",
+    ],
+)
+def test_what_stands_in_its_place_or_tells_nothing_is_silent(tmp_path: Path, line: str) -> None:
+    assert told(tmp_path, line) == []
+
+
+@pytest.mark.parametrize("line", ["make()(rope, string=hook)", "_original_lift(winch, load)"])
+def test_calls_of_what_a_function_gives_or_a_global_keeps_are_judged(tmp_path: Path, line: str) -> None:
+    assert len(told(tmp_path, line, "calls")) == 1

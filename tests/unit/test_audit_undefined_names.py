@@ -1,0 +1,34 @@
+"""The check for names that nothing binds, and attributes of classes beside the workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import make_world, seen
+
+PATH = "vllm_omni/platforms/npu/cranes.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def lift(load):\n    return load + height\n", ["height"]),
+        ("def lift(load):\n    a = b = load\n    return a + c\n", ["c"]),
+        ("height = 1\n\ndef lift(load):\n    return load + height\n", []),
+        ("def lift(load: Height):\n    return len(load)\n", ["Height"]),
+        ("from __future__ import annotations\n\ndef lift(load: Height):\n    return load\n", []),
+        ("from vllm import *\n\ndef lift(load):\n    return load + height\n", []),
+        ("def keep():\n    global height\n    height = 1\n\ndef lift(load):\n    return height\n", []),
+    ],
+)
+def test_a_name_that_nothing_binds(tmp_path: Path, text: str, names: list[str]) -> None:
+    world = make_world(tmp_path, {PATH: text})
+    assert [subject for _, _, subject in seen(world, "undefined-names")] == names
+
+
+@pytest.mark.parametrize(("read", "found"), [("rope", []), ("hook", ["Crane.hook"])])
+def test_an_attribute_of_a_class_beside_the_workers(tmp_path: Path, read: str, found: list[str]) -> None:
+    text = f"class Crane:\n    def __init__(self):\n        self.rope = 1\n        print(self.{read})\n"
+    world = make_world(tmp_path, {PATH: text})
+    assert [subject for _, _, subject in seen(world, "attributes")] == found

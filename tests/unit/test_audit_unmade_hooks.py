@@ -1,0 +1,59 @@
+"""The check for what a base leaves to its heirs, and an NPU class does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import make_world, seen
+
+INTERFACE = "vllm_omni/platforms/interface.py"
+NPU = "vllm_omni/platforms/npu/platform.py"
+BASE = """
+class Harbour:
+    _flag: str
+
+    def tide(self):
+        raise NotImplementedError
+
+    def berth(self):
+        raise NotImplementedError
+
+    def name(self):
+        return self._flag + self.tide()
+"""
+HEIR = """
+from vllm_omni.platforms.interface import Harbour
+
+
+class {name}(Harbour):
+    _flag = "{name}"
+
+    def tide(self):
+        return "high"
+
+    def other(self):
+        return 1
+"""
+
+
+def told(folder: Path, own: str, heirs: tuple[str, ...] = ("East", "West")) -> list[str]:
+    files = {f"vllm_omni/platforms/{name.lower()}.py": HEIR.format(name=name) for name in heirs}
+    npu = f"from vllm_omni.platforms.interface import Harbour\n\nclass North(Harbour):\n{own}"
+    return [
+        subject
+        for _, _, subject in seen(make_world(folder, files | {INTERFACE: BASE, NPU: npu}), "unmade-hooks")
+    ]
+
+
+TIDE = "    def tide(self):\n        return 'low'\n"
+FLAG = "    _flag = 'north'\n"
+
+
+@pytest.mark.parametrize(("own", "missing"), [(FLAG, ["tide"]), (TIDE, ["_flag"]), (FLAG + TIDE, [])])
+def test_what_all_others_have_is_missed(tmp_path: Path, own: str, missing: list[str]) -> None:
+    assert told(tmp_path, own) == missing
+
+
+def test_one_other_heir_tells_nothing(tmp_path: Path) -> None:
+    assert told(tmp_path, FLAG, ("East",)) == []
