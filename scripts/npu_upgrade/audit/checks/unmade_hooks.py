@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ from npu_upgrade.audit.overrides import is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, Program
 
 ABOUT = "methods and class attributes that a base leaves to its heirs and an NPU class does not have"
@@ -28,7 +28,7 @@ def check(world: World) -> Iterator[Finding]:
                     yield _finding(cls, base, name, node)
 
 
-@functools.lru_cache(maxsize=4096)  # a class is its own key
+@held
 def _announced(base: ClassSymbol) -> dict[str, ast.stmt]:
     """The methods that only raise or are abstract, and the class attributes with no value."""
     found: dict[str, ast.stmt] = {
@@ -76,7 +76,7 @@ def _set_on(cls: ClassSymbol) -> set[str]:
     return {name for owner in cls.mro for name in owner.assigned}
 
 
-@functools.lru_cache(maxsize=256)
+@held
 def _heirs(base: ClassSymbol, program: Program) -> tuple[ClassSymbol, ...]:
     """The classes of the base's package that derive from it."""
     package = base.file.path.partition("/")[0]
