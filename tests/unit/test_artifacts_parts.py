@@ -127,7 +127,7 @@ def test_a_checkpoint_is_described_as_far_as_its_analysis_goes(tmp_path) -> None
     config = model_kit.LLAMA | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}
     config |= {"num_experts": 128, "num_experts_per_tok": 8, "head_dim": 4}
     rows = described(analyse(model_kit.checkpoint(tmp_path / "full", config), Sources()).file)
-    assert rows.pop("Weights").startswith("30 tensors in 1 files")
+    assert rows.pop("Weights").startswith("30 tensors in 1 file,")
     assert rows == {
         "Model type": "qwen3_moe",
         "Layers": "3 full",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.checkpoint.memory import GIB, Plan
+from npu_upgrade.checkpoint.memory import GIB, MIB, Plan
 from npu_upgrade.checkpoint.oracle import Oracle
 from npu_upgrade.checkpoint.parts import Mtp, Tied, Tower
 from npu_upgrade.checkpoint.quantization import Quantization
@@ -135,7 +135,10 @@ def described(one: AnalysisFile) -> dict[str, str]:
         f", {has.heads} heads, {has.kv_heads} of keys and values of size {has.head_size}" if has.heads else ""
     )
     each = f", {has.experts_per_token} per token" if has.experts_per_token else ""
-    size = f"{weights.tensors} tensors in {weights.shards} files, {weights.bytes / GIB:.2f} GiB"
+    amount = (
+        f"{weights.bytes / GIB:.2f} GiB" if weights.bytes > GIB / 10 else f"{weights.bytes / MIB:.1f} MiB"
+    )
+    size = f"{weights.tensors} tensors in {weights.shards} file{'s' * (weights.shards != 1)}, {amount}"
     rows = {
         "Model type": has.model_type,
         "Layers": layers,

@@ -20,6 +20,7 @@ from npu_upgrade.checkpoint.shape import Shape, layer_kinds, sliding_window
 from npu_upgrade.checkpoint.weights import Tensor
 
 GIB = 1024**3
+MIB = 1024**2
 BLOCK = 128  # tokens of a cache block on Ascend
 UTILISATION = 0.9  # share of a device that vLLM takes by default
 RESERVE = 3 * GIB  # activations, graphs and communication buffers: an assumption, --reserve-gib changes it
