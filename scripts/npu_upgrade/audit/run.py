@@ -10,7 +10,7 @@ import importlib
 import json
 import pkgutil
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -132,6 +132,14 @@ class KeptFindings:
     def get(self, check: str) -> list[Finding] | None:
         """The findings of a check, None when they are not known."""
         return kept(self.folder / f"{check}.json", list[Finding])
+
+    def once(self, check: str, find: Callable[[], list[Finding]]) -> list[Finding]:
+        """The findings of a check, which is made where they are not known."""
+        found = self.get(check)
+        if found is None:
+            found = find()
+            self.put(check, found)
+        return found
 
     def put(self, check: str, found: list[Finding]) -> None:
         """Keep them."""

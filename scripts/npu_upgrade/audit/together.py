@@ -171,13 +171,12 @@ def _fails(spec: str, vllm: SourceTree, only: set[str] | None = None) -> list[Fi
 
 def _failing(world: World) -> list[Finding]:
     """What fails when the package that the world is about is loaded."""
-    kept = KeptFindings(world)
-    found = kept.get(_kept_as(world))
-    if found is None:
+
+    def find() -> list[Finding]:
         with no_collector():
-            found = [finding for one in _reached(world) for finding in _fatal(one)]
-        kept.put(_kept_as(world), found)
-    return [one for one in found if not _is_own(one)]
+            return [finding for one in _reached(world) for finding in _fatal(one)]
+
+    return [one for one in KeptFindings(world).once(_kept_as(world), find) if not _is_own(one)]
 
 
 def _kept_as(world: World) -> str:

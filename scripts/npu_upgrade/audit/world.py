@@ -108,15 +108,12 @@ class World:
     @cached_property
     def concrete(self) -> list[ClassSymbol]:
         """The classes of the worker files that no other one of them derives from."""
-        parents = {id(base) for cls in self.classes for base in cls.mro[1:]}
-        return [cls for cls in self.classes if id(cls) not in parents]
+        return _without_heirs(self.classes)
 
     @cached_property
     def last_classes(self) -> list[ClassSymbol]:
         """The classes of all audited files (of vllm-ascend, of its workers) that no other derives from."""
-        classes = self.side.classes if self.of_omni else self.classes
-        parents = {id(base) for cls in classes for base in cls.mro[1:]}
-        return [cls for cls in classes if id(cls) not in parents]
+        return _without_heirs(self.side.classes if self.of_omni else self.classes)
 
     def nearest_common(self, runners: Sequence[ClassSymbol]) -> ClassSymbol:
         """The nearest audited class that all these derive from, itself included."""
@@ -139,6 +136,12 @@ class World:
             if other and other is not cls:
                 found.append(Pair(cls, other, other in cls.mro))
         return found
+
+
+def _without_heirs(classes: Sequence[ClassSymbol]) -> list[ClassSymbol]:
+    """Those that no other one of them derives from."""
+    parents = {id(base) for cls in classes for base in cls.mro[1:]}
+    return [cls for cls in classes if id(cls) not in parents]
 
 
 def on_npu_side(file: File) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 
@@ -97,11 +97,7 @@ def _look(world: _Runners, names: Sequence[str]) -> list[Finding]:
     only = sha256(repr(sorted(world.paths)) + code_digest("merge"))[:8]
     found: list[Finding] = []
     for name in names:
-        had = known.get(f"{name}-{only}")
-        if had is None:
-            had = run_checks(world, [name])
-            known.put(f"{name}-{only}", had)
-        found += had
+        found += known.once(f"{name}-{only}", partial(run_checks, world, [name]))
     return in_order(found)
 
 

@@ -21,20 +21,20 @@ _SIMILAR = 0.75
 def definitions(program: Program, package: str, name: str) -> list[str]:
     """The modules of the package that define ``name`` at their top level."""
     start = re.compile(rf"^[ \t]*(?:(?:async\s+)?def\s+|class\s+)?{name}\b", re.MULTILINE)
-    files = _files_with(program, package, name)
+    files = files_with(program, package, name)
     return [module_of(path) for path, text in files if start.search(text) and name in importable(text)]
 
 
 def importers(program: Program, item: Import) -> list[str]:
     """The files of a module's package that import the same from it."""
     package = item.module.partition(".")[0]
-    files = _files_with(program, package, item.name or "")
+    files = files_with(program, package, item.name or "")
     return [path for path, text in files if _imports(text, path, item)]
 
 
 def imports_binding(program: Program, package: str, name: str) -> list[Import]:
     """How the files of the package import ``name``, one import for each file that does."""
-    found = ((path, _import_of(text, name)) for path, text in _files_with(program, package, name))
+    found = ((path, _import_of(text, name)) for path, text in files_with(program, package, name))
     return [absolute(item, path) for path, item in found if item]
 
 
@@ -90,7 +90,8 @@ def advice(program: Program, module: str, name: str) -> str:
     return f"nothing is called {name}: find what replaced it, or a version that has it"
 
 
-def _files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
+def files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
+    """The paths and texts of a package's files that hold ``word``, as a part of another one too."""
     return ((path, text) for path in program.paths(package) if word in (text := program.text(path)))
 
 

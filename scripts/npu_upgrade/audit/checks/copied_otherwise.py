@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.copies import Copy
 from npu_upgrade.audit.finding import Finding, Side
+from npu_upgrade.audit.parity.lost import EMPTY
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
@@ -17,8 +18,6 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.tables import cut
 
 ABOUT = "conditions, resets and arguments of copied methods that are not as upstream has them"
-
-_EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _cleared(node: Function) -> Iterator[tuple[str, ast.Assign]]:
     for inner in walk(node):
         if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Attribute):
             name = unparse(inner.targets[0])
-            if name.startswith("self.") and unparse(inner.value) in _EMPTY:
+            if name.startswith("self.") and unparse(inner.value) in EMPTY:
                 yield name, inner
 
 
@@ -134,7 +133,7 @@ def _emptied(ours: Function, theirs: Function) -> Iterator[Other]:
         given = {k.arg: unparse(k.value) for k in others[name][0].keywords if k.arg}
         for keyword in mine[name][0].keywords:
             value, theirs_ = unparse(keyword.value), given.get(keyword.arg or "", "")
-            if value in _EMPTY and theirs_ and theirs_ not in _EMPTY and theirs_ in _names(ours):
+            if value in EMPTY and theirs_ and theirs_ not in EMPTY and theirs_ in _names(ours):
                 yield Other("emptied", f"{name}({keyword.arg}=)", value, theirs_, keyword.value.lineno)
 
 

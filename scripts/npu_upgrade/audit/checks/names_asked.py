@@ -11,6 +11,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.absent import lacks
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol, File
 
 ABOUT = "names in strings that the module asked does not have, or that no class has"
@@ -92,8 +93,7 @@ def _registered(file: File, world: World) -> Iterator[Finding]:
 def _is_class(name: str, world: World) -> bool:
     """Whether vllm has a class of that name, or registers one under it."""
     there = re.compile(rf"^\s*class {name}\b|[\"']{name}[\"']", re.MULTILINE)
-    texts = (world.program.text(path) for path in world.program.paths("vllm"))
-    return any(name in text and there.search(text) for text in texts)
+    return any(there.search(text) for _, text in files_with(world.program, "vllm", name))
 
 
 def _finding(kind: str, file: File, at: ast.expr, owner: str, name: str, what: str) -> Finding:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.walk import dotted, walk
@@ -42,20 +43,18 @@ class Use:
 
 def check(world: World) -> Iterator[Finding]:
     audited = {id(file) for file in world.files}
-    mine = {name: uses for file in world.files for name, uses in _uses(file).items()}
-    others: dict[str, list[Use]] = {name: [] for name in mine}
+    mine = [(name, use) for file in world.files for name, uses in _uses(file).items() for use in uses]
+    others: dict[str, list[Use]] = {name: [] for name, _ in mine}
     for package in world.program.trees.keys() - {"vllm"}:
-        for path in world.program.paths(package) if mine else ():
+        for path in world.program.paths(package) if others else ():
             text = world.program.text(path)
-            if any(f"{name.rpartition('.')[2]}(" in text for name in mine):
+            if any(f"{name.rpartition('.')[2]}(" in text for name in others):
                 file = world.program.file(path)
                 if file and id(file) not in audited:
                     for name, uses in _uses(file).items():
                         others.get(name, []).extend(uses)
-    for file in world.files:
-        for name, uses in _uses(file).items():
-            for use in uses:
-                yield from _judged(name, use, others[name])
+    for name, use in mine:
+        yield from _judged(name, use, others[name])
 
 
 def _uses(file: File) -> dict[str, list[Use]]:
@@ -95,17 +94,8 @@ def _judged(name: str, use: Use, others: Sequence[Use]) -> Iterator[Finding]:
 
 
 def _finding(kind: str, name: str, use: Use, other: Use, what: str) -> Finding:
-    scope = next(
-        (
-            f"{cls.name}.{method.name}"
-            for cls in use.file.classes.values()
-            for method in cls.methods.values()
-            if any(node is use.call for node in walk(method.node))
-        ),
-        next(
-            (f.node.name for f in use.file.functions.values() if any(n is use.call for n in walk(f.node))), ""
-        ),
-    )
+    scopes = functions_of(use.file)
+    scope = next((one.name for one in scopes if any(node is use.call for node in walk(one.node))), "")
     return Finding(
         kind=kind,
         owner=scope,

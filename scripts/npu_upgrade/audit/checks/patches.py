@@ -15,7 +15,7 @@ from npu_upgrade.code.signatures import Function, not_taken, signature
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
-from npu_upgrade.program.places import patch_target
+from npu_upgrade.program.places import files_with, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
 from npu_upgrade.program.scope import decorators
 from npu_upgrade.program.self_use import self_use
@@ -152,9 +152,8 @@ def _is_read(patch: Patch, world: World) -> bool:
 def _files_with(name: str, world: World) -> Iterator[File]:
     word = re.compile(rf"\b{name}\b")
     for package in world.program.trees:
-        for path in world.program.paths(package):
-            text = world.program.text(path)
-            if name in text and word.search(text) and (file := world.program.file(path)):
+        for path, text in files_with(world.program, package, name):
+            if word.search(text) and (file := world.program.file(path)):
                 yield file
 
 

@@ -12,6 +12,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.ground.held import held
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol, Program
 
 ABOUT = "methods and class attributes that a base leaves to its heirs and an NPU class does not have"
@@ -81,8 +82,8 @@ def _heirs(base: ClassSymbol, program: Program) -> tuple[ClassSymbol, ...]:
     """The classes of the base's package that derive from it."""
     package = base.file.path.partition("/")[0]
     named = re.compile(rf"^class \w+\(.*\b{base.name}\b", re.MULTILINE | re.DOTALL)
-    paths = [path for path in program.paths(package) if base.name in program.text(path)]
-    files = [program.file(path) for path in paths if named.search(program.text(path))]
+    found = files_with(program, package, base.name)
+    files = [program.file(path) for path, text in found if named.search(text)]
     classes = (cls for file in files if file for cls in file.classes.values())
     return tuple(cls for cls in classes if base in cls.mro[1:] and not _is_empty(cls))
 
@@ -95,9 +96,7 @@ def _is_empty(cls: ClassSymbol) -> bool:
 def _is_asked(base: ClassSymbol, name: str, program: Program) -> bool:
     read = re.compile(rf"\.{name}\b(?!\s*=[^=])")
     package = base.file.path.partition("/")[0]
-    return any(
-        name in program.text(path) and read.search(program.text(path)) for path in program.paths(package)
-    )
+    return any(read.search(text) for _, text in files_with(program, package, name))
 
 
 def _finding(cls: ClassSymbol, base: ClassSymbol, name: str, node: ast.stmt) -> Finding:

@@ -26,7 +26,7 @@ from npu_upgrade.program.scope import locals_of
 from npu_upgrade.program.version_guards import GUARD
 
 # What a callee takes where it is given nothing, most often.
-_EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
+EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
 OPERAND, KEYWORD, STEP = "operand", "keyword", "step"
 _WORD = re.compile(r"\w+")
 _LOG = ("logger.", "log.", "print", "super")
@@ -200,7 +200,7 @@ def _keywords(node: Function) -> Counter[Item]:
         (name, keyword.arg)
         for name, call in calls
         for keyword in call.keywords
-        if keyword.arg and unparse(keyword.value) not in _EMPTY
+        if keyword.arg and unparse(keyword.value) not in EMPTY
     )
 
 
