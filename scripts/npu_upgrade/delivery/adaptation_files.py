@@ -13,7 +13,7 @@ from npu_upgrade.artifacts.roots import PACKAGES, Root
 from npu_upgrade.delivery.incoming import Content, backport, check_free
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
-from npu_upgrade.gates.plugin import LEFTOVERS, METADATA
+from npu_upgrade.gates.plugin import BUILDS, METADATA
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.tables import shortened
@@ -35,7 +35,7 @@ class Named:
         Raises :class:`BadInput` for a change that nobody named, and for code that is to stay out although
         the gates judged it.
         """
-        changed = [one.path for one in root.changed() if not _is_leftover(one.path, root)]
+        changed = _without_leftovers([one.path for one in root.changed()], root)
         left = {path for path in changed if _fits(path, self.leave)}
         judged = next((path for path in changed if path in left and _is_code(path, root)), None)
         if judged:
@@ -199,19 +199,22 @@ def _is_code(path: str, root: Root) -> bool:
     return package is not None and path.startswith(f"{package}/")
 
 
-def _is_leftover(path: str, root: Root) -> bool:
-    """Whether a build, or an import, left it beside the sources.
+def _without_leftovers(paths: Iterable[str], root: Root) -> list[str]:
+    """Those that no build and no import left beside the sources."""
+    sources = [path for path in paths if not any(_has_part(path, form) for form in METADATA)]
+    folders = {one for path in sources for one in PurePosixPath(path).parents if one.name in BUILDS}
+    made = {folder for folder in folders if _is_made(folder, root)}
+    return [path for path in sources if made.isdisjoint(PurePosixPath(path).parents)]
 
-    Folders build and dist are that beside a pyproject.toml, unless the base has them.
-    """
-    parts = PurePosixPath(path).parts
-    if any(fnmatch(part, form) for part in parts for form in METADATA):
-        return True
-    folders = ("/".join(parts[: at + 1]) for at, part in enumerate(parts[:-1]) if part in LEFTOVERS)
-    made = (one for one in folders if (root.checkout.root / one).with_name("pyproject.toml").is_file())
-    return any(
-        root.checkout.ask("rev-parse", "--quiet", "--verify", f"{root.base}:{one}") is None for one in made
-    )
+
+def _has_part(path: str, form: str) -> bool:
+    return any(fnmatch(part, form) for part in PurePosixPath(path).parts)
+
+
+def _is_made(folder: PurePosixPath, root: Root) -> bool:
+    """Whether a folder that is called like a build's is one: beside a pyproject.toml, and not in the base."""
+    beside = (root.checkout.root / folder).with_name("pyproject.toml").is_file()
+    return beside and root.checkout.ask("rev-parse", "--quiet", "--verify", f"{root.base}:{folder}") is None
 
 
 def _fits(path: str, patterns: Iterable[str]) -> bool:

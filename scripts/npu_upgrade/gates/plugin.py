@@ -24,7 +24,7 @@ from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.progress import say
 
 METADATA = ("*.egg-info", "__pycache__", "*.pyc")  # what a build or an import leaves beside sources
-LEFTOVERS = ("build", "dist", *METADATA)
+BUILDS = ("build", "dist")  # and its folders, which may be somebody's own
 _GROUP = "vllm.general_plugins"
 _STAMP = "npu-upgrade-plugin.json"
 _SITES = "import json, site, sys; print(json.dumps([*site.getsitepackages(), sys.version_info[:2]]))"
@@ -153,7 +153,7 @@ def _make(base: Path, folder: Path) -> None:
 def _install(python: Path, plugin: Plugin) -> None:
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
         copy = Path(scratch) / plugin.root.name
-        shutil.copytree(plugin.root, copy, ignore=shutil.ignore_patterns(*LEFTOVERS, ".git"))
+        shutil.copytree(plugin.root, copy, ignore=shutil.ignore_patterns(*BUILDS, *METADATA, ".git"))
         # without the network, where the interpreter below has what builds it
         has = subprocess.run([str(python), "-c", "import setuptools"], capture_output=True).returncode == 0
         own = ["--no-build-isolation"] if has else []
