@@ -38,8 +38,8 @@ EXAMPLES = """/models/Qwen3-8B --load-format dummy
 
 # its rotary kernel takes (tokens, heads, size) for (tokens, size): seen in vllm 0.30.0
 _OWN_KERNELS = (
-    f"; {EAGER} takes vLLM's own kernels on a CPU, and its rotary one is wrong for latent attention:"
-    f" serve without {EAGER} before you look into the model"
+    f"; {EAGER} takes vLLM's own kernels on a CPU, and the rotary one of vllm 0.30.0 is wrong for latent"
+    f" attention: serve without {EAGER} before you look into the model"
 )
 
 

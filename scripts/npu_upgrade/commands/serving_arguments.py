@@ -104,13 +104,9 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     parser.add_argument(
         "--quiet", type=float, default=5.0, metavar="S", help="seconds in which nothing may end (5)"
     )
-    parser.add_argument(
-        "--budget",
-        type=budget,
-        action="append",
-        default=[],
-        metavar="PHASE=S",
-        help="most seconds of a phase: " + ", ".join(f"{name} {most:.0f}" for name, most in BUDGETS.items()),
+    add_budget_argument(
+        parser,
+        "most seconds of a phase: " + ", ".join(f"{name} {most:.0f}" for name, most in BUDGETS.items()),
     )
     parser.add_argument(
         "--still",
@@ -130,8 +126,12 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     add_workspace_argument(parser)
 
 
-def budget(text: str) -> tuple[str, float]:
-    """``PHASE=S``: a phase of a start and its most seconds."""
+def add_budget_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """``--budget PHASE=S``, repeatable, explained by ``text``: pairs of a phase and its most seconds."""
+    parser.add_argument("--budget", type=_budget, action="append", default=[], metavar="PHASE=S", help=text)
+
+
+def _budget(text: str) -> tuple[str, float]:
     phase, value = pair(text)
     if phase not in BUDGETS:
         raise argparse.ArgumentTypeError(f"{phase} is none of {', '.join(BUDGETS)}")

@@ -22,7 +22,7 @@ from pathlib import Path
 from npu_upgrade.commands.arguments import listed, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
-from npu_upgrade.commands.serving_arguments import budget
+from npu_upgrade.commands.serving_arguments import add_budget_argument
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.store import NPU_REAL, workspace_store
 from npu_upgrade.gates.serving.device import missing_for_npu, npu_count
@@ -105,14 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("omni", "plain"),
         help="with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
     )
-    parser.add_argument(
-        "--budget",
-        type=budget,
-        action="append",
-        default=[],
-        metavar="PHASE=S",
-        help="with --npu: most seconds of a phase of each start, as serve takes it",
-    )
+    add_budget_argument(parser, "with --npu: most seconds of a phase of each start, as serve takes it")
     parser.add_argument(
         "--before",
         default="",

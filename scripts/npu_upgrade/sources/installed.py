@@ -24,7 +24,6 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transformers", "ray", "lm-eval")
 _ASK = ("vllm-ascend", "vllm-omni")
 DEFAULT_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")
-_TOOLKITS = ("/usr/local/Ascend",)  # and wherever these variables of its set_env.sh say
 _TOOLKIT_HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH")
 _SECONDS = 120
 _PROBE = """
@@ -207,12 +206,12 @@ def toolkit_folders(variables: Mapping[str, str]) -> list[str]:
 
     The compiler of its operators is imported from them, and no package that is served may lie in them.
     """
-    roots = [*_TOOLKITS, *(variables[name] for name in _TOOLKIT_HOMES if variables.get(name))]
-    places = [Path(one).resolve() for one in roots]
+    said = (Path(variables[name]) for name in _TOOLKIT_HOMES if variables.get(name))
+    places = [one.resolve() for one in (DEFAULT_TOOLKIT.parents[1], *said)]
     found = []
     for entry in filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)):
-        own = any((Path(entry) / name.replace("-", "_")).exists() for name in PACKAGES)
-        if not own and any(Path(entry).resolve().is_relative_to(place) for place in places):
+        hides = any((Path(entry) / name.replace("-", "_")).exists() for name in PACKAGES)
+        if not hides and any(Path(entry).resolve().is_relative_to(place) for place in places):
             found.append(entry)
     return found
 

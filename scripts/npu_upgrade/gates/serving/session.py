@@ -21,6 +21,7 @@ from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_leftovers
+from npu_upgrade.gates.validation.pack_program import interpreter_of
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.progress import say
@@ -108,17 +109,7 @@ def named_python(text: str) -> Path:
             expected="an installed vllm",
             try_="--python /path/to/its/python, or --python cpu: this project then makes one for the CPU",
         )
-    return _interpreter_of(Path(script))
-
-
-def _interpreter_of(script: Path) -> Path:
-    """The interpreter that a console script names in its first line, or the one beside it."""
-    with open(script, "rb") as stream:
-        named = Path(stream.readline(4096).decode("utf-8", "replace").removeprefix("#!").strip())
-    if named.name.startswith("python") and named.is_absolute() and named.exists():
-        return named
-    beside = script.resolve().with_name("python")
-    return beside if beside.exists() else script.with_name("python3")
+    return interpreter_of(Path(script))
 
 
 @contextmanager

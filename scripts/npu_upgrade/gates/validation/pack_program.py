@@ -72,10 +72,10 @@ def _serving(text: str) -> Path:
     script = shutil.which("vllm")
     if not text and script is None:
         raise Stop(3, "there is no vllm on PATH; name the interpreter that serves: --python /path/to/python")
-    return (Path(text) if text else _interpreter_of(Path(script or ""))).absolute()
+    return (Path(text) if text else interpreter_of(Path(script or ""))).absolute()
 
 
-def _interpreter_of(script: Path) -> Path:
+def interpreter_of(script: Path) -> Path:
     """The interpreter that a console script names in its first line, or the one beside it."""
     with open(script, "rb") as stream:
         named = Path(stream.readline(4096).decode("utf-8", "replace").removeprefix("#!").strip())
