@@ -16,7 +16,10 @@ from npu_upgrade.gates.emulation import process
 ROOT = Path(__file__).resolve().parents[2]
 # in place of what needs torch: nothing is imported, and a scenario is what its name says
 FAKES = """
-import subprocess, sys, time, types
+import os, subprocess, sys, time, types
+if "SLOW" in os.environ:
+    killpg = os.killpg
+    os.killpg = lambda *group: (time.sleep(1), killpg(*group))
 imports, scenario = (types.ModuleType(f"npu_emulator.dry_run.{name}") for name in ("imports", "scenario"))
 imports.import_all = lambda modules: None
 def play(plan, run):
@@ -58,6 +61,14 @@ def left(out: Path) -> list[str]:
             return found
         time.sleep(0.1)
     return []
+
+
+def wait_until_at_work(out: Path) -> None:
+    """Wait until the long scenario has begun and started a process."""
+    deadline = time.monotonic() + 30
+    while not (out / "eager-long.log").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
 
 
 def _read(path: Path) -> bytes:
@@ -111,12 +122,34 @@ def test_whoever_asked_may_go_at_any_time(tmp_path, variables, how):
     asker = subprocess.Popen(
         [sys.executable, "-c", ASKER, asked], env=os.environ | {"PYTHONPATH": paths}, start_new_session=True
     )
-    deadline = time.monotonic() + 30
-    while not (out / "eager-long.log").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.5)
+    wait_until_at_work(out)
     assert asker.poll() is None
     asker.send_signal(how)
     assert asker.wait(timeout=30) != 0
     assert not left(out)
     assert not server.members(asker.pid)
+
+
+def test_a_second_word_to_end_does_not_stop_the_ending(tmp_path, variables):
+    """The end of its input ends the scenarios; the signal that follows finds it at that."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "plan.json").write_text(json.dumps(plan_of(out)))
+    driver = subprocess.Popen(
+        [sys.executable, "-P", "-m", "npu_emulator.dry_run", str(out / "plan.json")],
+        env=os.environ | variables | {"SLOW": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdin and driver.stdout
+    driver.stdout.readline()  # it has imported
+    driver.stdin.write(json.dumps(runs_of("long")[0]) + "\n")
+    driver.stdin.flush()
+    wait_until_at_work(out)
+    driver.stdin.close()
+    time.sleep(0.3)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(timeout=30) == 143
+    driver.stdout.close()
+    assert not left(out)

@@ -30,7 +30,7 @@ from npu_emulator.dry_run.waiting import Waited
 
 def main(arguments: list[str]) -> int:
     """Run what is asked; the exit code is 0 when all results were written, whatever they say."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running scenarios are ended as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     out = Path(plan["out"])
     os.environ.setdefault("NPU_EMULATOR_DEVICES", str(plan["devices"]))
@@ -43,22 +43,24 @@ def main(arguments: list[str]) -> int:
         return 0
     gc.freeze()  # vLLM collects garbage a dozen times at each start: not over all that was imported
     running: list[_Running] = []
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))  # ends no ending halfway
     try:
-        for run in _asked(running):
+        for run in _asked(running, told):
             running.append(_Running(plan, run, Path(run.get("out", out)), executed))
     finally:
         for one in running:
-            one.end()
-    return 0
+            one.stop()
+    return 143 if told else 0
 
 
-def _asked(running: list[_Running]) -> Iterator[dict]:
+def _asked(running: list[_Running], told: list[int]) -> Iterator[dict]:
     """The runs that stdin asks for; between them the finished ones are taken out of ``running``.
 
-    Ends with stdin: who asks has all results then, or is gone.
+    Ends with stdin, for who asks has all results then or is gone, and once ``told`` to end.
     """
     text = b""
-    while True:
+    while not told:
         if select.select([0], [], [], 0.05)[0]:
             read = os.read(0, 65536)
             if not read:
@@ -113,6 +115,11 @@ class _Running:
             state = "its processes wait and do nothing" if idle else "its processes are still busy"
             why = f"no result after {self._run['seconds']} s: {state}"
         return {"type": "Ended", "text": why, "where": "", "traceback": [], "late": late, "idle": idle}
+
+    def stop(self) -> None:
+        """End it while it runs, even before it has its own session."""
+        os.kill(self._waited.pid, signal.SIGKILL)  # nobody took its status: the number is still its own
+        self.end()
 
     def end(self) -> None:
         """End what is left of the scenario's own session, and of the servers' it started."""
