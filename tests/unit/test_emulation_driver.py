@@ -106,9 +106,10 @@ def test_no_more_start_once_they_are_not_wanted_and_those_at_work_end(tmp_path, 
 
 
 ASKER = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from npu_upgrade.gates.emulation import process
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell ignores
 out, variables, plan, runs = json.loads(sys.argv[1])
 process.play(Path(sys.executable), variables, plan, Path(out), runs)
 """

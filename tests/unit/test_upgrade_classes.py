@@ -194,6 +194,32 @@ def test_a_pass_on_a_device_without_a_run_is_no_evidence(classes, deliver) -> No
     assert "NPU real" not in classes.body()
 
 
+def test_what_no_run_can_show_stays_pending(classes, deliver) -> None:
+    """A deploy file that was edited and a file that was deleted; a text for readers changes no run."""
+    deploy, readme, old = "vllm_omni/deploy/tide.yaml", "vllm_omni/npu/README.md", "vllm_omni/npu/old.py"
+    for path in (deploy, readme, old):
+        write(classes.repo, path, "one = 1\n")
+        git(classes.repo, "add", path)
+    git(classes.repo, "commit", "-qm", "[Misc] Deploy")
+    (classes.repo / old).unlink()
+    for path in (deploy, readme):
+        write(classes.repo, path, "two = 2\n")
+    classes.write_plan(
+        files=[*classes.plan["files"], {"path": deploy, "sha256_merged": "", "sha256_ours": ""}]
+    )
+    classes.record_all()
+    every = ((RUNNER, AR), (RUNNER, BASE), (RUNNER, GENERATION))
+    run = classes.served(*every, functions=["TideWorker.start"])
+    assert deliver()[0] == 0
+    assert {deploy, readme, old} <= set(classes.committed())
+    names = (BASE, AR, GENERATION, "TideWorker")
+    done = "; ".join(f"{name} {run.id}" for name in names)
+    assert said(classes) == f"NPU-Validation: {deploy} pending; {old} pending; {done}"
+    heading = "\n".join(walk(classes.job).heading)
+    assert f"{deploy} is pending (run {run.run}: no run tells whether it was read)" in heading
+    assert "no run shows that nothing needs it" in heading
+
+
 def test_status_and_next_say_the_same(classes, deliver) -> None:
     run = classes.served((RUNNER, AR), (RUNNER, BASE))
     facts = walk(classes.job).facts
@@ -210,7 +236,7 @@ def test_what_is_edited_beside_the_merged_files_is_delivered_and_judged(upgrade,
     assert "gate plan judged other contents" in refused()
     upgrade.record_all()
     code, result = deliver()
-    assert (code, result["left"]) == (0, [])
+    assert (code, result["left"]) == (0, ["vllm_omni/npu/notes.txt"])
     assert upgrade.committed() == sorted([NEW, RUNNER, "vllm_omni/npu/more.py"])
     assert "Edited beside the merge (1):\n- vllm_omni/npu/more.py" in upgrade.body()
     assert deliver()[1]["new"] is False

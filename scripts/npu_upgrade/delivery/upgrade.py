@@ -23,7 +23,7 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
-from npu_upgrade.job.changes import changed_since, edited, top_folders
+from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.validation import Validation, validate
@@ -56,9 +56,10 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     ascend = plan.versions.get("ascend") or {}
     default = default_title(root, str(ascend.get("version") or short_pin(ascend)))
     text = compose(place, title, default, _sections(job, plan, changed, standing, ran), ran.trailer)
-    left = edited(place.checkout, place.base, top_folders(plan.files))
+    folders = top_folders(plan.files)
+    left = {*edited(place.checkout, place.base, folders), *untracked(place.checkout, folders)}
     return Delivery(
-        place, subject, changed, text, ran.trailer, ran.said, left=sorted(set(left) - set(plan.files))
+        place, subject, changed, text, ran.trailer, ran.said, left=sorted(left.difference(plan.files))
     )
 
 

@@ -44,14 +44,27 @@ def base_of(checkout: Checkout, marker: str) -> str:
 
 def edited(checkout: Checkout, base: str, folders: Collection[str]) -> list[str]:
     """The files below ``folders`` that were changed since ``base``; of those new to git, the Python."""
-    there = [folder for folder in folders if (checkout.root / folder).is_dir()]
+    there = _folders(checkout, folders)
     if not there:
         return []
     listed = checkout.git("ls-files", "-z", "--modified", "--deleted", "--", *there)
     listed += checkout.git("diff-index", "--cached", "--name-only", "--no-renames", "-z", base, "--", *there)
-    others = checkout.git("ls-files", "-z", "--others", "--exclude-standard", "--", *there).split("\0")
-    names = {*listed.split("\0"), *(name for name in others if name.endswith(".py"))} - {""}
+    others = (name for name in untracked(checkout, folders) if name.endswith(".py"))
+    names = {*listed.split("\0"), *others} - {""}
     return sorted(name for name in names if not (checkout.root / name).is_dir())
+
+
+def untracked(checkout: Checkout, folders: Collection[str]) -> list[str]:
+    """The files below ``folders`` that are new to git and not ignored."""
+    there = _folders(checkout, folders)
+    if not there:
+        return []
+    listed = checkout.git("ls-files", "-z", "--others", "--exclude-standard", "--", *there)
+    return [name for name in listed.split("\0") if name and not name.endswith("/")]
+
+
+def _folders(checkout: Checkout, folders: Collection[str]) -> list[str]:
+    return [folder for folder in folders if (checkout.root / folder).is_dir()]
 
 
 def top_folders(paths: Collection[str]) -> list[str]:

@@ -36,13 +36,14 @@ class Part:
     """A class that the upgrade changed, or (without ``cls``) a file with changes outside of its classes.
 
     ``functions``: the changed ones in it, by qualified name. ``is_runner``: an engine has to build it; of
-    any other part it is enough that a changed function of it was called.
+    any other part it is enough that a changed function of it was called. ``unseen``: why no run can show it.
     """
 
     path: str
     cls: str = ""
     functions: frozenset[str] = frozenset()
     is_runner: bool = False
+    unseen: str = ""
 
     @property
     def name(self) -> str:
@@ -200,14 +201,29 @@ def _objection(observed: Observed, delivered: _Delivered) -> str:
 
 
 def _parts(delivered: _Delivered, plan: Plan) -> Iterator[Part]:
-    """The changed parts of the delivered Python files, in the order of files and classes."""
+    """The changed parts of the delivered files, in the order of files and classes.
+
+    Of files that are no Python, those of a package that are no text for readers.
+    """
     runners = {(one["path"], one["class"]) for one in plan.runners.values()}
     for path in sorted(delivered.subject.files):
         file = delivered.checkout.root / path
-        if path.endswith(".py") and file.is_file():
-            text = file.read_text("utf-8", "replace")
-            for part in changed_parts(path, delivered.before(path) or "", text):
+        before, is_code = delivered.before(path), path.endswith(".py")
+        if not (is_code or _is_of_package(file, delivered.checkout.root)):
+            continue
+        if not file.is_file():
+            if before is not None:
+                yield Part(path, unseen="no run shows that nothing needs it, and it is deleted")
+        elif not is_code:
+            yield Part(path, unseen="no run tells whether it was read")
+        else:
+            for part in changed_parts(path, before or "", file.read_text("utf-8", "replace")):
                 yield replace(part, is_runner=(path, part.cls) in runners)
+
+
+def _is_of_package(file: Path, root: Path) -> bool:
+    folders = file.parents[: len(file.relative_to(root).parts) - 1]
+    return file.suffix not in (".md", ".rst") and any((one / "__init__.py").is_file() for one in folders)
 
 
 def changed_parts(path: str, before: str, now: str) -> list[Part]:
@@ -250,6 +266,8 @@ def _changed(
 
 def lacking(part: Part, observed: Observed, delivered: _Delivered) -> str:
     """What a run of the delivered files lacks to validate a part, empty when it does."""
+    if part.unseen:
+        return part.unseen
     built = [one for process in observed.processes for one in process.built]
     mine = [one for one in built if any(_is(part, cls) for cls in one.classes)]
     ran = [one for one in mine if one.steps > 0]
