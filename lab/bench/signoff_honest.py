@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -396,6 +397,17 @@ def _pushed(place: Place) -> Answer:
     return place.deliver()
 
 
+def _emulated_elsewhere(place: Place) -> Answer:
+    """A pack climbs on a machine that has the emulated NPU, and what it leaves comes back."""
+    pack, there = place.workspace / ".npu-upgrade/away.pyz", place.workspace / ".npu-upgrade/there"
+    _ends(place.call("validate", "--pack", pack, "--rungs", "emulated"))
+    command = [sys.executable, str(pack), "--into", str(there), "--python", str(place.python)]
+    done = subprocess.run(command, cwd=place.workspace, capture_output=True, text=True)
+    assert (there / "evidence.tar.gz").exists(), done.stderr[-1000:]
+    _ends(place.call("evidence", "import", there / "evidence.tar.gz"))
+    return place.deliver()
+
+
 def _late_pack(place: Place) -> Answer:
     """Delivered while the NPU was pending; its pack comes back later."""
     target = place.workspace / ".npu-upgrade/all.tar.gz"
@@ -580,6 +592,11 @@ HONEST = (
         ("dummy weights, too", anew(_dummy_too), _BOTH, *_OPEN),
         ("a pack that came back", packed(), _BOTH, *_OPEN),
         ("a pack that came back after the delivery", _late_pack, _BOTH, *_OPEN),
+    ),
+    *_cases(
+        "upgrade", LIVE,
+        ("a pack that came back from an emulated NPU", _emulated_elsewhere,
+         ("emulated dry-run: emulate", "emulated: NPUARModelRunner executed in serve, eager", PENDING), "NPU real"),
     ),
     *_cases(
         "reed", LIVE,

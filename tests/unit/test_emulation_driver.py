@@ -143,7 +143,8 @@ def test_a_second_word_to_end_does_not_stop_the_ending(tmp_path, variables):
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert driver.stdin and driver.stdout
+    assert driver.stdin
+    assert driver.stdout
     driver.stdout.readline()  # it has imported
     driver.stdin.write(json.dumps(runs_of("long")[0]) + "\n")
     driver.stdin.flush()

@@ -30,14 +30,14 @@ from npu_upgrade.commands.arguments import some_of
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
-from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
+from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import Compared, as_text, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
-from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS, Outcome
+from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
@@ -167,7 +167,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         result.data |= {"job": job.job.id}
         result.next = job.again
         return result
-    return job.finish(result, pins(asked.triple), {}, evidence)
+    return job.finish(result, pins(asked.triple), {}, evidence, sorted(asked.out.glob("new/*.log")))
 
 
 def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
@@ -253,14 +253,27 @@ def _play(asked: _Asked) -> Result:
     before = Before(asked.old, asked.out / "old") if asked.old else None
     by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
     olds: dict[tuple[str, str], Outcome | None] = {}
+    unsteady: dict[tuple[str, str], Outcome] = {}
 
     def fails_newly(outcome: Outcome) -> bool:
-        """Whether a failure is not the old pair's too."""
+        """Whether a failure is not the old pair's too, nor one of a server's answers that come and go."""
         if outcome.state != FAIL:
             return False
         key = (outcome.tier, outcome.scenario)
         olds[key] = before.outcome(outcome.tier, by_name.get(key)) if before else None
-        return Compared(outcome, olds[key]).state == FAIL
+        if Compared(outcome, olds[key]).state != FAIL:
+            return False
+        if outcome.where or outcome.tier not in SERVED or key not in by_name:
+            return True
+        say(f"{outcome.name} answers otherwise than expected: once more")
+        again = run_triple(
+            asked.triple, [(outcome.tier, by_name[key])], asked.out / "again" / "-".join(key), reuse=()
+        )
+        if again.outcomes[-1].state != PASS:
+            return True
+        why = f"its answers differ from run to run ({outcome.why}; the next run passed)"
+        unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+        return False
 
     say(f"the new pair: {named(asked.triple)}")
     played = run_triple(
@@ -271,7 +284,7 @@ def _play(asked: _Asked) -> Result:
         go_on=lambda outcome: not fails_newly(outcome) or asked.keep_going,
     )
     together = [
-        Compared(one, olds.get(key), reused=key in played.reused)
+        Compared(unsteady.get(key, one), olds.get(key), reused=key in played.reused)
         for one in played.outcomes
         for key in [(one.tier, one.scenario)]
     ]

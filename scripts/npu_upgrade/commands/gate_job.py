@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import following, named_job
+from npu_upgrade.evidence.redaction import Redactor
+from npu_upgrade.evidence.run_folder import RunFolder
+from npu_upgrade.evidence.runs import RESULT
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.evidence.surroundings import utc_now
@@ -47,11 +50,17 @@ class GateJob:
         return self.job.inputs.ascend.spec
 
     def finish(
-        self, result: Result, pins: dict[str, Any], whole: dict[str, Any], evidence: dict[str, Any]
+        self,
+        result: Result,
+        pins: dict[str, Any],
+        whole: dict[str, Any],
+        evidence: dict[str, Any],
+        logs: Sequence[Path] = (),
     ) -> Result:
         """Record the verdict as evidence, and say what comes next.
 
-        ``whole`` is what the gate's log holds beside the result, ``evidence`` what the record itself holds.
+        ``whole`` is what the gate's log holds beside the result, ``evidence`` what the record itself holds;
+        ``logs`` of what it started, which make it a run with a folder of its own.
         """
         result.data |= {"job": self.job.id}
         if self.plan.subject(self.root).tree != self.subject.tree:
@@ -76,12 +85,19 @@ class GateJob:
             log=log,
             data=evidence,
         )
-        record = self.job.store.record(outcome)
+        record = self.job.store.record(outcome, self._run(log, logs) if logs else None)
         result.data |= {"evidence": record.id, "report": str(log)}
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         result.next = following(self.job)
         return result
+
+    def _run(self, result: Path, logs: Sequence[Path]) -> RunFolder:
+        folder = self.job.store.begin(self.gate, Redactor())
+        folder.log(RESULT, result)
+        for log in logs:
+            folder.log(log.name, log)
+        return folder
 
     @property
     def again(self) -> Command:

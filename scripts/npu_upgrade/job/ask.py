@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from npu_upgrade.code.module import Unit, parse_module
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.evidence.runs import RESULT
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
@@ -218,7 +219,8 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
     if newest is None or not _only_answers(job.root, newest, []):
         return
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
-    for run in read_object(job.folder / "emulate.json").get("runs", []):
+    result = job.store.runs / newest.run / RESULT if newest.run else job.folder / "emulate.json"
+    for run in read_object(result).get("runs", []):
         name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
         if run.get("state") != "FAIL" or name in answered:
             continue
