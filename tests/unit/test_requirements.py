@@ -193,6 +193,15 @@ def test_pictures_are_compared_where_the_model_takes_them(workspace: Path) -> No
     assert states(workspace)["right"] == "proven"
 
 
+def test_a_reference_that_the_plan_made_does_not_prove_the_plan(workspace: Path) -> None:
+    add_all(workspace)
+    add(workspace, reference={"state": "equal", "kinds": ["text"], "planned": "LlamaForCausalLM"})
+    assert states(workspace)["right"] == "gap"
+    assert "those of LlamaForCausalLM in Transformers with the weights named by this job's plan" in words(
+        workspace, "right"
+    )
+
+
 def test_a_mixture_needs_what_a_dense_model_does_not(workspace: Path) -> None:
     mixture = {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4}
     add_all(workspace)

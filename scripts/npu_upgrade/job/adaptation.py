@@ -374,7 +374,9 @@ def _requirements(one: Adaptation) -> Stage:
     left = [
         gap
         for gap in found
-        if gap.id not in settled and "DIR" not in gap.command.arguments and not one.tried(gap.command)
+        if gap.id not in settled
+        and not {"DIR", "FILE"}.intersection(gap.command.arguments)
+        and not one.tried(gap.command)
     ]
     if not left:
         return Stage(REQUIREMENTS, State.SKIPPED, f"nothing here can show more; open: {named}")

@@ -222,6 +222,12 @@ def _right(known: Known) -> Outcome:
     because = f": {why}" if why else ""
     if state == "equal" and "image" in known.declared and "image" not in (reference.get("kinds") or ()):
         return Gap(f"the model takes image, and no picture was compared with Transformers{because}", command)
+    if state == "equal" and (planned := reference.get("planned")):
+        return Gap(
+            f"its answers are those of {planned} in Transformers with the weights named by this job's plan, "
+            f"which named those that were served, too: a wrong decision in it is on both sides{because}",
+            command.adding("--reference", "FILE"),
+        )
     if state == "equal":
         return Proven(run, "; ".join(filter(None, (why, str(reference.get("label") or "")))))
     if state == "differs":

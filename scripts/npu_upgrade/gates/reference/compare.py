@@ -59,6 +59,8 @@ class Outcome(msgspec.Struct, frozen=True):
     ``state``: equal, differs or none; ``why`` is a sentence. ``kinds``: text, image: what was compared.
     ``tokens``: places whose log-probabilities were compared. ``largest`` and ``tolerance`` are differences of
     log-probabilities; nine of ten have to be within the tolerance. ``label``: whose code, and recorded where.
+    ``planned``: the architecture that the job's plan says the weights are of, where it named them for the
+    reference, too.
     """
 
     state: str
@@ -70,6 +72,7 @@ class Outcome(msgspec.Struct, frozen=True):
     tolerance: float = 0.0
     digest: str = ""
     label: str = ""
+    planned: str = ""
     kinds: list[str] = []
 
     @property
@@ -127,8 +130,9 @@ def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Hel
     except NoReference as none:
         return Held(Outcome(NONE, f"{_ANSWERS}, no reference: {none}"))
     unasked = Outcome(NONE, "it was not compared", reference.transformers, digest=reference.digest)
-    code = f"{reference.code}, as {reference.architecture} by the plan" if like else reference.code
-    return Held(replace(unasked, label=f"{code}, {where}"), reference, file)
+    by_plan = reference.architecture if like else ""
+    code = f"{reference.code}, as {by_plan} by the plan" if by_plan else reference.code
+    return Held(replace(unasked, label=f"{code}, {where}", planned=by_plan), reference, file)
 
 
 def _has_own_code(folder: Path) -> bool:
