@@ -596,7 +596,8 @@ HONEST = (
     *_cases(
         "upgrade", LIVE,
         ("a pack that came back from an emulated NPU", _emulated_elsewhere,
-         ("emulated dry-run: emulate", "emulated: NPUARModelRunner executed in serve, eager", PENDING), "NPU real"),
+         ("emulated dry-run: emulate", "emulated: NPUARModelRunner executed in serve, eager", PENDING),
+         "NPU real"),
     ),
     *_cases(
         "reed", LIVE,
