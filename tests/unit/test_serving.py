@@ -257,6 +257,28 @@ def test_a_server_whose_gate_lives_is_no_leftover(tmp_path: Path) -> None:
     assert members(server) == []
 
 
+def test_ending_one_server_leaves_another_and_whoever_else_serves(tmp_path: Path) -> None:
+    other = [sys.executable, "-c", "import time; time.sleep(60)  # vllm serve of somebody else"]
+    with subprocess.Popen(other, env={**os.environ, "VLLM_HOST_IP": "127.0.0.1"}) as somebody:
+        one, two = (
+            start(made.command(), made.variables(), port=free_port(), log=made.cwd / "log", cwd=made.cwd)
+            for made in (kit.launch(below(tmp_path / name), "none") for name in ("one", "two"))
+        )
+        try:
+            assert somebody.pid not in {left.pid for left in leftovers()}
+            stop(one, 5)
+            assert (members(one), two.process.poll(), somebody.poll()) == ([], None, None)
+        finally:
+            stop(one, 5)
+            stop(two, 5)
+            somebody.kill()
+
+
+def below(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def test_what_another_container_runs_is_no_leftover(tmp_path: Path) -> None:
     inside = ["unshare", "-rpf", "--kill-child", "env", f"{TOKEN}=gate:1:1.0", "sleep", "60"]
     if not shutil.which("unshare") or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
