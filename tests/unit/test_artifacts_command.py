@@ -92,6 +92,8 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert page.startswith(f"# {NAME}\n")
     assert headings(page) == SECTIONS
     assert '=== "A3 series"' in page
+    assert "docker run" in page
+    assert "curl http://localhost:8000/v1/chat/completions" in page
     assert "vllm-ascend:{{ vllm_ascend_version }}-a3" in page
     assert "export HCCL_OP_EXPANSION_MODE=AIV\nvllm serve <YOUR_MODEL_PATH>" in page
     assert "  --max-model-len 4096 \\\n  --max-num-seqs 16\n" in page

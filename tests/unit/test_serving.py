@@ -22,10 +22,8 @@ from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.server import (
     HOST,
     TOKEN,
-    check_leftovers,
     check_port,
     choose_port,
-    end_leftovers,
     engines,
     leftovers,
     members,
@@ -33,6 +31,7 @@ from npu_upgrade.gates.serving.server import (
     start,
     stop,
 )
+from npu_upgrade.gates.serving.session import clear_leftovers
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 
@@ -242,8 +241,9 @@ os.kill(os.getpid(), 9)
         time.sleep(0.1)
     assert {one.pid for one in leftovers()} >= {one.pid for one in processes_of(tmp_path)}
     with pytest.raises(Blocked, match="of an earlier run of this gate still live"):
-        check_leftovers()
-    assert end_leftovers()
+        clear_leftovers(end=False)
+    assert processes_of(tmp_path)
+    clear_leftovers(end=True)
     assert processes_of(tmp_path) == []
 
 
