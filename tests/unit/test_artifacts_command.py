@@ -106,6 +106,16 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert call("--check")[0] == 0
 
 
+def test_a_model_that_takes_pictures_is_evaluated_as_one(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace)
+    kinds = []
+    for takes in (False, True):
+        add(workspace, resolved={"is_multimodal": takes})
+        call()
+        kinds.append(yaml.safe_load((tree / CONFIG).read_text("utf-8"))["model_type"])
+    assert kinds == ["vllm", "vllm-vlm"]
+
+
 def test_the_page_is_registered_everywhere(tree: Path, workspace: Path, call) -> None:
     add_all(workspace)
     call()
