@@ -111,7 +111,8 @@ def test_a_model_that_takes_pictures_is_evaluated_as_one(tree: Path, workspace: 
     kinds = []
     for takes in (False, True):
         add(workspace, resolved={"is_multimodal": takes})
-        call()
+        code, found = call("--keep", MATRIX)
+        assert code == 0, found
         kinds.append(yaml.safe_load((tree / CONFIG).read_text("utf-8"))["model_type"])
     assert kinds == ["vllm", "vllm-vlm"]
 
