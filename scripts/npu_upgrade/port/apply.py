@@ -153,9 +153,9 @@ class Work:
             )
             said += [f"{path}: + {item.statement()}" for item in plan.added]
             said += [f"{path}: - {item.statement()}" for item in plan.dropped]
-        return texts, said, self._undefined(texts, ids) or self._disagreeing(texts, ids)
+        return texts, said, self._undefined(texts, ids) or self.disagreeing(texts, ids)
 
-    def _disagreeing(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
+    def disagreeing(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
         """The hunks that the rest of the tree does not agree with, each with the reason."""
         found: dict[str, str] = {}
         hunks = [self.ranked[name].hunk for name in self.all_of(ids)]

@@ -142,13 +142,14 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
     Hunks of the first tier are looked at together; alone those that another hunk may have to come with.
     Tells whether anything changed.
     """
-    top = [name for name, ranked in found.items() if ranked.tier == 1 and not ranked.held]
-    wrong = work.with_imports(work.fitting(top, {}))[2]
+    top = work.fitting([n for n, ranked in found.items() if ranked.tier == 1 and not ranked.held], {})
+    wrong = work.disagreeing(work.files(top), top)
     changed = False
     for name in top:
-        hunk = found[name].hunk
-        alone = any(_are_coupled(hunk, other.hunk, work.npu) for other in found.values())
-        if (alone or wrong.keys() & set(work.all_of([name]))) and (broken := _broken([name], work)):
+        own = set(work.all_of([name]))
+        others = (found[other].hunk for other in top if other not in own)
+        alone = any(_are_coupled(found[name].hunk, other, work.npu) for other in others)
+        if (alone or wrong.keys() & own) and (broken := _broken([name], work)):
             changed = True
             _cure(found[name], broken, found, work)
     return changed
@@ -157,7 +158,7 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
 def _broken(ids: list[str], work: Work) -> str:
     """Why some hunks do not fit by themselves; empty when they do."""
     try:
-        return next(iter(work.with_imports(ids)[2].values()), "")
+        return next(iter(work.disagreeing(work.files(ids), ids).values()), "")
     except UnplaceableError as reason:
         return str(reason)
 
