@@ -105,9 +105,7 @@ def test_the_hunk_of_the_caller_comes_with_the_signature(tmp_path: Path) -> None
 
 def test_an_attribute_that_other_methods_read_is_not_dropped(tmp_path: Path) -> None:
     line = "        self.stage_name = config.stage_name"
-    found = world(
-        tmp_path,
-        [(line, f"{line}\n        self.kept_rows = {{}}", line)],
-        "\n    def late(self):\n        return self.kept_rows\n\n    def later(self):\n        return self.late()\n",
-    )
+    reader = "\n    def late(self):\n        return self.kept_rows\n"
+    reader += "\n    def later(self):\n        return self.late()\n"
+    found = world(tmp_path, [(line, f"{line}\n        self.kept_rows = {{}}", line)], reader)
     assert found.hunks()["ar.__init__"]["tier"] == 3
