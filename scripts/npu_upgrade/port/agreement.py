@@ -54,7 +54,8 @@ class Agreement:
         name = f"port-{sha256(repr(sorted(changed.items())) + code_digest('port'))[:16]}"
         found = self._kept.once(name, functools.partial(_findings, world, changed))
         known = {one.key for one in self._known} if found else ()
-        return [one for one in found if one.key not in known and one.kind not in _HINTS]
+        counted = (one for one in found if one.incident and one.kind not in _HINTS)
+        return [one for one in counted if one.key not in known]
 
     @cached_property
     def _before(self) -> World:
