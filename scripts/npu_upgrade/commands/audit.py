@@ -30,6 +30,7 @@ from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.ground.command import Command, upgrade
@@ -56,28 +57,18 @@ class _Asked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend (default: the job's)")
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
-    )
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni; without it vllm-ascend itself is audited"
-    )
-    parser.add_argument(
-        "--baseline",
-        nargs="+",
-        default=["auto"],
-        metavar="SPEC",
-        help="the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
+    option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--omni SPEC", "the vllm-omni; without it vllm-ascend itself is audited")
+    option(
+        parser,
+        "--baseline SPEC...",
+        "the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
         "each where it differs from what belongs together",
+        default=["auto"],
     )
-    parser.add_argument(
-        "--waivers",
-        type=Path,
-        metavar="FILE",
-        help=f"accepted findings (default: {FILE} at the top of the tree)",
-    )
-    parser.add_argument("--check", nargs="+", metavar="NAME", help=f"only these: {', '.join(check_names())}")
+    option(parser, "--waivers FILE", f"accepted findings (default: {FILE} at the top of the tree)", type=Path)
+    option(parser, "--check NAME...", f"only these: {', '.join(check_names())}")
     add_job_arguments(parser)
 
 

@@ -13,6 +13,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.blocks_inputs import read
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import upgrade
@@ -39,19 +40,15 @@ _SIDES = ("gpu", "npu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni to read (default: the job's, or the reference's)"
-    )
-    parser.add_argument(
-        "--ascend",
+    option(parser, "--omni SPEC", "the vllm-omni to read (default: the job's, or the reference's)")
+    option(
+        parser,
+        "--ascend SPEC",
+        "where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend (default)",
         default="pypi:vllm-ascend",
-        metavar="SPEC",
-        help="where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend (default)",
     )
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm of the GPU side (default: the release of the same number)"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the catalogue goes (default: the job)")
+    option(parser, "--vllm SPEC", "the vllm of the GPU side (default: the release of the same number)")
+    option(parser, "--out DIR", "where the catalogue goes (default: the job)", type=Path)
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--diff",
@@ -59,14 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A", "B"),
         help="two vllm-omni specs, or gpu and npu: markers and derived blocks of both beside each other",
     )
-    what.add_argument(
-        "--check", action="store_true", help="fail when the skill's own reference is stale for the tree"
-    )
-    what.add_argument(
-        "--update-references",
-        action="store_true",
-        help="write the reference of this skill; only in a source checkout of it",
-    )
+    option(what, "--check", "fail when the skill's own reference is stale for the tree")
+    option(what, "--update-references", "write the reference of this skill; only in a source checkout of it")
     add_job_arguments(parser)
 
 

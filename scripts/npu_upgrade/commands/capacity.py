@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
 from npu_upgrade.gates.features.model import read
@@ -30,30 +30,27 @@ EXAMPLES = """/models/Qwen3-8B
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
-    parser.add_argument(
-        "--length",
+    option(
+        parser,
+        "--length N",
+        f"tokens of context to begin with ({LENGTH})",
         type=positive(int),
         default=LENGTH,
-        metavar="N",
-        help=f"tokens of context to begin with ({LENGTH})",
     )
-    parser.add_argument(
-        "--sequences",
+    option(
+        parser,
+        "--sequences N...",
+        f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
         type=positive(int),
-        nargs="+",
         default=list(SEQUENCES),
-        metavar="N",
-        help=f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--fill",
-        action="store_true",
-        help="also one request of the whole context for each length; it may take ten times the patience for "
+        "also one request of the whole context for each length; it may take ten times the patience for "
         "an answer",
     )
-    parser.add_argument(
-        "--no-maximum", action="store_true", help="leave out the start at the longest context that would fit"
-    )
+    option(parser, "--no-maximum", "leave out the start at the longest context that would fit")
 
 
 @noting("capacity")

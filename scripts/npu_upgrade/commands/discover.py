@@ -24,6 +24,7 @@ import msgspec
 
 from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
 from npu_upgrade.commands import discovered
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
@@ -48,32 +49,18 @@ _NOTES = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--omni",
-        metavar="SPEC",
-        help="the vllm-omni to upgrade (default: the newest one for the pair's vllm)",
+    option(parser, "--omni SPEC", "the vllm-omni to upgrade (default: the newest one for the pair's vllm)")
+    option(parser, "--ascend SPEC", "the vllm-ascend to upgrade to (default: the newest release)")
+    option(parser, "--vllm SPEC", "the vllm to run on (default: the target's own, then the omni's)")
+    option(
+        parser,
+        "--repo NAME=PATH",
+        "a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to (default: the newest release)"
-    )
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm to run on (default: the target's own, then the omni's)"
-    )
-    parser.add_argument(
-        "--repo",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
-    )
-    parser.add_argument(
-        "--pre", action=argparse.BooleanOptionalAction, default=True, help="show pre-releases too"
-    )
-    parser.add_argument(
-        "--python",
-        type=Path,
-        metavar="PATH",
-        help="the interpreter whose packages are listed (default: this one)",
+    option(parser, "--pre", "show pre-releases too", action=argparse.BooleanOptionalAction, default=True)
+    option(
+        parser, "--python PATH", "the interpreter whose packages are listed (default: this one)", type=Path
     )
 
 

@@ -26,7 +26,7 @@ import msgspec
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.arguments import some_of
+from npu_upgrade.commands.arguments import option, some_of
 from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
@@ -75,39 +75,33 @@ class _Asked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend (default: the job's)")
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
-    )
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni (default: the job's); none: vllm-ascend runs alone"
-    )
-    parser.add_argument(
-        "--baseline",
-        nargs="+",
+    option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--omni SPEC", "the vllm-omni (default: the job's); none: vllm-ascend runs alone")
+    option(
+        parser,
+        "--baseline SPEC...",
+        "the old pair failures are compared with: auto (default), none, or its specs, in any order",
         default=["auto"],
-        metavar="SPEC",
-        help="the old pair failures are compared with: auto (default), none, or its specs, in any order",
     )
-    parser.add_argument(
-        "--tiers",
+    option(
+        parser,
+        "--tiers LIST",
+        f"some of {','.join(TIERS)} (default: all)",
         type=some_of(TIERS),
         default=TIERS,
-        metavar="LIST",
-        help=f"some of {','.join(TIERS)} (default: all)",
     )
-    parser.add_argument(
-        "--scenarios",
-        nargs="+",
+    option(
+        parser,
+        "--scenarios NAME...",
+        "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
-        metavar="NAME",
-        help="needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
     )
-    parser.add_argument("--rest", action="store_true", help="also run what the last result named as pending")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first new failure")
-    parser.add_argument("--background", action="store_true", help="return at once; a file has the progress")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep logs and results in DIR")
-    parser.add_argument("--list", action="store_true", help="list the scenarios and end")
+    option(parser, "--rest", "also run what the last result named as pending")
+    option(parser, "--keep-going", "do not stop at the first new failure")
+    option(parser, "--background", "return at once; a file has the progress")
+    option(parser, "--out DIR", "keep logs and results in DIR", type=Path)
+    option(parser, "--list", "list the scenarios and end")
     add_job_arguments(parser)
 
 

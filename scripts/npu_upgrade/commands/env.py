@@ -11,6 +11,7 @@ import argparse
 import shutil
 from collections.abc import Callable
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
 from npu_upgrade.environments.specs import read_spec
@@ -44,13 +45,11 @@ _TOLD = ("vllm", "torch==", "torch-npu", "torch_npu", "transformers", "lm-eval",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "make", "prune"))
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"for make: {', '.join(_FOR)}")
-    parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help=f"prune what was not used for DAYS ({_DAYS:.0f})"
-    )
-    parser.add_argument("--all", action="store_true", help="prune all, and the package cache")
-    parser.add_argument("--dry-run", action="store_true", help="say what prune would remove, remove nothing")
+    option(parser, "--older-than DAYS", f"prune what was not used for DAYS ({_DAYS:.0f})", type=float)
+    option(parser, "--all", "prune all, and the package cache")
+    option(parser, "--dry-run", "say what prune would remove, remove nothing")
     for name, project in {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}.items():
-        parser.add_argument(f"--{name}", metavar="SPEC", help=f"for make emulation: the {project}")
+        option(parser, f"--{name} SPEC", f"for make emulation: the {project}")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where pack writes (tar.gz)")
+    option(parser, "--out FILE", "where pack writes (tar.gz)", type=Path)
     add_workspace_argument(parser)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain
 from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
@@ -33,12 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log", nargs="?", type=Path, metavar="FILE", help="the log: stdout and stderr of the server"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help=f"fail when references/{PAGE} is stale")
-    what.add_argument(
-        "--update-references",
-        action="store_true",
-        help=f"write references/{PAGE}; only in a source checkout of this skill",
-    )
+    option(what, "--check", f"fail when references/{PAGE} is stale")
+    option(what, "--update-references", f"write references/{PAGE}; only in a source checkout of this skill")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
@@ -38,21 +39,20 @@ _FILES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--omni", metavar="SPEC", help="the vllm-omni to look at")
-    which.add_argument("--downstream", metavar="SPEC", help="any project that builds on others")
-    parser.add_argument(
-        "--ascend",
-        default="pypi:vllm-ascend",
-        metavar="SPEC",
-        help="with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
+    option(which, "--omni SPEC", "the vllm-omni to look at")
+    option(which, "--downstream SPEC", "any project that builds on others")
+    option(
+        parser,
+        "--ascend SPEC",
+        "with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
         "the version being the one to upgrade to (default: pypi:vllm-ascend)",
+        default="pypi:vllm-ascend",
     )
-    parser.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help="what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
+    option(
+        parser,
+        "--upstream SPEC",
+        "what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
+        **REPEATED,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
@@ -57,50 +58,43 @@ EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--omni", metavar="SPEC", help="the vllm-omni to upgrade")
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to")
-    parser.add_argument("--downstream", metavar="SPEC", help="any project that copies from another one")
-    parser.add_argument("--upstream", metavar="SPEC", help="with --downstream: what to upgrade to")
-    parser.add_argument(
-        "--base",
-        default="auto",
-        metavar="SPEC",
-        help="the vllm-ascend the runners were copied from (default auto: inferred for each method); "
+    option(parser, "--omni SPEC", "the vllm-omni to upgrade")
+    option(parser, "--ascend SPEC", "the vllm-ascend to upgrade to")
+    option(parser, "--downstream SPEC", "any project that copies from another one")
+    option(parser, "--upstream SPEC", "with --downstream: what to upgrade to")
+    option(
+        parser,
+        "--base SPEC",
+        "the vllm-ascend the runners were copied from (default auto: inferred for each method); "
         "with --downstream: the upstream that it is on now (default auto: what its pins or its number say)",
+        default="auto",
     )
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument(
+    option(
+        place,
         "--again",
-        action="store_true",
-        help="merge the current job again where it was; its result is moved aside, answers are kept",
+        "merge the current job again where it was; its result is moved aside, answers are kept",
     )
-    place.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR"
-    )
-    place.add_argument(
-        "--apply",
+    option(place, "--out DIR", "write the merged files and the plan below DIR", type=Path)
+    option(
+        place,
+        "--apply REPO",
+        "write them to a new branch of a checkout (default: the one that --omni names)",
         nargs="?",
         const=Path(),
         type=Path,
-        metavar="REPO",
-        help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--gains",
-        choices=SCOPES,
-        help="what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
+        "what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
         "gates to prove), all (each is asked about); the commit names what was left",
+        choices=SCOPES,
     )
-    parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
-    parser.add_argument(
-        "--mark",
-        action="store_true",
-        help="put markers around omni code that has none, in methods without conflicts",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="with --out: overwrite files that were edited there"
-    )
-    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
+    option(parser, "--branch NAME", "with --apply: the new branch")
+    option(parser, "--mark", "put markers around omni code that has none, in methods without conflicts")
+    option(parser, "--replace", "with --out: overwrite files that were edited there")
+    option(parser, "--workspace DIR", "the folder for .npu-upgrade", type=Path)
 
 
 def run(args: argparse.Namespace) -> Result:

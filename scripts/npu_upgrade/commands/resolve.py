@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -84,33 +85,27 @@ class _Entry(_How, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="what `next` asks about")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--from", dest="file", metavar="FILE", help="take all answers of FILE, or none")
-    how.add_argument("--list", action="store_true", help="list what is open and what was answered")
-    how.add_argument("--undo", action="store_true", help="take the newest answer to ID back")
-    how.add_argument("--take", choices=("ours", "theirs", "base"), help="answer a conflict with one side")
-    how.add_argument(
-        "--with", dest="given", metavar="FILE", help="answer with the text of FILE (- for stdin)"
-    )
+    option(how, "--from FILE", "take all answers of FILE, or none", dest="file")
+    option(how, "--list", "list what is open and what was answered")
+    option(how, "--undo", "take the newest answer to ID back")
+    option(how, "--take", "answer a conflict with one side", choices=("ours", "theirs", "base"))
+    option(how, "--with FILE", "answer with the text of FILE (- for stdin)", dest="given")
     for name, about in (
         ("accept", "it was looked at and is right; a hunk: take it"),
         ("by-hand", "a hunk: the NPU side has it in a form of its own (with --note)"),
         ("waive", "nothing is to be done about it (with --note)"),
         ("leave", "a hunk: leave it for the next upgrade (with --note)"),
     ):
-        how.add_argument(f"--{name}", action="store_const", const=name, dest="word", help=about)
-    parser.add_argument(
-        "--import", dest="imports", action="append", default=[], metavar="LINE", help="an import to add"
-    )
-    parser.add_argument(
-        "--in",
+        option(how, f"--{name}", about, action="store_const", const=name, dest="word")
+    option(parser, "--import LINE", "an import to add", dest="imports", **REPEATED)
+    option(
+        parser,
+        "--in RUNNER",
+        "with --with: the runner that the methods belong to: base, ar, ... (default: where ID is)",
         dest="runner",
-        metavar="RUNNER",
-        help="with --with: the runner that the methods belong to: base, ar, ... (default: where ID is)",
     )
-    parser.add_argument(
-        "--until", default="", metavar="VERSION", help="with --waive: when a finding counts again"
-    )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
+    option(parser, "--until VERSION", "with --waive: when a finding counts again", default="")
+    option(parser, "--note TEXT", "why, for the record", default="")
     add_job_arguments(parser)
 
 

@@ -23,6 +23,7 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.adapt.model_arguments import options_again
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
@@ -41,35 +42,20 @@ Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the model as the gates were given it, or its name")
-    parser.add_argument(
-        "--tree", type=Path, required=True, metavar="DIR", help="the checkout that gets config and tutorial"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where the reports go (default: in the workspace)"
-    )
+    option(parser, "--tree DIR", "the checkout that gets config and tutorial", type=Path, required=True)
+    option(parser, "--out DIR", "where the reports go (default: in the workspace)", type=Path)
     add_identity_arguments(parser)
     add_root_arguments(parser)
-    parser.add_argument(
-        "--keep",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="leave this generated file as it is (repeatable)",
+    option(parser, "--keep FILE", "leave this generated file as it is (repeatable)", **REPEATED)
+    option(
+        parser,
+        "--replace FILE",
+        "generate this file anew although it was not written here; git must have its text",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--replace",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="generate this file anew although it was not written here; git must have its text",
-    )
-    parser.add_argument(
-        "--reports", action="store_true", help="report and runbook into the tree, too, for the commit"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; FAIL on a gap or a file out of date"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="write nothing; show the differences")
+    option(parser, "--reports", "report and runbook into the tree, too, for the commit")
+    option(parser, "--check", "write nothing; FAIL on a gap or a file out of date")
+    option(parser, "--dry-run", "write nothing; show the differences")
     add_workspace_argument(parser)
 
 

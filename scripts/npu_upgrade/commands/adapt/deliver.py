@@ -21,6 +21,7 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     gathered,
     roots_of,
 )
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.deliver import add_commit_arguments, for_real, outcome, planned
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.delivery.adaptation import Order, Part, carry_out, comment, prepare, request
@@ -48,24 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commit_arguments(parser)
     add_root_arguments(parser)
     add_identity_arguments(parser)
-    for option, text in (
-        ("--include", "a changed file, folder or pattern that belongs to the model (repeatable)"),
-        ("--leave", "a changed file, folder or pattern that stays out of the commit (repeatable)"),
-        ("--open", "a gap that is delivered open, and named in the commit (repeatable)"),
+    for name, about in (
+        ("include", "a changed file, folder or pattern that belongs to the model (repeatable)"),
+        ("leave", "a changed file, folder or pattern that stays out of the commit (repeatable)"),
+        ("open", "a gap that is delivered open, and named in the commit (repeatable)"),
     ):
-        parser.add_argument(option, action="append", default=[], metavar="NAME", help=text)
-    parser.add_argument(
-        "--pending-npu", action="store_true", help="accept real weights on a CPU; the commit says so"
+        option(parser, f"--{name} NAME", about, **REPEATED)
+    option(parser, "--pending-npu", "accept real weights on a CPU; the commit says so")
+    option(
+        parser, "--patch-dir DIR", "where the other project's patch goes (default: beside --repo)", type=Path
     )
-    parser.add_argument(
-        "--patch-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the other project's patch goes (default: beside --repo)",
-    )
-    parser.add_argument(
-        "--comment", metavar="ISSUE", help="post the issue comment with gh: a number or an address"
-    )
+    option(parser, "--comment ISSUE", "post the issue comment with gh: a number or an address")
     add_workspace_argument(parser)
 
 

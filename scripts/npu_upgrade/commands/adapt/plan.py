@@ -39,6 +39,7 @@ from npu_upgrade.commands.adapt.model_arguments import (
     state_folder,
     write_state,
 )
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
@@ -56,26 +57,26 @@ EXAMPLES = """/models/Qwen3-8B
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument(
-        "--delivery",
+    option(
+        parser,
+        "--delivery DIR",
+        "the checkout that gets the commit (default: the one around this folder, else /workspace)",
         type=Path,
-        metavar="DIR",
-        help="the checkout that gets the commit (default: the one around this folder, else /workspace)",
     )
-    parser.add_argument("--scaffold", type=Path, metavar="OUT", help="write scaffolds into this folder")
-    parser.add_argument(
+    option(parser, "--scaffold OUT", "write scaffolds into this folder", type=Path)
+    option(
+        parser,
         "--form",
+        "a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
         choices=("plugin", "tree"),
         default="plugin",
-        help="a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
     )
-    parser.add_argument(
-        "--decide",
-        action="append",
-        default=[],
+    option(
+        parser,
+        "--decide ID=ANSWER",
+        "answer a question of the plan (repeatable); answers are kept",
         type=_decision,
-        metavar="ID=ANSWER",
-        help="answer a question of the plan (repeatable); answers are kept",
+        **REPEATED,
     )
 
 
