@@ -17,8 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.config import facts
-from npu_upgrade.checkpoint.families import families
-from npu_upgrade.checkpoint.likeness import Likeness, likest
+from npu_upgrade.checkpoint.likeness import Likeness, families, likest
 from npu_upgrade.checkpoint.parts import by_pattern
 from npu_upgrade.checkpoint.registry import Registry, read_registry
 from npu_upgrade.checkpoint.serving import Sources

@@ -24,7 +24,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue import structure
 from npu_upgrade.lineage.catalogue.block import Catalogue
-from npu_upgrade.lineage.catalogue.build import Sources, build
+from npu_upgrade.lineage.catalogue.build import build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
 from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
@@ -152,11 +152,7 @@ def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> 
     known: list[Row] = []
     for path in filter(None, (own, SKILL / "references" / NAME)):
         known += rows(_existing(path))
-    return _built(sources, versions, known), sources.side.tree
-
-
-def _built(sources: Sources, versions: dict[str, str], known: list[Row]) -> Catalogue:
-    return with_purposes(build(sources, versions), known)
+    return with_purposes(build(sources, versions), known), sources.side.tree
 
 
 def _omni(args: argparse.Namespace, reference: Path | None = None) -> str:

@@ -28,7 +28,7 @@ from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
@@ -111,13 +111,9 @@ def run(args: argparse.Namespace) -> Result:
     data = msgspec.to_builtins(data)
     result = Result(verdict, summary, data, render(data), command, _brief(data))
     with contextlib.suppress(BadInput):  # a cache that cannot be written
-        discovered.keep(result, [Path.cwd(), *_checkout(args.omni)])
+        path = parse_spec(args.omni).path if args.omni else None
+        discovered.keep(result, [Path.cwd(), *([Path(path).expanduser()] if path else [])])
     return result
-
-
-def _checkout(omni: str | None) -> list[Path]:
-    path = parse_spec(omni).path if omni else None
-    return [Path(path).expanduser()] if path else []
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
@@ -173,9 +169,8 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
     short = dict(together)
     for key in (key for key, found in together.items() if isinstance(found, list)):
-        short[key] = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key][:3]]
-        if more := len(together[key][3:]):
-            short[key].append(f"and {more} more")
+        lines = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key]]
+        short[key] = first_of(lines, 3)
     return short
 
 
@@ -254,21 +249,16 @@ def _releases(data: dict[str, Any]) -> Iterator[str]:
         rows.append(("" if number else "last", *(_release(r) if r else "" for r in row)))
     rows.append(("source", *(p["source"] or "NONE" for p in projects.values())))
     yield table(("", *projects), rows)
-    for reason, silent in _reasons(projects).items():
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for project, p in projects.items():
+        for source, why in p["passed_over"].items():
+            reasons.setdefault(why, []).append((source, project))
+    for reason, silent in reasons.items():
         sources = list(dict.fromkeys(source for source, _ in silent))
         names = list(dict.fromkeys(project for _, project in silent))
         yield f"  passed over {', '.join(sources)} for {', '.join(names)}: {reason}"
     for project, p in projects.items():
         yield from (f"  {project}: {note}" for note in p["notes"])
-
-
-def _reasons(projects: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """Reason -> the (source, project) pairs passed over for it."""
-    reasons: dict[str, list[tuple[str, str]]] = {}
-    for project, p in projects.items():
-        for source, why in p["passed_over"].items():
-            reasons.setdefault(why, []).append((source, project))
-    return reasons
 
 
 def _release(release: dict[str, Any] | None) -> str:

@@ -127,12 +127,12 @@ def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
 def pins(triple: Triple) -> dict[str, Any]:
     """Which vllm-ascend and vllm a gate judged against, as evidence names them."""
     names = {"vllm_ascend": "ascend", "vllm": "vllm"}
-    return {names[top]: _pin(tree) for top, tree in triple.trees().items() if top in names}
-
-
-def _pin(tree: SourceTree) -> dict[str, Any]:
-    exact = tree.version or (tree.sha and not tree.dirty)
-    return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+    found = {}
+    for top, tree in triple.trees().items():
+        if top in names:
+            exact = tree.version or (tree.sha and not tree.dirty)
+            found[names[top]] = tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+    return found
 
 
 def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -158,8 +158,7 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
 
 def named(triple: Triple) -> str:
     """The trees of a triple with their versions, for people."""
-    return " + ".join(_label(tree) for tree in triple.trees().values())
-
-
-def _label(tree: SourceTree) -> str:
-    return f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
+    return " + ".join(
+        f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
+        for tree in triple.trees().values()
+    )
