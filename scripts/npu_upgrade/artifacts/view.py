@@ -96,11 +96,8 @@ class ModelView:
     @property
     def plugin(self) -> str:
         """The folder of the model's plugin in the tree; empty where it has none, or elsewhere."""
-        root = self.facts.plugin
-        return root.resolve().relative_to(self.tree).as_posix() if root and self._has(root) else ""
-
-    def _has(self, path: Path) -> bool:
-        return path.resolve().is_relative_to(self.tree)
+        root = self.facts.plugin.resolve() if self.facts.plugin else None
+        return root.relative_to(self.tree).as_posix() if root and root.is_relative_to(self.tree) else ""
 
     @property
     def skill(self) -> str:
@@ -146,8 +143,7 @@ class ModelView:
 
     @property
     def environment(self) -> list[tuple[str, str]]:
-        served = self.facts.served if self.facts.on_npu else None
-        variables = served.map("environment") if served else {}
+        variables = self.facts.served.map("environment") if self.facts.served and self.facts.on_npu else {}
         return [(name, shlex.quote(str(value))) for name, value in sorted(variables.items())]
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
 
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.environments import sizes
@@ -62,12 +61,7 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.older_than is not None and args.older_than < 0:
         raise BadInput("--older-than is negative", expected="a number of days", try_="--older-than 30")
-    actions: dict[str, Callable[[argparse.Namespace], Result]] = {
-        "list": _list,
-        "make": _make,
-        "prune": _prune,
-    }
-    return actions[args.action](args)
+    return {"list": _list, "make": _make, "prune": _prune}[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> Result:
@@ -111,8 +105,12 @@ def _make(args: argparse.Namespace) -> Result:
             expected=f"one of {', '.join(_FOR)}",
             try_=upgrade("env", "make", "NAME").short,
         )
-    makers = {"emulation": _emulation, "vllm-cpu": _vllm_cpu}
-    python = makers.get(args.name, lambda args: str(ensure(read_spec(args.name))))(args)
+    if args.name == "vllm-cpu":
+        from npu_upgrade.gates.vllm_cpu import cpu_python
+
+        python = str(cpu_python())
+    else:
+        python = _emulation(args) if args.name == "emulation" else str(ensure(read_spec(args.name)))
     return Result(Verdict.PASS, f"{args.name} is ready", {"name": args.name, "python": python}, python)
 
 
@@ -129,12 +127,6 @@ def _emulation(args: argparse.Namespace) -> str:
     omni = open_project(args.omni, "vllm-omni") if args.omni else None
     triple = open_triple(omni, args.ascend, args.vllm)
     return str(prepare(triple.omni, triple.ascend, triple.vllm).python)
-
-
-def _vllm_cpu(args: argparse.Namespace) -> str:
-    from npu_upgrade.gates.vllm_cpu import cpu_python
-
-    return str(cpu_python())
 
 
 def _prune(args: argparse.Namespace) -> Result:

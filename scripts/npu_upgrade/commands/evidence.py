@@ -40,7 +40,7 @@ import run.tar.gz --workspace ../vllm-omni"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show", "check", "compare", "pack", "import"))
+    parser.add_argument("action", choices=tuple(_ACTIONS))
     parser.add_argument(
         "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
     )
@@ -52,15 +52,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL when a run's files are not as recorded; exit 2 for a pack that is refused."""
     place = workspace_store if args.action == "import" else present_store
     store = place(args.workspace or find_workspace(Path.cwd()))
-    actions: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
-        "list": _list,
-        "show": _show,
-        "check": _check,
-        "compare": _compare,
-        "pack": _pack,
-        "import": _import,
-    }
-    return actions[args.action](store, args)
+    return _ACTIONS[args.action](store, args)
 
 
 def _list(store: Store, args: argparse.Namespace) -> Result:
@@ -172,6 +164,12 @@ def _origin(store: Store, jobs: Collection[str] | None = None) -> Origin | None:
 
     found = upgraded_in(store.workspace)
     return found.origin if found and (jobs is None or found.job.id in jobs) else None
+
+
+_ACTIONS: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
+    **{"list": _list, "show": _show, "check": _check},
+    **{"compare": _compare, "pack": _pack, "import": _import},
+}
 
 
 def overview(workspace: Path) -> Command:

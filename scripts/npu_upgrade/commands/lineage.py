@@ -25,7 +25,7 @@ from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.history import Version, open_newest
 from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
-from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
+from npu_upgrade.lineage.records import Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -35,6 +35,7 @@ EXAMPLES = """--omni pypi:vllm-omni==0.30.0
 --downstream pypi:vllm-ascend==0.30.0rc2 --upstream pypi:vllm==0.30.0
 --downstream pypi:vllm-omni==0.30.0 --upstream pypi:vllm==0.30.0"""
 _FILES = 20
+_OF_BASE = ("spec", "score", "runner_up", "runner_up_score", "confidence")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +110,13 @@ def _of_any(args: argparse.Namespace) -> Result:
 def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:
     found, omni = whole.runners, side.tree
     base = found.base if found else None
-    data = {
+    data: dict[str, Any] = {
         "omni": omni.identity(),
         "ascend": ascend.spec,
-        "base": base and _base_data(base),
+        "base": base
+        and _version_data(base.version)
+        | {name: getattr(base, name) for name in _OF_BASE}
+        | {"window": [_version_data(version) for version in base.window]},
         "methods": [_method_data(m) for m in found.methods if m.upstream_exists] if found else [],
         "own": [f"{m.runner}: {m.name}" for m in found.methods if not m.upstream_exists] if found else [],
     }
@@ -176,21 +180,9 @@ def _files(units: Sequence[UnitLineage]) -> str:
     return text + f"\n{more} more files, and {rest} with nothing of upstream's"
 
 
-def _base_data(base: Base) -> dict[str, Any]:
-    return _version_data(base.version) | {
-        "spec": base.spec,
-        "score": base.score,
-        "runner_up": base.runner_up,
-        "runner_up_score": base.runner_up_score,
-        "confidence": base.confidence,
-        "window": [_version_data(version) for version in base.window],
-    }
-
-
 def _method_data(method: MethodLineage) -> dict[str, Any]:
-    numbers = ("copied", "statements", "matched", "coverage", "share", "score", "runner_up_score")
-    return {"runner": method.runner, "path": method.path, "name": method.name} | {
-        **{name: getattr(method, name) for name in numbers},
+    names = ("runner", "path", "name", "copied", "statements", "matched", "coverage", "share", "score")
+    return {name: getattr(method, name) for name in (*names, "runner_up_score")} | {
         "best": method.best and method.best.label,
         "runner_up": method.runner_up and method.runner_up.label,
         "confidence": method.confidence,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from npu_upgrade.delivery.branch import apply_change, check_applicable, move_asi
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -123,7 +122,7 @@ def _merge_any(args: argparse.Namespace) -> Result:
     _format(tree.root, merged)
     identities = {"omni": tree, "ascend": target, "base": now}
     versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
-    plan = build_plan(merged, versions, patch_items(origins, target), _earlier(out))
+    plan = build_plan(merged, versions, patch_items(origins, target), read_object(out / "plan.json") or None)
     texts = {out / path: text for path, text in merged.files.items()}
     write_together(texts | {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)})
     result = _told(plan, f"copies merged in {len(merged.files)} files", merged, out, out)
@@ -162,7 +161,9 @@ def _run(args: argparse.Namespace) -> Result:
     out = (args.out or workspace_root(workspace) / "out").absolute()
     _refuse_edited(out, args.replace or before is not None)
     omni, ascend = _source(inputs.omni), _source(inputs.target)
-    job = start_job(workspace, omni=omni, ascend=ascend, base=_base(inputs, args.base), out=out)
+    # an inferred base is no input of the job
+    base_named = {"spec": inputs.base.spec, "identity": inputs.base_identity} if args.base != "auto" else None
+    job = start_job(workspace, omni=omni, ascend=ascend, base=base_named, out=out)
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
@@ -181,7 +182,7 @@ def _run(args: argparse.Namespace) -> Result:
         mark=args.mark,
     )
     _format(repo or inputs.omni.root, merged)
-    earlier = before[1] if before else _earlier(out)
+    earlier = before[1] if before else read_object(out / "plan.json") or None
     plan = _plan(inputs, base, merged, earlier)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
@@ -191,7 +192,8 @@ def _run(args: argparse.Namespace) -> Result:
         checkout = check_applicable(repo, branch)
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
-        apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
+        changed = {path: text for path, text in merged.files.items() if text != merged.ours[path]}
+        apply_change(checkout, branch, inputs.omni.sha or "HEAD", changed)
     else:
         files |= {out / path: text for path, text in merged.files.items()}
     sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
@@ -203,19 +205,17 @@ def _run(args: argparse.Namespace) -> Result:
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     result.next = following(job)
-    result.brief = {name: result.data[name] for name in _BRIEF if result.data.get(name)}
+    shown = ("job", "branch", "moved_aside")
+    result.brief = {name: result.data[name] for name in shown if result.data.get(name)}
     result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
     return result
-
-
-_BRIEF = ("job", "branch", "moved_aside")
 
 
 def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
     """The current job and its plan, whose sources and place become those of ``args``."""
     job = open_job(args.workspace or find_workspace(Path.cwd()))
-    plan = json.loads(plan_path(job).read_text("utf-8")) if plan_path(job).exists() else None
-    if plan is None or args.omni or args.ascend or args.branch:
+    plan = read_object(plan_path(job))
+    if not plan or args.omni or args.ascend or args.branch:
         raise BadInput(
             "--again merges the current job with its own sources, in its own place",
             expected=f"a job that was merged ({job.id}), and of the sources at most --base",
@@ -268,8 +268,7 @@ def _repo(args: argparse.Namespace) -> Path | None:
 
 def _refuse_edited(out: Path, replace: bool) -> None:
     """Raise :class:`BadInput` when files of an earlier merge in ``out`` were edited since."""
-    plan = _earlier(out)
-    for entry in (plan or {}).get("files", []):
+    for entry in read_object(out / "plan.json").get("files", []):
         path = out / entry["path"]
         if not replace and path.exists() and sha256(path.read_bytes()) != entry["sha256_merged"]:
             raise BadInput(
@@ -279,20 +278,8 @@ def _refuse_edited(out: Path, replace: bool) -> None:
             )
 
 
-def _earlier(out: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads((out / "plan.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
 def _source(tree: Any) -> dict[str, Any]:
     return {"spec": tree.spec, "identity": merge_inputs.identity(tree)}
-
-
-def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
-    """The base a person named; an inferred one is no input of the job."""
-    return {"spec": inputs.base.spec, "identity": inputs.base_identity} if asked != "auto" else None
 
 
 def _plan(
@@ -332,10 +319,6 @@ def _sides(merged: MergedRunners) -> list[dict[str, str]]:
         sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
         found.append({"path": entry.path, "name": entry.name} | sides)
     return found
-
-
-def _changed(merged: MergedRunners) -> dict[str, str]:
-    return {path: text for path, text in merged.files.items() if text != merged.ours[path]}
 
 
 def _result(

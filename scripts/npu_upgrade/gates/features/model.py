@@ -122,6 +122,7 @@ def _key(config: Config, value: int, words: str) -> str:
 
 NOT_APPLICABLE, MISSING, UNSUPPORTED = "not applicable", "checkpoint missing", "unsupported"
 NOT_PROVEN, VERIFIED = "not proven", "verified"
+STATUSES = (VERIFIED, UNSUPPORTED, MISSING, NOT_APPLICABLE, NOT_PROVEN)
 _PARALLEL = ("expert_parallel", "flashcomm1")
 
 
