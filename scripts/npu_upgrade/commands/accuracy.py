@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> Result:
         served = judge(session.launch, session.device, options, folder / "server.log")
         verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
         result = conclude(
-            args,
             session,
             "accuracy",
             [served],

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> Result:
         more = {"capacity": capacity.rows(), "promised_max_model_len": capacity.promised}
         text = _as_text(capacity)
         return conclude(
-            args, session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
+            session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
         )
 
 

@@ -25,6 +25,7 @@ import msgspec
 from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
 from npu_upgrade.commands import discovered
 from npu_upgrade.commands.arguments import REPEATED, option
+from npu_upgrade.commands.job_arguments import merging
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
@@ -104,8 +105,8 @@ def run(args: argparse.Namespace) -> Result:
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
-    known = omni.tree and ascend.tree and verdict is not Verdict.INCONCLUSIVE
-    command = _merge_command(omni.tree, ascend.tree) if known else None
+    known = verdict is not Verdict.INCONCLUSIVE
+    command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and known else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)
@@ -172,13 +173,6 @@ def _shortened(together: dict[str, Any]) -> dict[str, Any]:
         lines = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key]]
         short[key] = first_of(lines, 3)
     return short
-
-
-def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:
-    spec = parse_spec(omni.spec)
-    checkout = spec.kind != "pypi" and (Path(spec.path or "") / ".git").exists()
-    place = ("--apply",) if checkout else ("--out", "upgrade-out")
-    return upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, *place)
 
 
 def _judge(

@@ -118,7 +118,6 @@ def run(args: argparse.Namespace) -> Result:
         text = matrix.as_text() + (f"\n\n{ladder_text(ladder.rungs)}" if ladder.rungs else "")
         if servers.served:
             return conclude(
-                args,
                 session,
                 "features",
                 servers.served,

@@ -10,6 +10,7 @@ from npu_upgrade.commands.arguments import option
 from npu_upgrade.ground.command import ADAPT, Command, program, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.stages import Walk, find_workspace, next_step
+from npu_upgrade.sources.spec import parse_spec
 
 if TYPE_CHECKING:
     from npu_upgrade.ground.verdict import Result
@@ -34,6 +35,14 @@ def add_workspace_argument(parser: argparse.ArgumentParser) -> None:
         "the folder with .npu-upgrade (default: the nearest above the present folder)",
         type=Path,
     )
+
+
+def merging(omni: str, ascend: str) -> Command:
+    """The merge of a vllm-ascend: on a new branch of the checkout that ``omni`` names, else into a folder."""
+    spec = parse_spec(omni)
+    checkout = spec.path and (Path(spec.path).expanduser() / ".git").exists()
+    place = ("--apply",) if checkout else ("--out", "upgrade-out")
+    return upgrade("merge", "--omni", omni, "--ascend", ascend, *place)
 
 
 # Each program's job is imported when it is asked for: the other one's modules are dear.

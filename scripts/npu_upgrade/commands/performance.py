@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> Result:
         said = "; ".join(one.shown for one in bench.loads)
         rows = [tuple(map(str, row.values())) for row in bench.rows()]
         return conclude(
-            args,
             session,
             "performance",
             [served],

@@ -75,7 +75,6 @@ def run(args: argparse.Namespace) -> Result:
             diagnose(servers, served, ladder)
         interrupted = any(one.interrupted for one in (served, *servers.served))
         return conclude(
-            args,
             session,
             "serve",
             [served],

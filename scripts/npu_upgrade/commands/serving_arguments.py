@@ -166,7 +166,6 @@ def asked(args: argparse.Namespace) -> Session:
 
 
 def conclude(
-    args: argparse.Namespace,
     session: Session,
     gate: str,
     runs: Sequence[Served],
@@ -174,7 +173,7 @@ def conclude(
     summary: str,
     text: str,
     more: Mapping[str, Any],
-    stopped: Stopped = None,
+    stopped: Stopped,
     **details: Any,
 ) -> Result:
     """Record the starts of a gate, and say what comes next; an interruption goes on once they are recorded.

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.commands.arguments import REPEATED, option
-from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.commands.job_arguments import add_workspace_argument, merging
 from npu_upgrade.commands.watch_request import check_asked, open_request
 from npu_upgrade.delivery.publish import keep_issue
 from npu_upgrade.gates.serving.log_lines import read
@@ -163,13 +163,7 @@ def _next(seen: Seen, downstream: str, args: argparse.Namespace) -> Command | No
     """The upgrade to what was looked at last, where something came since the copies were taken."""
     if not args.omni or not seen.entries:
         return None
-    spec = parse_spec(downstream)
-    place = (
-        ["--apply"]
-        if spec.path and (Path(spec.path).expanduser() / ".git").exists()
-        else ["--out", "upgrade-out"]
-    )
-    return upgrade("merge", "--omni", downstream, "--ascend", seen.spec, *place)
+    return merging(downstream, seen.spec)
 
 
 def _result(judge: Judge, found: Look, seen: Seen, follow: Command | None) -> Result:

@@ -17,7 +17,7 @@ from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
 from npu_upgrade.delivery.commit import Delivery, Done
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
 from npu_upgrade.delivery.place import open_place
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.judged import judged
@@ -29,6 +29,7 @@ from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
+TAGS = ("Model", "Feature")  # of the commit's title: the first that the project has
 NPU = "npu"  # the requirement that --pending-npu leaves open
 _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
@@ -74,13 +75,6 @@ class Adapted:
         return "\n".join(texts[COMMENT] for texts in self.reports.values())
 
 
-class Delivered(msgspec.Struct, frozen=True):
-    """``delivered.json`` of a model: the commit that delivers it."""
-
-    commit: str
-    branch: str
-
-
 def prepare(order: Order) -> Adapted:
     """Check evidence, documents, checkout and all changes, and write the message; changes nothing.
 
@@ -112,7 +106,7 @@ def prepare(order: Order) -> Adapted:
     served = [one.served.record.id for one in facts if one.served]
     validation = ", ".join(served) if on_npu and served else PENDING
     sections = _sections(order.parts, choice, len(code), runs)
-    text = compose(place, order.title, default_title(root, names), sections, validation)
+    text = compose(place, order.title, f"Support {names}", TAGS, sections, validation)
     said = "" if on_npu else Validation().said
     delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
     reports = {folder: dict(bundle.reports) for folder, (bundle, _) in written.items()}
@@ -139,8 +133,7 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
             files=delivery.changed,
         )
         write_atomic(folder / REPORT, report)
-        delivered = Delivered(done.sha, delivery.place.branch)
-        write_json(folder / "delivered.json", msgspec.to_builtins(delivered))
+        write_json(folder / "delivered.json", {"commit": done.sha, "branch": delivery.place.branch})
     return done
 
 
@@ -177,11 +170,6 @@ def _posted(path: Path) -> dict[str, list[str]]:
             expected="the file as this tool wrote it",
             try_="move it away, then the same command; look first whether the issue has the comment",
         ) from error
-
-
-def default_title(root: Path, name: str) -> str:
-    """The title by the rule of the project at ``root``, which may have a tag for models or for features."""
-    return f"[{rule_for(root).tag('Model', 'Feature')}] Support {name}"
 
 
 def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run]) -> list[Section]:
