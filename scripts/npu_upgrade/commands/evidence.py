@@ -115,10 +115,8 @@ def _compare(store: Store, args: argparse.Namespace) -> Result:
             try_=upgrade("evidence", "list").short,
         )
     record, data = compare(store, *args.what)
-    said = f"{record.label}: {record.summary}"
-    return Result(
-        Verdict(record.verdict), said, {"label": record.label} | data, next=overview(store.workspace)
-    )
+    said, data = f"{record.label}: {record.summary}", {"label": record.label} | data
+    return Result(Verdict(record.verdict), said, data, next=overview(store.workspace))
 
 
 def _pack(store: Store, args: argparse.Namespace) -> Result:
@@ -129,16 +127,11 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
             expected="runs in this workspace, and a file to write",
             try_=f"{upgrade('evidence', 'list').short}, then evidence pack RUN --out FILE",
         )
-    target = pack(
-        store, ids, args.out, _origin(store, {job.id for id in ids if (job := store.find(id)[0].job)})
-    )
+    jobs = {job.id for id in ids if (job := store.find(id)[0].job)}
+    target = pack(store, ids, args.out, _origin(store, jobs))
     said = f"{len(ids)} runs in {target} ({target.stat().st_size} bytes)"
-    return Result(
-        Verdict.PASS,
-        said,
-        {"pack": str(target)},
-        next=upgrade("evidence", "import", str(target)),
-    )
+    taking = upgrade("evidence", "import", str(target))
+    return Result(Verdict.PASS, said, {"pack": str(target)}, next=taking)
 
 
 def _import(store: Store, args: argparse.Namespace) -> Result:
@@ -149,13 +142,10 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
     added, known = take(store, Path(args.what[0]), _origin(store))
     taken = [store.find(id)[0] for id in (*added, *known)]
     jobs = sorted({one.job.id for one in taken if one.job})
-    of_job = f"; they are of {', '.join(jobs)}" if jobs else ""
-    return Result(
-        Verdict.PASS,
-        f"{len(added)} runs added, {len(known)} were here already{of_job}",
-        {"added": added, "known": known, "jobs": jobs},
-        next=overview(store.workspace),
-    )
+    said = f"{len(added)} runs added, {len(known)} were here already"
+    said += f"; they are of {', '.join(jobs)}" if jobs else ""
+    data = {"added": added, "known": known, "jobs": jobs}
+    return Result(Verdict.PASS, said, data, next=overview(store.workspace))
 
 
 def _origin(store: Store, jobs: Collection[str] | None = None) -> Origin | None:

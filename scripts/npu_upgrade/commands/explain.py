@@ -79,12 +79,8 @@ def _result(log: Path, found: Explanation) -> Result:
 
 def _check() -> Result:
     path = SKILL / "references" / PAGE
-    same = path.is_file() and path.read_text("utf-8") == render(signatures())
-    if same:
-        return Result(Verdict.PASS, f"{PAGE} holds", {"reference": str(path)})
-    return Result(
-        Verdict.FAIL,
-        f"{PAGE} is stale: the signatures changed, or it was edited by hand",
-        {"reference": str(path)},
-        next=upgrade("explain", "--update-references"),
-    )
+    data = {"reference": str(path)}
+    if path.is_file() and path.read_text("utf-8") == render(signatures()):
+        return Result(Verdict.PASS, f"{PAGE} holds", data)
+    stale = f"{PAGE} is stale: the signatures changed, or it was edited by hand"
+    return Result(Verdict.FAIL, stale, data, next=upgrade("explain", "--update-references"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
+from npu_upgrade.artifacts.state import STATE, load_state, make_model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -27,6 +27,7 @@ from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> Result:
     form = form_of(args.tree)
     roots = roots_of(args)
     facts = gathered(args, workspace, roots)
-    folder = model_folder(workspace, facts.name)
+    folder = models_folder(workspace) / facts.name
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
     before = state.of(args.tree)
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> Result:
     make_model_folder(workspace, facts.name)
     texts = {args.tree / path: text for path, text in bundle.changed.items()}
     texts |= {out / name: text for name, text in bundle.reports.items()}
-    write_together(texts | {state_path(folder): state.text(args.tree, bundle.written)})
+    write_together(texts | {folder / STATE: state.text(args.tree, bundle.written)})
     step = _filling(args, facts.gaps, folder) if facts.gaps else _again(args, "--check")
     return Result(Verdict.PASS, f"{files} changed{gaps}", data, _listing(bundle, facts), step)
 

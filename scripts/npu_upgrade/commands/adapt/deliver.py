@@ -14,7 +14,6 @@ from pathlib import Path
 
 from npu_upgrade.artifacts.render import REPORT
 from npu_upgrade.artifacts.roots import Root
-from npu_upgrade.artifacts.state import model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -27,6 +26,7 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.delivery.adaptation import Order, Part, carry_out, comment, prepare, request
 from npu_upgrade.delivery.adaptation_files import Named, planned_files
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.adaptation import notes_of
 from npu_upgrade.job.journal import Journal
@@ -109,5 +109,5 @@ def run(args: argparse.Namespace) -> Result:
 def _part(args: argparse.Namespace, model: str, workspace: Path, roots: list[Root]) -> Part:
     """One model of the delivery, with what was left out of it on the way."""
     facts = gathered(argparse.Namespace(**vars(args) | {"model": model}), workspace, roots)
-    folder = model_folder(workspace, facts.name)
+    folder = models_folder(workspace) / facts.name
     return Part(facts, model, folder, notes_of(Journal(folder).skipped(), facts.gaps))

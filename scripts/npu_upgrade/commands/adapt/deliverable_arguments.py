@@ -8,11 +8,12 @@ from pathlib import Path
 from npu_upgrade.artifacts.facts import Facts, gather
 from npu_upgrade.artifacts.naming import Source, check_id, check_name, check_place
 from npu_upgrade.artifacts.roots import Root, open_root
-from npu_upgrade.artifacts.state import load_state, model_folder
+from npu_upgrade.artifacts.state import load_state
 from npu_upgrade.commands.adapt.model_arguments import ROOTS
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.job.adaptation import name_of
 
 
@@ -38,9 +39,9 @@ def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Fa
     source = Source(check_id(args.hf_id) if args.hf_id else None, check_place(args.unpublished))
     # under the checkpoint's own name, whatever its files are to be called
     own = name_of(args.model)
-    analysis = model_folder(workspace, own) / "analysis.json"
+    analysis = models_folder(workspace) / own / "analysis.json"
     if source.name is None:  # as it was given the last time
-        source = load_state(model_folder(workspace, name or own)).source
+        source = load_state(models_folder(workspace) / (name or own)).source
     code = judged({root.package.name: root.package for root in roots})[0].files if roots else None
     return gather(workspace_store(workspace), args.model, analysis, name, source, code)
 
