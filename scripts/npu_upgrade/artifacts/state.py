@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.artifacts.naming import Source
-from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
+from npu_upgrade.ground.kept import written
 from npu_upgrade.ground.paths import workspace_root
 
 SCHEMA = "npu-upgrade/artifacts/1"
@@ -56,17 +56,5 @@ def make_model_folder(workspace: Path, name: str) -> Path:
 
 def load_state(folder: Path) -> State:
     """What is recorded in a model's folder; an empty state when nothing is."""
-    path = folder / STATE
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=State)
-        if state.schema != SCHEMA:
-            raise msgspec.ValidationError(f"schema {state.schema!r}")
-    except FileNotFoundError:
-        return State()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"cannot read {path}: {error}",
-            expected=f"the file as this tool wrote it ({SCHEMA})",
-            try_="move it away; generated files that are there already then need --replace or --keep",
-        ) from error
-    return state
+    again = "move it away; generated files that are there already then need --replace or --keep"
+    return written(folder / STATE, State, schema=SCHEMA, try_=again) or State()

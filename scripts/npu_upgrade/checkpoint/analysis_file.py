@@ -14,7 +14,7 @@ from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.checkpoint.serving import Serving, Strategy
 from npu_upgrade.checkpoint.shape import Shape
 from npu_upgrade.checkpoint.side_files import Files
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.kept import written
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Verdict
 
@@ -121,16 +121,7 @@ def load_analysis(path: Path) -> AnalysisFile | None:
 
     Raises :class:`BadInput` for a file that is damaged or of another version.
     """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=AnalysisFile)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        raise BadInput(
-            f"cannot read {path}: {problem}",
-            expected="the analysis as adapt.py analyze of this version writes it",
-            try_="move it away and analyse the model again",
-        ) from problem
+    return written(path, AnalysisFile, try_="move it away and analyse the model again")
 
 
 def described(one: AnalysisFile) -> dict[str, str]:

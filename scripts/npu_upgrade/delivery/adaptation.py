@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
@@ -26,6 +24,7 @@ from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
+from npu_upgrade.ground.kept import written
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
@@ -84,10 +83,10 @@ def prepare(order: Order) -> Adapted:
     names = ", ".join(one.name for one in facts)
     runs = [run for one in facts for run in _check_runs(one)]
     _check_gaps(order)
-    written = {one.folder: _check_documents(one, order) for one in order.parts}
+    checked = {one.folder: _check_documents(one, order) for one in order.parts}
     place = open_place(order.repo, f"Adapted-Model: {names}", new=f"adapt-{facts[0].name}")
     root = place.checkout.root
-    documents = sorted({path for _, one in written.values() for path in (*one.files, *one.kept)})
+    documents = sorted({path for _, one in checked.values() for path in (*one.files, *one.kept)})
     patches = (order.patch_dir or root.parent) / facts[0].name
     choice = choose(place, order.roots, order.named, documents, patches)
     subject = choice.subject(root)
@@ -109,7 +108,7 @@ def prepare(order: Order) -> Adapted:
     text = compose(place, order.title, f"Support {names}", TAGS, sections, validation)
     said = "" if on_npu else Validation().said
     delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
-    reports = {folder: dict(bundle.reports) for folder, (bundle, _) in written.items()}
+    reports = {folder: dict(bundle.reports) for folder, (bundle, _) in checked.items()}
     return Adapted(delivery, code, choice.patches, runs, reports)
 
 
@@ -150,26 +149,14 @@ def comment(adapted: Adapted, sha: str, issue: str) -> str:
     """
     place, path = adapted.delivery.place, next(iter(adapted.reports)) / "posted.json"
     body = f"{adapted.comment}\nCommit {sha} on branch {place.branch}.\n"
-    posted = _posted(path)
+    again = "move it away, then the same command; look first whether the issue has the comment"
+    posted = written(path, dict[str, list[str]], try_=again) or {}
     if sha256(body) in posted.get(issue, []):
         return "posted before"
     answer = publish.comment(place.checkout.root, issue, body)
     posted[issue] = [*posted.get(issue, []), sha256(body)]
     write_json(path, posted)
     return answer
-
-
-def _posted(path: Path) -> dict[str, list[str]]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.MsgspecError) as error:
-        raise BadInput(
-            f"cannot read which comments were posted from {path}: {error}",
-            expected="the file as this tool wrote it",
-            try_="move it away, then the same command; look first whether the issue has the comment",
-        ) from error
 
 
 def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run]) -> list[Section]:
@@ -224,10 +211,10 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
             expected="accuracy config, tutorial and its entries beside the code",
             try_=again,
         )
-    written = state.of(tree)
+    before = state.of(tree)
     changes = [one for root in roots for one in root.changed()] if roots else None
     bundle = make_bundle(
-        facts, form_of(tree), written, Choices(tuple(written.kept), reports=written.reports), changes
+        facts, form_of(tree), before, Choices(tuple(before.kept), reports=before.reports), changes
     )
     if bundle.changed:
         raise BadInput(
@@ -244,7 +231,7 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
                 expected="every gap named where the model's users read",
                 try_=f"put back the line with {lost.sign}, or {lost.command.short}",
             )
-    return bundle, written
+    return bundle, before
 
 
 def _check_gaps(order: Order) -> None:
