@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.commands.blocks_inputs import read
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import upgrade
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import json_text, write_together
 from npu_upgrade.ground.paths import SKILL
+from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue import structure
 from npu_upgrade.lineage.catalogue.block import Catalogue
-from npu_upgrade.lineage.catalogue.build import build
+from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
 from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.records import Bases
+from npu_upgrade.sources.releases import vllm_beside
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0 --out blocks
 --omni pypi:vllm-omni==0.30.0 --diff gpu npu
@@ -148,11 +152,39 @@ def _update(args: argparse.Namespace) -> Result:
 
 def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> tuple[Catalogue, SourceTree]:
     """The catalogue of one vllm-omni with the purposes known: in ``own`` first, then in the reference."""
-    sources, versions = read(omni, args.ascend, args.vllm)
+    sources, versions = _read(omni, args.ascend, args.vllm)
     known: list[Row] = []
     for path in filter(None, (own, SKILL / "references" / NAME)):
         known += rows(_existing(path))
     return with_purposes(build(sources, versions), known), sources.side.tree
+
+
+def _read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sources, dict[str, str]]:
+    """The sources of a catalogue, and their specs by role for the record.
+
+    ``ascend_spec`` is where vllm-ascend's history is. Without ``vllm_spec`` the vllm release that
+    belongs to the number of the vllm-omni is taken. Raises as ``open_source`` and ``infer``.
+    """
+    say(f"reading {omni_spec}")
+    omni = open_source(omni_spec)
+    side = omni_side(omni)
+    say("finding what every NPU method was copied from")
+    lineage = infer(side, ascend_spec)
+    bases = Bases(lineage) if lineage.base else None
+    ascend = _base_tree(lineage.base.spec) if lineage.base else None
+    spec = vllm_spec or vllm_beside(omni)
+    say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
+    vllm = open_source(spec) if spec else None
+    named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
+    return Sources(side, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}
+
+
+def _base_tree(spec: str) -> SourceTree | None:
+    try:
+        return open_source(spec)
+    except UpgradeError as error:
+        say(f"without the base tree, only the runner files are compared: {error.what}")
+        return None
 
 
 def _omni(args: argparse.Namespace, reference: Path | None = None) -> str:

@@ -86,10 +86,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def _as_text(capacity: Capacity) -> str:
     rows = [
-        (
-            *(str(one.length), str(one.sequences), one.state, str(one.cache_tokens or "")),
-            one.why[:110],
-        )
+        (str(one.length), str(one.sequences), one.state, str(one.cache_tokens or ""), one.why[:110])
         for one in capacity.steps
     ]
     return table(("context", "sequences", "state", "KV cache tokens", ""), rows)

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.commands.arguments import REPEATED, option
-from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -27,6 +26,7 @@ from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
+from npu_upgrade.sources.releases import vllm_beside
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0
@@ -77,7 +77,7 @@ def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[
     package, farther = omni_side(omni).project.upstreams
     ascend = open_newest(args.ascend)
     upstreams, specs = {package: ascend}, {package: args.ascend}
-    vllm = next(iter(args.upstream), None) or vllm_release(omni)
+    vllm = next(iter(args.upstream), None) or vllm_beside(omni)
     if vllm:
         upstreams[farther], specs[farther] = open_newest(vllm), vllm
     return omni_side(omni, upstreams), specs, ascend
