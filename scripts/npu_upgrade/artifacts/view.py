@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
@@ -244,17 +245,14 @@ class ModelView:
         return [run for run in self.failures if run.root.get("next")]
 
     @property
-    def features(self) -> list[Row]:
+    def features(self) -> list[Feature]:
         """The matrix as a reader with an NPU needs it: what a CPU says is said as that."""
-        rows = []
-        for one in self.facts.features:
-            status, why, asked = one.status or "not tried", one.why, one.requested
-            if one.on_cpu_only:
-                status, why, asked = "not tried on an NPU", f"on a CPU: {one.status}", ""
-            rows.append(
-                {"title": one.title, "status": status, "why": why, "requested": asked, "label": one.label}
-            )
-        return rows
+        return [
+            replace(one, status="not tried on an NPU", why=f"on a CPU: {one.status}", requested="")
+            if one.on_cpu_only
+            else replace(one, status=one.status or "not tried")
+            for one in self.facts.features
+        ]
 
     @property
     def false_ready(self) -> list[Row]:

@@ -140,10 +140,15 @@ class TitleRule:
 def rule_for(root: Path) -> TitleRule:
     """The rule of the project checked out at ``root``, read from its own files where they state it."""
     if (root / "vllm_omni").is_dir():
+        guide = _text(root / "docs/contributing/README.md")
+        stated = re.findall(r"^[-*] `\[([\w/ ]+)\][^`]*`", guide, re.MULTILINE)
         # The list of the contributing guide leaves out NPU, the tag its NPU upgrades carry.
-        return TitleRule("vllm-omni", (*(_from_guide(root) or _OMNI), "NPU"), anywhere=False)
+        return TitleRule("vllm-omni", (*(stated or _OMNI), "NPU"), anywhere=False)
     if (root / "vllm_ascend").is_dir():
-        return TitleRule("vllm-ascend", _from_workflows(root) or _ASCEND)
+        flows = map(_text, sorted((root / ".github/workflows").glob("*.y*ml")))
+        found = (re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", flow) for flow in flows)
+        listed = next((tuple(one[1].split("|")) for one in found if one), _ASCEND)
+        return TitleRule("vllm-ascend", listed)
     return TitleRule()
 
 
@@ -156,18 +161,6 @@ def check_title(rule: TitleRule, title: str, example: str) -> str:
             try_=f'--title "{example}"',
         )
     return title
-
-
-def _from_guide(root: Path) -> tuple[str, ...]:
-    guide = _text(root / "docs/contributing/README.md")
-    return tuple(re.findall(r"^[-*] `\[([\w/ ]+)\][^`]*`", guide, re.MULTILINE))
-
-
-def _from_workflows(root: Path) -> tuple[str, ...]:
-    for path in sorted((root / ".github/workflows").glob("*.y*ml")):
-        if stated := re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", _text(path)):
-            return tuple(stated.group(1).split("|"))
-    return ()
 
 
 def _text(path: Path) -> str:
