@@ -13,8 +13,7 @@ import argparse
 from pathlib import Path
 
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.gates.serving.log_lines import read
-from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain
+from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain_file
 from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -48,15 +47,7 @@ def run(args: argparse.Namespace) -> Result:
         return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
     if args.log is None:
         raise BadInput("no log is named", expected="a file", try_=upgrade("explain", "serve.log").short)
-    try:
-        found = explain(read(args.log))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {args.log}: {error.strerror or error}",
-            expected="a readable log file",
-            try_="redirect the server into one: vllm serve ... > serve.log 2>&1",
-        ) from error
-    return _result(args.log, found)
+    return _result(args.log, explain_file(args.log))
 
 
 def _result(log: Path, found: Explanation) -> Result:

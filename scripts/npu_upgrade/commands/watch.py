@@ -20,8 +20,7 @@ from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument, merging
 from npu_upgrade.commands.watch_request import check_asked, open_request
 from npu_upgrade.delivery.publish import keep_issue
-from npu_upgrade.gates.serving.log_lines import read
-from npu_upgrade.gates.serving.root_cause import explain
+from npu_upgrade.gates.serving.root_cause import explain_file
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import write_atomic
@@ -261,12 +260,7 @@ def _bisected(judge: Judge, name: str) -> Result:
 
 def _explained(log: Path, state: Watched) -> Result:
     """The root cause of a log, the mention that names the same things, and what it says to do."""
-    try:
-        first = explain(read(log)).first
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {log}: {error.strerror}", expected="a log", try_="another file"
-        ) from error
+    first = explain_file(log).first
     if first is None:
         return Result(Verdict.INCONCLUSIVE, f"{log} names no error", {"log": str(log)})
     text = "\n".join((first.text, *first.tail))
