@@ -66,21 +66,16 @@ def run(args: argparse.Namespace) -> Result:
 def _of_omni(args: argparse.Namespace) -> Result:
     """What the NPU side of a vllm-omni has of vllm-ascend and vllm."""
     omni = open_source(args.omni)
-    side, specs, ascend = _omni(omni, args)
+    package, farther = omni_side(omni).project.upstreams
+    ascend = open_newest(args.ascend)
+    # each upstream's tree, and where its history is
+    upstreams, specs = {package: ascend}, {package: args.ascend}
+    if vllm := next(iter(args.upstream), None) or vllm_beside(omni):
+        upstreams[farther], specs[farther] = open_newest(vllm), vllm
+    side = omni_side(omni, upstreams)
     found = Origins(side, specs)
     found.history_of_runners()  # says what is wrong with it
     return _result(found, side, ascend)
-
-
-def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
-    """The NPU side, where the histories of its upstreams are, and the vllm-ascend to upgrade to."""
-    package, farther = omni_side(omni).project.upstreams
-    ascend = open_newest(args.ascend)
-    upstreams, specs = {package: ascend}, {package: args.ascend}
-    vllm = next(iter(args.upstream), None) or vllm_beside(omni)
-    if vllm:
-        upstreams[farther], specs[farther] = open_newest(vllm), vllm
-    return omni_side(omni, upstreams), specs, ascend
 
 
 def _of_any(args: argparse.Namespace) -> Result:
