@@ -1,7 +1,5 @@
 """``analysis.json``: what an analysis writes down, and how it reads for people."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

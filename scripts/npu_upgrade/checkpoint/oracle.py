@@ -1,7 +1,5 @@
 """vLLM's own answers about checkpoints, from an interpreter that has it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Without an open decision vLLM loads them as they are. What is open is named wher
 ``NotImplementedError`` until somebody decides.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import keyword

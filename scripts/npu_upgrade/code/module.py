@@ -1,7 +1,5 @@
 """The parts of a module that an upgrade works on: methods, functions, plain classes."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """Aligning two sequences of keys: longest common subsequence, patience, change groups."""
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

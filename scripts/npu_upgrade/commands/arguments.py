@@ -1,7 +1,5 @@
 """Options as they are used, and their types; argparse reports what does not fit."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError, _ActionsContainer
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

@@ -6,8 +6,6 @@ whole checkpoint; serve --reference FILE refuses it for other weights. BLOCKED s
 memory.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

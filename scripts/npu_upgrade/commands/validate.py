@@ -10,8 +10,6 @@ its checkout; with --before the same on the old pair, and the two are compared.
 validates this upgrade there, and leaves the evidence for evidence import.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -3,8 +3,6 @@
 Each raises :class:`BadInput` and changes nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import shlex
 import warnings

@@ -3,8 +3,6 @@
 It knows nothing of what a record means; see ``references/evidence.md`` for the format.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Take over runs that another machine packed: nothing is believed before it is checked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Everything the page shows of a job, read from its files; what is missing or damaged is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

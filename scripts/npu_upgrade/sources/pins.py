@@ -3,8 +3,6 @@
 A wheel carries none of these files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence

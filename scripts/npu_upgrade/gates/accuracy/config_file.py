@@ -11,8 +11,6 @@
     num_fewshot: 5
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 and its metadata with the entry points that the tree declares. It appears by one rename when complete.
 """
 
-from __future__ import annotations
-
 import ast
 import configparser
 import contextlib

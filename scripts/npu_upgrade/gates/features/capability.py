@@ -1,7 +1,5 @@
 """How a feature is asked for in one release, and what would prove it there: read from its source."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -3,8 +3,6 @@
 Nothing is imported or executed.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -22,8 +22,6 @@
           image: true
 """
 
-from __future__ import annotations
-
 import base64
 import mimetypes
 import re
