@@ -83,7 +83,7 @@ def name_map(one: ClassSymbol) -> NameMap | None:
         if "prefix" in key or "substr" in key:
             result.ignored += [text for node in ast.walk(value) if (text := string(node))]
     result.ignored += list(_skipped(method))
-    if any(ast.unparse(call.func).startswith("super(") for call in loads):
+    if any(re.fullmatch(r"super\([^()]*\)\.load_weights", ast.unparse(call.func)) for call in loads):
         above = name_map(found[1].owner) if len(found) > 1 else None
         result = result.merged(above or NameMap())
     return result
