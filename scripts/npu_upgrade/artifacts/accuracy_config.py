@@ -1,5 +1,7 @@
 """The accuracy config: what was served and what came out, in the form that the tree's own test reads."""
 
+from __future__ import annotations
+
 import ast
 from dataclasses import dataclass
 from pathlib import Path

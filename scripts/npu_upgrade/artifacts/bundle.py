@@ -5,6 +5,8 @@ difference to it is theirs, and git merges it with the new text. Where both touc
 refused.
 """
 
+from __future__ import annotations
+
 import contextlib
 import difflib
 import subprocess

@@ -1,5 +1,7 @@
 """What is known about one model, gathered from its runs and its analysis; every gap is named."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

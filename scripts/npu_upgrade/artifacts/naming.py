@@ -1,5 +1,7 @@
 """The name that files of a model carry, and the id its weights are published under."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Putting a model where its readers find it: nav, titles, index, matrix; each edit changes nothing else."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re

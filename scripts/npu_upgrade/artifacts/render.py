@@ -1,5 +1,7 @@
 """The texts of all deliverables, and what of a run may stand in a page as it is."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any

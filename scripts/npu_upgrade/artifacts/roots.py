@@ -1,5 +1,7 @@
 """The checkouts in which a model was implemented, and what was changed there."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

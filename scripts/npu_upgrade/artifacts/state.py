@@ -1,5 +1,7 @@
 """What was written for a model, and where: ``artifacts.json`` of the model in the workspace."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import msgspec

@@ -1,5 +1,7 @@
 """What the templates show beside the facts: sentences, commands and rows, each of them from a run."""
 
+from __future__ import annotations
+
 import functools
 import json
 import re

@@ -1,5 +1,7 @@
 """All that can be said about a checkpoint without running it."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections import Counter

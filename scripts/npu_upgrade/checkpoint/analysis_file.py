@@ -1,5 +1,7 @@
 """``analysis.json``: what an analysis writes down, and how it reads for people."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import msgspec

@@ -1,5 +1,7 @@
 """The command that runs a gate on a model."""
 
+from __future__ import annotations
+
 from npu_upgrade.ground.command import Command, adapt
 
 # the arguments that a gate needs, where nobody chose others

@@ -4,6 +4,8 @@ Names are taken apart into words, and shapes have to agree: each number of the f
 one number of the checkpoint. What two places fit equally well is a question for a person, nothing is guessed.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections import Counter

@@ -1,5 +1,7 @@
 """The folder of a model: a path, a name below the models folder, or a Hugging Face id in a local cache."""
 
+from __future__ import annotations
+
 import os
 import re
 import shlex

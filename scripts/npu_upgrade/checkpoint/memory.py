@@ -5,6 +5,8 @@ ranks, keys and values over at most as many ranks as there are heads; norms, rou
 projections of latent attention are whole on every rank. Layers are split evenly over pipeline stages.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections import defaultdict

@@ -1,5 +1,7 @@
 """vLLM's own answers about checkpoints, from an interpreter that has it."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

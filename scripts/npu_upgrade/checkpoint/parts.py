@@ -1,5 +1,7 @@
 """Parts beside the text model's layers: multi-token prediction, towers of other modalities, tied weights."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

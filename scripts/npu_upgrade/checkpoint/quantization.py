@@ -1,5 +1,7 @@
 """How the weights are quantized: the method vLLM would take, and whether the tensors bear it out."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from typing import Any

@@ -1,5 +1,7 @@
 """Reading the files of a checkpoint, which may hold anything, and what is found wrong with them."""
 
+from __future__ import annotations
+
 import json
 import os
 import stat

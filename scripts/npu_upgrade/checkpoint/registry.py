@@ -3,6 +3,8 @@
 Everything is read from source: vLLM's registry, calls of ``register_model``, the attributes of model classes.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -4,6 +4,8 @@ Without an open decision vLLM loads them as they are. What is open is named wher
 ``NotImplementedError`` until somebody decides.
 """
 
+from __future__ import annotations
+
 import ast
 import json
 import keyword

@@ -3,6 +3,8 @@
 From that follows how a model is brought to vllm-ascend: reuse, an adapter, or a patch of the backend.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Literal
 

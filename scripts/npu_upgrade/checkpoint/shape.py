@@ -3,6 +3,8 @@
 Each rule is what vLLM 0.30 does with the loaded configuration; ``make bench-analyze`` compares both.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgspec

@@ -1,5 +1,7 @@
 """What lies beside configuration and weights: tokenizer, processor, and code of the checkpoint's own."""
 
+from __future__ import annotations
+
 import ast
 from pathlib import Path
 from typing import Any

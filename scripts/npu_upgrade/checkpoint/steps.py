@@ -1,5 +1,7 @@
 """``plan.json``: the order of work to bring a model to vllm-ascend, with the files that each step touches."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import msgspec

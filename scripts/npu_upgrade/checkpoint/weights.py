@@ -5,6 +5,8 @@ entry has ``dtype``, ``shape`` and ``data_offsets`` into the data; entries cover
 overlaps.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -3,6 +3,8 @@
 ``calls.jsonl`` beside the jobs is only ever added to. What an upgrade cost whoever drove it is read from it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import sys

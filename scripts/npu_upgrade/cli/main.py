@@ -5,6 +5,8 @@ A command is a module of ``npu_upgrade.commands`` with ``EXAMPLES`` (the words a
 ``audit`` is ``commands/audit.py``, ``adapt.plan`` is ``commands/adapt/plan.py``. Only what runs is imported.
 """
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import io

@@ -1,5 +1,7 @@
 """The programs: which commands each has, and one line on each. Nothing else is imported to list them."""
 
+from __future__ import annotations
+
 HELP = {
     "discover": "find releases, the vllm and vllm-ascend pair, whether all can be loaded, what is installed",
     "watch": "say what is new upstream since the last look, and what of it needs a hand",

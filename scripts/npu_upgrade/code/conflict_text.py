@@ -4,6 +4,8 @@ Two-way, ``diff3`` and ``zdiff3`` markers, under any line ends. Whether the line
 matter here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """What stands in a module: its imports, its classes and functions, and what it has for others."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,5 +1,7 @@
 """Adds a name to one import statement, or takes one out, with the smallest change of its text."""
 
+from __future__ import annotations
+
 import ast
 import itertools
 import re

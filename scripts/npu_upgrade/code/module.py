@@ -1,5 +1,7 @@
 """The parts of a module that an upgrade works on: methods, functions, plain classes."""
 
+from __future__ import annotations
+
 import ast
 import functools
 import re

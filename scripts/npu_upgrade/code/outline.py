@@ -4,6 +4,8 @@ What :func:`npu_upgrade.code.module.parse_module` finds is found here too, with 
 text; wherever the scan could be wrong, the module is parsed.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterator

@@ -4,6 +4,8 @@ Since 3.12, an f-string is many tokens, and :func:`ast.unparse` writes quotes in
 expressions that older Pythons cannot read.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import io

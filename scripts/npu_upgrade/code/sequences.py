@@ -1,5 +1,7 @@
 """Aligning two sequences of keys: longest common subsequence, patience, change groups."""
 
+from __future__ import annotations
+
 import bisect
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

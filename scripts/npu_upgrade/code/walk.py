@@ -1,5 +1,7 @@
 """Going through syntax trees: what takes most of the time of an audit, so it is done with care."""
 
+from __future__ import annotations
+
 import ast
 import functools
 

@@ -7,6 +7,8 @@ with the tasks, the options of the server and the expected values; a value may b
 weights have no accuracy. Options of vllm serve follow --.
 """
 
+from __future__ import annotations
+
 import argparse
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Options as they are used, and their types; argparse reports what does not fit."""
 
+from __future__ import annotations
+
 from argparse import ArgumentTypeError, _ActionsContainer
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

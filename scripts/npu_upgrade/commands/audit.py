@@ -6,6 +6,8 @@ means a finding that the matched old pair does not have; what both have is LAG. 
 merged runners are audited; without --omni it is vllm-ascend itself against vllm.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass

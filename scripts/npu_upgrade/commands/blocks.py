@@ -6,6 +6,8 @@ to the folder of the current job, or to --out DIR, as omni-specific-blocks.md an
 runners' inheritance and key methods as runner-structure.md.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 from pathlib import Path

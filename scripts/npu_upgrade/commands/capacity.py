@@ -6,6 +6,8 @@ tries the one that vLLM names. Each step says why it did not serve; how fast it 
 Options of vllm serve follow --.
 """
 
+from __future__ import annotations
+
 import argparse
 
 from npu_upgrade.checkpoint.locate import model_folder

@@ -6,6 +6,8 @@ evidence is missing, failed, or of other contents. The commit names each changed
 that built it from exactly these files, or as pending. A second delivery of a job amends its own commit.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,6 +6,8 @@ or inferred and marked so. Whether target, vllm and downstream can be loaded tog
 told from their imports; where they cannot, the nearest vllm-ascend that can is named.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """What the last `discover` of a folder found, for those who come after it; kept in the cache alone."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

@@ -9,6 +9,8 @@ executed are listed. What else the change can touch is named as pending: --rest 
 nothing about kernels or speed.
 """
 
+from __future__ import annotations
+
 import argparse
 import shutil
 import subprocess

@@ -5,6 +5,8 @@ GB share their files with one package cache by hard links, so a second one costs
 removes what is incomplete or was not used for long, never what a running process uses.
 """
 
+from __future__ import annotations
+
 import argparse
 import shutil
 

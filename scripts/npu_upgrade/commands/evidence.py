@@ -8,6 +8,8 @@ files and the beginning of the evidence are the same. compare BEFORE AFTER takes
 weights: tokens, throughput, room for the KV cache.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 from collections.abc import Callable, Collection

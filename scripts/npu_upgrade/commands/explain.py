@@ -7,6 +7,8 @@ signature describes is reported as UNKNOWN with the end of its traceback. FAIL m
 found; INCONCLUSIVE that it is unknown, or that the log holds wrappers only.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

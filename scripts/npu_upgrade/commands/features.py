@@ -8,6 +8,8 @@ answer; else it is unsupported, not applicable, missing in the checkpoint, or no
 serve follow --.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A gate as a step of a job: the merged runners as they are now, and the evidence about them."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import functools

@@ -4,6 +4,8 @@ Without options: does references/runner-hooks.md hold, and has every release in 
 ``--ascend`` and ``--omni`` ask a release that is not in the table, before anything runs on it.
 """
 
+from __future__ import annotations
+
 import argparse
 
 from npu_upgrade.audit.runner_hooks import reference

@@ -4,6 +4,8 @@ Copies are compared with all versions of upstream's file up to the date of the d
 commits of a clone, or the releases on the package index), everything else with the tree given.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections import Counter
 from collections.abc import Sequence

@@ -10,6 +10,8 @@ With --downstream and --upstream, the copies of any project are merged onto the 
 from, in whichever file they are: the merged files and the plan go to --out, without a job.
 """
 
+from __future__ import annotations
+
 import argparse
 import itertools
 from pathlib import Path

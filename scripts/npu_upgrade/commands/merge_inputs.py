@@ -1,5 +1,7 @@
 """What a merge works on: the trees, the upstream runner, and where base texts come from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -9,6 +9,8 @@ say what has to be changed first, and what to run then. INCONCLUSIVE means that 
 without progress, changes without effect, or another architecture; --continue goes on, with the reason.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """Questions as an agent is asked them: alike ones as one, what stands in the file short, nothing twice."""
 
+from __future__ import annotations
+
 import difflib
 import json
 import re

@@ -6,6 +6,8 @@ pages with these lengths, and with the label of the device: those of a CPU are f
 vllm serve follow --.
 """
 
+from __future__ import annotations
+
 import argparse
 from dataclasses import replace
 

@@ -5,6 +5,8 @@ looks for undefined names, learns the answers to resolved conflicts, and records
 evidence for exactly these files. `resolve` closes items.
 """
 
+from __future__ import annotations
+
 import argparse
 
 from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job

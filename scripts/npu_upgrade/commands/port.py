@@ -9,6 +9,8 @@ took all that was asked for; FAIL says that something asked for was refused (the
 INCONCLUSIVE, that no release shows in the NPU runners.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import difflib

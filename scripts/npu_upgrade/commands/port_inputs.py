@@ -1,5 +1,7 @@
 """What a port works on: the NPU runners, the GPU sides before and after, and what is below both."""
 
+from __future__ import annotations
+
 import argparse
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """Where ported files go: the checkout that was read, or a folder; nothing of the user's is overwritten."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

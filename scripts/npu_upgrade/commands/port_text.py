@@ -1,5 +1,7 @@
 """How a port is shown: the list for people, and each hunk for agents."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,6 +6,8 @@ whole checkpoint; serve --reference FILE refuses it for other weights. BLOCKED s
 memory.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -5,6 +5,8 @@ artifacts; the history is last. The page holds everything it shows, loads nothin
 can be kept, sent or attached. It can be written in any state of the job and changes nothing in it.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -12,6 +12,8 @@ of those with the same answer), `answer` (ours, theirs, base, with, accept, by-h
 where they fit, `text`, `imports`, `note`, `until` and `in`. All of them are taken, or none.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import sys

@@ -10,6 +10,8 @@ The run is kept as evidence (`evidence show RUN`), labelled with the device and 
 with dummy weights or on a CPU signs nothing off.
 """
 
+from __future__ import annotations
+
 import argparse
 from dataclasses import replace
 from pathlib import Path

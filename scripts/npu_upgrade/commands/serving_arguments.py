@@ -1,5 +1,7 @@
 """What the commands that serve a model have in common: their options, and how they record a run and go on."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import functools

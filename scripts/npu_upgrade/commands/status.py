@@ -4,6 +4,8 @@ Evidence that does not count is listed with the reason: it is of other contents,
 plan's, of another checkpoint, or not as it was recorded.
 """
 
+from __future__ import annotations
+
 import argparse
 from typing import Any
 

@@ -10,6 +10,8 @@ its checkout; with --before the same on the old pair, and the two are compared.
 validates this upgrade there, and leaves the evidence for evidence import.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import tempfile

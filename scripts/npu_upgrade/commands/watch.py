@@ -7,6 +7,8 @@ below .npu-upgrade keeps what was seen, so that the next run tells what is new o
 from the version that was copied on. FAIL means that something new needs a hand.
 """
 
+from __future__ import annotations
+
 import argparse
 import re
 from pathlib import Path

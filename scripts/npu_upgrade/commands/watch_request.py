@@ -1,5 +1,7 @@
 """The pull request of a watch: the upgrade to what was looked at last, where nothing of it needs a hand."""
 
+from __future__ import annotations
+
 import contextlib
 import tempfile
 from collections.abc import Generator

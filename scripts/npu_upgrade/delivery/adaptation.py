@@ -1,5 +1,7 @@
 """The delivery of a model: what its gates judged and artifacts wrote, in one commit, and what follows it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath

@@ -1,5 +1,7 @@
 """Which changes of the checkouts belong to the delivery of a model, and where each of them goes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch

@@ -1,5 +1,7 @@
 """An upgrade as one uncommitted change on a new branch of a git checkout."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

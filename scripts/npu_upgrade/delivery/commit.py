@@ -1,5 +1,7 @@
 """Make the one commit of a delivery: exactly the given files, signed off, or nothing at all."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Files that a delivery takes over from another checkout: worked out there, put in place, taken out again."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import tempfile

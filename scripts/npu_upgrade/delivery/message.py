@@ -1,5 +1,7 @@
 """The message of a delivered commit: a title by the project's rule, sections, what people added, trailers."""
 
+from __future__ import annotations
+
 import re
 import textwrap
 from collections.abc import Sequence

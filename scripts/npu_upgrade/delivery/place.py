@@ -1,5 +1,7 @@
 """Where a commit goes: a checkout that can take it now, and the earlier delivery it replaces."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 

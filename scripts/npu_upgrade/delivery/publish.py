@@ -1,5 +1,7 @@
 """How a commit is published: the remote its branch goes to, and with gh the pull request and a comment."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex

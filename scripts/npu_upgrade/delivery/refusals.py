@@ -3,6 +3,8 @@
 Each raises :class:`BadInput` and changes nothing.
 """
 
+from __future__ import annotations
+
 import ast
 import shlex
 import warnings

@@ -1,5 +1,7 @@
 """The delivery of an upgrade: the files of its plan, on the evidence of its job."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,6 +3,8 @@
 It knows nothing of what a record means; see ``references/evidence.md`` for the format.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Which code and which checkpoint a run judged, as hashes of the files that count."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 import time

@@ -1,5 +1,7 @@
 """The files of a run with their hashes, and whether they still are what they were."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from pathlib import Path, PurePosixPath

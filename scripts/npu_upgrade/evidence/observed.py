@@ -3,6 +3,8 @@
 Each process of a server is looked at from inside; nothing here is taken from a command line.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Runs as one file that travels: their folders, their ledger lines, and nothing else."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import os

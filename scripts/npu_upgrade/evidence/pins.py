@@ -1,5 +1,7 @@
 """Exact pins: what a verdict was reached against, never a name that moves."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,6 +4,8 @@ Two nets: the values of secretly named variables and arguments of this run, wher
 the shapes of well-known tokens. Of other variables only those that can change a run keep their values.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import re

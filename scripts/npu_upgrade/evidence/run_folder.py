@@ -1,5 +1,7 @@
 """The folder of one run while it is written: recognisably incomplete until it is whole and hashed."""
 
+from __future__ import annotations
+
 import os
 import secrets
 from collections.abc import Iterable

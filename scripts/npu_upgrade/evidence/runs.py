@@ -4,6 +4,8 @@ A run counts when its folder is exactly what the chain says, its checkpoint is t
 code is what was planned or is delivered. Nothing else is a source of a measured value.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,6 +3,8 @@
 The format is described in ``references/evidence.md``. Every gate writes through :meth:`Store.record`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,5 +1,7 @@
 """What a piece of evidence is about: the exact content of a set of files."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The environment a gate ran in, as far as it can change a verdict."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import platform
 from datetime import UTC, datetime

@@ -1,5 +1,7 @@
 """Take over runs that another machine packed: nothing is believed before it is checked."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import tarfile

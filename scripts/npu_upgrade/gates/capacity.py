@@ -4,6 +4,8 @@
 number of starts is bounded: a length that did not fit is tried again only at the length that vLLM says would.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,6 +4,8 @@ Prompts are random tokens; how long they and the answers are, and how many reque
 stated with every value.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,6 +5,8 @@ may be shared with others and stays as it is. What is installed is a copy, so th
 beside the sources.
 """
 
+from __future__ import annotations
+
 import ast
 import json
 import shutil

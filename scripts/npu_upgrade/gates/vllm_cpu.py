@@ -1,5 +1,7 @@
 """A real vLLM on this machine's CPU, and what it makes for the gates: tiny checkpoints, reference tokens."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,7 @@
 """Files in YAML that people write for the gates, read strictly into their types."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar

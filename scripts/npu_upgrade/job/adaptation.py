@@ -4,6 +4,8 @@ The state is ``.npu-upgrade/adapt/<model>/``, written by ``adapt.py analyze`` an
 are those of the workspace's evidence that count for this model and the plan's code.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

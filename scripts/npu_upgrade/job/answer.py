@@ -4,6 +4,8 @@ An answer that fails its checks changes nothing. Each function returns the journ
 the problems that kept it from being written.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,6 +3,8 @@
 Works on texts with conflicts left in them: every other conflict is read both ways.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Set as AbstractSet
 

@@ -1,5 +1,7 @@
 """Puts an answer into the text of a runner file: whole methods, and imports."""
 
+from __future__ import annotations
+
 import ast
 import re
 import textwrap

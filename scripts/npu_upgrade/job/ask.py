@@ -4,6 +4,8 @@ Reads the plan, the files, the list of hunks to port and the findings of the gat
 writes nothing.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

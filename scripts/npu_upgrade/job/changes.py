@@ -1,5 +1,7 @@
 """What differs in a checkout from the commit that a delivery stands on; the user's index stays as it is."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 

@@ -1,5 +1,7 @@
 """The gate ``plan``: the merged files as they are now, and what is left of the plan."""
 
+from __future__ import annotations
+
 import ast
 import json
 import time

@@ -1,5 +1,7 @@
 """The conflicts that still stand in the files of a job, and what is known of each."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,6 +4,8 @@ Everything is below ``.npu-upgrade/``: ``current`` names the job at hand, ``jobs
 and the journal. How far a stage got is read from the journal and the evidence (:mod:`.upgrade`).
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping

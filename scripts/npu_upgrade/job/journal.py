@@ -4,6 +4,8 @@ The journal knows nothing of what an answer means. Whole files as they were befo
 it, so that it can be taken back.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

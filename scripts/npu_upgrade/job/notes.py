@@ -1,5 +1,7 @@
 """What went wrong before with the names of a piece of code: the reported incidents of ``incidents.yaml``."""
 
+from __future__ import annotations
+
 import functools
 import re
 from pathlib import Path

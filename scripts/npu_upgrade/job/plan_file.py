@@ -1,5 +1,7 @@
 """``plan.json``, which merge and plan leave in a job's output folder, as far as others read it."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,6 +4,8 @@ One file, ``.npu-upgrade/port.json``: every hunk that was ever listed, by its id
 text, so that it is known again when the release it came from is long past.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any

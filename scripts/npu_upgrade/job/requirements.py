@@ -3,6 +3,8 @@
 Commit, pages, report, status and ``next`` all say what these rules say.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

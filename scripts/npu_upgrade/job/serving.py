@@ -1,5 +1,7 @@
 """What serves a model that is being adapted: its own environment with the plugin, or an emulated NPU."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

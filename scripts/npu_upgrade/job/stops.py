@@ -3,6 +3,8 @@
 The counts are read from the evidence, which nobody edits; ``next --continue`` starts them anew.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from npu_upgrade.code.conflict_text import MarkedConflict, answers

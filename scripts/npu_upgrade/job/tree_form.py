@@ -1,5 +1,7 @@
 """Which documentation system a tree has, and what its pages may use; read from the tree itself."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from pathlib import Path

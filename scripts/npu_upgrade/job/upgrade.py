@@ -1,5 +1,7 @@
 """The stages of an upgrade, their states, and what each needs next."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

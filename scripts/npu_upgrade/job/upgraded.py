@@ -1,5 +1,7 @@
 """The upgrade that stands in a workspace's checkout: what of it is served, and what it stands on."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 Whole trees are looked at, so nothing is parsed here but the few files that hold a candidate.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections import Counter

@@ -4,6 +4,8 @@ Class names are derived from the runners at hand; only what cannot be derived st
 tables. Text in strings and comments is left alone.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 import re

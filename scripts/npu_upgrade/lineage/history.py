@@ -3,6 +3,8 @@
 :func:`open_history` makes one from a clone or the package index.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import hashlib

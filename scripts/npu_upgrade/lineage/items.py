@@ -1,5 +1,7 @@
 """Things an upgrade leaves to a person, with ids that survive a second merge."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -5,6 +5,8 @@ dashes. So markers count only where they are plain to see: before the code itsel
 pairs at the depth of one block that has an even number of them.
 """
 
+from __future__ import annotations
+
 import io
 import re
 import tokenize

@@ -4,6 +4,8 @@ What one file has of another was taken together, so its base is joint. A file is
 history only when something is a copy of it; everything else is compared with the given tree alone.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -1,5 +1,7 @@
 """What a file puts in place of upstream's: assignments onto its modules and classes, ``setattr``."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ The table is all that this program knows of a project by name. What is not in it
 from it, is derived from the trees.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import KeysView, Sequence

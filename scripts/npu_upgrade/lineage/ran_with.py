@@ -1,5 +1,7 @@
 """The release that the device's side of a tree is, byte for byte: what that side really ran with."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What is known of where the methods of the NPU runners come from."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,6 +4,8 @@ A unit is a method, a function, a class or a whole file. Its relation is told fr
 hand; from which version a copy was taken is told by :mod:`npu_upgrade.lineage.origins`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property, lru_cache

@@ -4,6 +4,8 @@ Knows only lines and conflicts; whether the lines are Python is no matter here. 
 edits around a conflict leave more than one reading, no answer is found.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher

@@ -5,6 +5,8 @@ at another depth or in another layout, with other comments. An answer is used on
 method is Python with it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """When two conflicts are the same: by the statements of their sides, wherever they stand."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -4,6 +4,8 @@ Which ones they are is read from the hooks of pre-commit, else from pyproject.to
 a tool leaves alone as it was before is given to it whole; of another one it gets the changed lines.
 """
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import sys

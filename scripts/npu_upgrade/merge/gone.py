@@ -4,6 +4,8 @@ Every statement of a merged file counts, whoever it is from. What was lacking be
 tell.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial

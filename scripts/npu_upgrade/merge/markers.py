@@ -4,6 +4,8 @@ Markers are for readers and a hint at most: what is omni code is told by compari
 upstream's method, never by markers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """What became of the things of upstream's that a downstream puts its own in place of."""
 
+from __future__ import annotations
+
 import ast
 import difflib
 import textwrap

@@ -1,5 +1,7 @@
 """The plan of an upgrade: what was merged, what was decided, what is left, for agents (JSON)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any

@@ -1,5 +1,7 @@
 """Merge all copied methods of the runner files, and derive their imports."""
 
+from __future__ import annotations
+
 import builtins
 import functools
 import re

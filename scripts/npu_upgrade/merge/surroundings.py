@@ -4,6 +4,8 @@ What no longer works is asked of the audit's checks, over the merged files and w
 not know is told here: that upstream's code below an override changed, or the signature of what omni calls.
 """
 
+from __future__ import annotations
+
 import ast
 import difflib
 import re

@@ -3,6 +3,8 @@
 Nothing counts as absent that may be compiled, generated, made by ``__getattr__`` or set by a patch.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 

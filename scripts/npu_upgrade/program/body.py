@@ -1,5 +1,7 @@
 """What a function's body does, read once: its calls, unpackings, returns and the names it binds."""
 
+from __future__ import annotations
+
 import ast
 import builtins
 from collections.abc import Callable, Iterable

@@ -1,5 +1,7 @@
 """What a call in a function reaches, as far as the trees tell."""
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterable

@@ -1,5 +1,7 @@
 """The conditions of a function, taken apart, and what stands under them."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections import Counter

@@ -3,6 +3,8 @@
 Dataclasses, NamedTuples and msgspec structs get a signature as Python would write it, inherited fields first.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

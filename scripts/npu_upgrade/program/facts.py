@@ -4,6 +4,8 @@ A fact is something that stays the same when code is ported from one device to a
 of the runner, a function or class of vllm-omni, an attribute of the model, a method of a member.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Iterator

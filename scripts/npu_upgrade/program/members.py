@@ -1,5 +1,7 @@
 """Which attributes objects of a class have, as far as the trees tell."""
 
+from __future__ import annotations
+
 import ast
 
 from npu_upgrade.code.definitions import top_level

@@ -1,5 +1,7 @@
 """Where names stand in the text of all trees: a wide look, for the few names that are in doubt."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

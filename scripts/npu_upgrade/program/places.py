@@ -1,5 +1,7 @@
 """Where the names of a package stand: who defines them, who imports them, where a lost one is now."""
 
+from __future__ import annotations
+
 import ast
 import difflib
 import re

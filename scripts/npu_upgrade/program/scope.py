@@ -1,5 +1,7 @@
 """Where a function stands, and what its calls may reach."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Iterator

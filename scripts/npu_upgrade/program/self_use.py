@@ -1,5 +1,7 @@
 """What methods do with the attributes of ``self``: reads, writes, guards and calls of ``super()``."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Iterator

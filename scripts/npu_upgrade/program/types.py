@@ -3,6 +3,8 @@
 Whatever is not certain is None. Nothing outside the trees is known, tensors excepted.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 

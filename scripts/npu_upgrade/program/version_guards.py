@@ -4,6 +4,8 @@ vllm-ascend asks ``vllm_version_is("0.30.0")``; comparisons of ``Version(...)`` 
 version and ``hasattr`` tests are the other dialects. Nothing is executed.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import operator

@@ -1,5 +1,7 @@
 """Everything the page of an adaptation shows, read from the model's state and its runs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Everything the page shows of a job, read from its files; what is missing or damaged is left out."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

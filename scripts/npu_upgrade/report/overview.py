@@ -1,5 +1,7 @@
 """What a reviewer asks first of a job: what changed and why, what is proven, what is open and for whom."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """Renders the page from its template; whatever files hold is text in it, never markup."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from pathlib import Path

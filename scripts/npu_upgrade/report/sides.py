@@ -1,5 +1,7 @@
 """Two texts side by side, as rows of a table; long equal parts are left out."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher

@@ -1,5 +1,7 @@
 """The page of a watch: upstream's commits or releases against our units."""
 
+from __future__ import annotations
+
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.command import Command
 from npu_upgrade.report.page import template

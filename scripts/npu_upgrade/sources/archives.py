@@ -4,6 +4,8 @@
 one rename when complete, so a reader never sees half of it and two writers do not meet.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

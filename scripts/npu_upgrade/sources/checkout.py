@@ -1,5 +1,7 @@
 """The user's git checkout, through git itself; reading it never writes anything, not even its index."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

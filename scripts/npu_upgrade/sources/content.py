@@ -1,5 +1,7 @@
 """What a result is kept by: the content of the trees that were looked at, and our own code."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Which vllm-omni and vllm-ascend an upgrade looks at, the vllm they belong to, and what does not fit."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """HTTP for reading: timeouts, three tries, the user's proxies, certificates and credentials."""
 
+from __future__ import annotations
+
 import contextlib
 import netrc
 import os

@@ -1,5 +1,7 @@
 """Read-only access to a clone, bare or not, by ``git``; nothing is fetched, run or changed."""
 
+from __future__ import annotations
+
 import difflib
 import os
 import re

@@ -3,6 +3,8 @@
 Pages are kept for ten minutes, and used past that when the network is down.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import time

@@ -3,6 +3,8 @@
 A wheel carries none of these files.
 """
 
+from __future__ import annotations
+
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence

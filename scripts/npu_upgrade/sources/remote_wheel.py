@@ -4,6 +4,8 @@ Only for ranking candidates. Anything that enters a result is read from a whole 
 checked against the index's hash; what is read here is checked against the wheel's own RECORD.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import csv

@@ -1,5 +1,7 @@
 """What a source is called on a command line: ``pypi:NAME==VERSION``, ``git:PATH@REF`` or ``dir:PATH``."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn

@@ -1,5 +1,7 @@
 """The one thing everything downstream reads: a read-only tree of files with an identity."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,6 +4,8 @@ Only regular files that matter to reading the project are written. Nothing is bu
 imported or executed. The caller gives an empty folder and throws it away on error.
 """
 
+from __future__ import annotations
+
 import bz2
 import errno
 import gzip

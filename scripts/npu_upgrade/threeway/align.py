@@ -1,5 +1,7 @@
 """Which statement of one version of a method is which statement of another."""
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Sequence

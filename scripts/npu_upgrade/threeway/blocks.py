@@ -1,5 +1,7 @@
 """Splitting corresponding ranges of three versions at the blocks that all of them have."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """Comments in a merge: they follow their statement, and none of ours gets lost."""
 
+from __future__ import annotations
+
 import io
 import re
 import tokenize

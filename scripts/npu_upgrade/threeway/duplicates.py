@@ -5,6 +5,8 @@ second one goes where it is sure to say nothing new: same block, nothing in betw
 changes what it reads.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections import Counter

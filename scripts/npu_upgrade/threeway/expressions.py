@@ -4,6 +4,8 @@ Two versions of a statement that changed different arguments, operands or items 
 two that changed the same one do not.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ the merge: its result must be Python, and must read no local name that nothing d
 A decision that breaks one of them becomes a conflict.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -6,6 +6,8 @@ the best one, the text that ours agrees with is chosen. A piece of a *newer* ver
 taken only when ours holds all of it: a base that is too new would hide upstream changes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

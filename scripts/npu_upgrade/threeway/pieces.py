@@ -1,5 +1,7 @@
 """What a merge of one method is made of: statements, conflicts and flags, in order."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass

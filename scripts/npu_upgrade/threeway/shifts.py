@@ -1,5 +1,7 @@
 """How far a statement of one side moves because the other side re-indented its place."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from npu_upgrade.code.statements import Statement

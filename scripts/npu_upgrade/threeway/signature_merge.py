@@ -1,5 +1,7 @@
 """Type hints and parameters in a form in which three versions of them can be merged."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Sequence

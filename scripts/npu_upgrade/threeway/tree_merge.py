@@ -1,5 +1,7 @@
 """Three-way merge of syntax trees: what one side changed is taken, what both changed clashes."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

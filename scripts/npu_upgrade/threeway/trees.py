@@ -1,5 +1,7 @@
 """Small tools on syntax trees of single statements, for merging them."""
 
+from __future__ import annotations
+
 import ast
 import copy
 from collections.abc import Iterator, Sequence

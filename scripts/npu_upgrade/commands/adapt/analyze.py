@@ -6,6 +6,8 @@ consistent; FAIL: it is not (a corrupt shard, a missing tensor or scale, names t
 model that serves it); INCONCLUSIVE: something could not be judged.
 """
 
+from __future__ import annotations
+
 import argparse
 from typing import Any
 

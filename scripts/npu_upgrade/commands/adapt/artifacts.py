@@ -7,6 +7,8 @@ report and runbook in Chinese, and a comment for the issue. A second run changes
 edits of people are merged, or the run is refused.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 from typing import Any

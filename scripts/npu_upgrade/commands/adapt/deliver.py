@@ -7,6 +7,8 @@ the deliverables that are not named, and changes that nobody named. A gap that `
 note is named with it; the model's own plugin goes along. A second delivery amends its own commit.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

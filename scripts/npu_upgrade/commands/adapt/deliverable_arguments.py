@@ -1,5 +1,7 @@
 """The options of commands about one model's deliverables, and what they name."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

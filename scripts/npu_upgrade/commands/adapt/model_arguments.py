@@ -1,5 +1,7 @@
 """The options of the commands that look at a model, and the sources and the state they name."""
 
+from __future__ import annotations
+
 import argparse
 import re
 from pathlib import Path

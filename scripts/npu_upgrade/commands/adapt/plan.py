@@ -8,6 +8,8 @@ is, and dequantises fp8 where vllm-ascend does not take it. PASS: the plan stand
 inconsistent and has to be put right first; INCONCLUSIVE as in analyze.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -11,6 +11,8 @@
     num_fewshot: 5
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

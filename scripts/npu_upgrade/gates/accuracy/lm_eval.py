@@ -3,6 +3,8 @@
 The evaluation runs in a process of its own; this project neither imports lm_eval nor brings tasks along.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os

@@ -1,5 +1,7 @@
 """The scenarios of the emulator's dry run, read without starting anything."""
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import sys

@@ -3,6 +3,8 @@
 What was not executed is for hardware or a reviewer: a dry run that never enters a branch says nothing of it.
 """
 
+from __future__ import annotations
+
 import ast
 import difflib
 from collections.abc import Iterable, Iterator, Mapping

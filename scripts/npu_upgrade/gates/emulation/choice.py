@@ -1,5 +1,7 @@
 """Which runs a change needs, the cheapest first, and which others it can touch."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,6 +5,8 @@ is LAG, and no reason to fail the upgrade. An old pair that fails otherwise, or 
 nothing.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

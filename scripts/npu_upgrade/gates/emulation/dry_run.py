@@ -1,5 +1,7 @@
 """One triple through the dry run: what is kept, else its environment, its plan, its outcomes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

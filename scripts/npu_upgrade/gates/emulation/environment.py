@@ -1,5 +1,7 @@
 """All that an emulated run of a triple needs: interpreter, native parts, variables and packages."""
 
+from __future__ import annotations
+
 import json
 import os
 import platform

@@ -5,6 +5,8 @@ operators it called, the Python environment, and the files of the three projects
 Of a file whose execution is recorded, the bodies of functions that did not run do not count.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import functools

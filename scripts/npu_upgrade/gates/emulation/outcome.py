@@ -5,6 +5,8 @@ operator or vendor package without a reference, or a fault of the emulator itsel
 not have what the scenario uses.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@
 and its metadata with the entry points that the tree declares. It appears by one rename when complete.
 """
 
+from __future__ import annotations
+
 import ast
 import configparser
 import contextlib

@@ -1,5 +1,7 @@
 """Start the dry run in its environment, show its progress, and leave no process of it behind."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

@@ -4,6 +4,8 @@ vLLM's bounds count, then vllm-ascend's pins of the torch family on top of them;
 or for another device is left out. The trees' own packages are not installed but put on PYTHONPATH.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 import tomllib

@@ -3,6 +3,8 @@
 A random adapter shows that adapters are loaded, routed to and applied; of a real one it says nothing.
 """
 
+from __future__ import annotations
+
 import array
 import json
 import random

@@ -1,5 +1,7 @@
 """How a feature is asked for in one release, and what would prove it there: read from its source."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex

@@ -1,5 +1,7 @@
 """The status of one feature, from what one start showed: what was asked for against what was resolved."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

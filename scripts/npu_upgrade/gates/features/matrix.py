@@ -3,6 +3,8 @@
 All are asked for in one start, and one by one only when that does not serve.
 """
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,6 +3,8 @@
 The analysis of the model adapter answers; no code of the checkpoint is run.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What each feature is called in the sources at hand, and by what it would be proven."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re

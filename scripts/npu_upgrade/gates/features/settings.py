@@ -4,6 +4,8 @@ A name counts only where it is read and something follows from it: not in the te
 list of names that are dropped, and not in a condition under which nothing but a message is written.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 Nothing is imported or executed.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 import re

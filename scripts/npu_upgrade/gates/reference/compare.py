@@ -10,6 +10,8 @@ differences are also fitted to what a scale changes in Transformers: a few perce
 a single place. What the half dtype does to all places of a model together is fitted alike and allowed.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

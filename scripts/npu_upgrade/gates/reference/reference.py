@@ -4,6 +4,8 @@ It is computed on the CPU in float32, by the interpreter that serves or by one o
 bfloat16: the difference is what the dtype of a server may change. Other weights are another reference.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math

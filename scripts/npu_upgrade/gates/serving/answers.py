@@ -1,5 +1,7 @@
 """What an answer is worth: counted, ended for a reason, not one token over and over; real audio or images."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 import io

@@ -1,5 +1,7 @@
 """What was checked of a server, with its outcome; and the verdict over all of it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import msgspec

@@ -1,5 +1,7 @@
 """Which device serves, and how much of its memory is in use, as the device's own tool says."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

@@ -3,6 +3,8 @@
 Nothing is recorded here; see :mod:`npu_upgrade.gates.serving.record`.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence

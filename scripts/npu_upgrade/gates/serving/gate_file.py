@@ -22,6 +22,8 @@
           image: true
 """
 
+from __future__ import annotations
+
 import base64
 import mimetypes
 import re

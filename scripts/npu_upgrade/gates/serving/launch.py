@@ -1,5 +1,7 @@
 """What is started: a model with a vLLM, how, and where; and the command line of it."""
 
+from __future__ import annotations
+
 import json
 import math
 import os

@@ -4,6 +4,8 @@ Reads any size in bounded memory. Knows the headers that vLLM, torch, uvicorn an
 nothing of what the texts mean.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A program of others that measures a server while it is watched: ``vllm bench serve``, lm_eval."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal

@@ -1,5 +1,7 @@
 """What the processes of one start told of themselves, and whether it is what was asked for."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -1,5 +1,7 @@
 """The evidence of served runs: one folder, one ledger line, and ``result.json`` for whoever reads it."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a server is asked, and what it answered, kept word for word."""
 
+from __future__ import annotations
+
 import json
 import math
 import re

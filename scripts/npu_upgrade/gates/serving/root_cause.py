@@ -5,6 +5,8 @@ Source lines inside a traceback are never taken for messages: only what an excep
 logged as an error or without a level.
 """
 
+from __future__ import annotations
+
 import enum
 import re
 from collections import deque

@@ -4,6 +4,8 @@ No signal is ever sent to a process that was not started here: what is ended is 
 server, and what else carries its token.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import secrets

@@ -1,5 +1,7 @@
 """What the starts of one gate share: model, interpreter, device, how they are judged, where logs go."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

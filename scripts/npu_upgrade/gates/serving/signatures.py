@@ -5,6 +5,8 @@ The data is ``signatures.yaml`` beside this file, most specific first. A text of
 references/troubleshooting.md is generated from it.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Iterable, Sequence

@@ -4,6 +4,8 @@ With dummy weights an answer has to come, be counted and leave the engine alive.
 has to be worth something.
 """
 
+from __future__ import annotations
+
 import base64
 import math
 import struct

@@ -3,6 +3,8 @@
 The ladder after a failure starts the same again, then with less, until it serves: a diagnosis, never a pass.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

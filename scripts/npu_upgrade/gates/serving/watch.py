@@ -3,6 +3,8 @@
 vLLM ends with exit code 0 when its engine was killed, so no exit code is asked.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading

@@ -1,5 +1,7 @@
 """Builds the catalogue of one vllm-omni: which files are looked at, and with what they are compared."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

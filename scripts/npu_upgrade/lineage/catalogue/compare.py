@@ -1,5 +1,7 @@
 """Two catalogues, or the GPU and the NPU side of one, beside each other, with what markers tell of them."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The omni blocks of one method, from its difference to the upstream text it was copied from."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What a block uses of omni: modules, helpers and attributes that upstream does not have."""
 
+from __future__ import annotations
+
 import ast
 import functools
 import re

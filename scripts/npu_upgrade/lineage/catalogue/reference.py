@@ -3,6 +3,8 @@
 It holds names, lines, counts, hashes and our own sentences; never a line of source.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

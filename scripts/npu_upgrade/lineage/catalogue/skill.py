@@ -1,5 +1,7 @@
 """Where this skill lies, and whether its own files may be written."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from npu_upgrade.ground.errors import BadInput

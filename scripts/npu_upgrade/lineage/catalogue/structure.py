@@ -3,6 +3,8 @@
 All of it is derived from the catalogue: the sentences are the purposes of its blocks.
 """
 
+from __future__ import annotations
+
 from npu_upgrade.lineage.catalogue.block import WHOLE, Catalogue, Method, drawn
 
 NAME = "runner-structure.md"

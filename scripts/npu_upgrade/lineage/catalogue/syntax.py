@@ -1,5 +1,7 @@
 """Names in statements, for sentences that hold no code: what is set, called, tested, read."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Iterable, Iterator, Sequence
