@@ -144,11 +144,13 @@ def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str
     upgrades: list[tuple[datetime, datetime, Upgrade]] = []
     for version in LATER[LATER.index(before) + 1 :] if before in LATER else LATER:
         tree = open_source(f"pypi:vllm-omni=={version}")
-        base = infer(omni_side(tree), history).base
+        side = omni_side(tree)
+        taken = infer(side, history)
+        base = taken.base
         if tree.date and base and base.date and base.version.sha:
             bases = Bases(lineage, target=base.version)
             texts = _texts(repo, base.version.sha)
-            upgrades.append((base.date, tree.date, Upgrade(earlier, omni_side(tree), lineage, texts, bases)))
+            upgrades.append((base.date, tree.date, Upgrade(earlier, side, lineage, taken, texts, bases)))
     start, end = repo.before(first, BRANCH), repo.before(last, BRANCH)
     assert start
     assert end
