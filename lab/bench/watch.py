@@ -22,6 +22,7 @@ from multiprocessing import get_context
 
 from bench.shared import Tally, begin, options
 from bench.watch_truth import Upgrade, needed
+from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -115,26 +116,28 @@ def replay(before: str, after: str, clone: str) -> Interval:
 def _days(
     before: str, clone: str, repo: Repo, first: datetime, last: datetime, result: Interval
 ) -> Iterator[tuple[str, tuple[str, datetime]]]:
-    """Commit -> its state and the day it was mentioned, of every look."""
-    start = repo.before(first, BRANCH)
-    asked = open_asked(f"pypi:vllm-omni=={before}", [f"git:{clone}@{repo.before(last, BRANCH)}"])
-    judge = open_judge(asked, start)
-    seen, day = judge.line.start, first
+    """Commit -> its state and the day it was mentioned, of every look, on the vllm of that day."""
+    seen, day = repo.before(first, BRANCH) or "", first
+    judge, vllm = None, None
     while day < last:
         day = min(day + timedelta(days=1), last)
-        until = repo.before(day, BRANCH)
-        line = open_line(f"git:{clone}@{until}", PACKAGE, seen.spec.rpartition("@")[2], judge.ours.paths)
-        if not line.steps:
+        until = f"git:{clone}@{repo.before(day, BRANCH)}"
+        pinned = vllm_of(open_source(until))
+        if judge is None or pinned != vllm:
+            judge, vllm = open_judge(open_asked(f"pypi:vllm-omni=={before}", [until]), seen), pinned
+        else:
+            judge.line = open_line(until, PACKAGE, seen, judge.ours.paths)
+        steps = judge.line.steps
+        if not steps:
             continue
-        say(f"the look of {day:%Y-%m-%d}: {len(line.steps)} commits")
-        judge.line = line
+        say(f"the look of {day:%Y-%m-%d}: {len(steps)} commits")
         found = look(judge)
         result.commits += found.steps
         result.green += found.count(State.GREEN)
         for entry in found.entries:
             if entry.state is not State.GREEN:
                 yield entry.spec.rpartition("@")[2], (entry.state.value, day)
-        seen = line.steps[-1]
+        seen = steps[-1].spec.rpartition("@")[2]
 
 
 def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str, tuple[list[str], datetime]]:

@@ -162,18 +162,16 @@ class _Settled(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Keywords that are spread only to depend on a version are as any other."""
         self.generic_visit(node)
-        node.keywords = [
-            one
-            for spread in node.keywords
-            for one in (
-                [ast.keyword(string(key), value) for key, value in zip(spread.value.keys, spread.value.values)]
-                if spread.arg is None
-                and isinstance(spread.value, ast.Dict)
-                and all(key and string(key) for key in spread.value.keys)
-                else [spread]
-            )
-        ]
+        node.keywords = [one for spread in node.keywords for one in _plain(spread)]
         return node
+
+
+def _plain(spread: ast.keyword) -> list[ast.keyword]:
+    items = spread.value
+    if spread.arg is None and isinstance(items, ast.Dict) and all(key and string(key) for key in items.keys):
+        pairs = zip(items.keys, items.values, strict=True)
+        return [ast.keyword(string(key), value) for key, value in pairs if key]
+    return [spread]
 
 
 def unit(side: Downstream, entry: MethodLineage) -> str:
@@ -195,9 +193,7 @@ def _places(upgrade: Upgrade, before: Mapping[str, str], after: Mapping[str, str
         sides = _Sides.of(upgrade, entry)
         for vllm, judge in ((None, sides.contested), (upgrade.vllm, sides.by_hand)):
             was, now = (_statements_of(settled(text, vllm)) for text in texts)
-            if any(
-                judge(was, (one.a0, one.a1), now[one.b0 : one.b1]) for one in fine_changes(was, now)
-            ):
+            if any(judge(was, (one.a0, one.a1), now[one.b0 : one.b1]) for one in fine_changes(was, now)):
                 yield f"place: {entry.name}"
                 break
 
@@ -246,7 +242,7 @@ class _Sides:
     def contested(
         self, upstream: Sequence[Statement], span: tuple[int, int], added: Sequence[Statement]
     ) -> bool:
-        """Whether the merge leaves what upstream put for a span, or it, to a person, and the release decided."""
+        """Whether the merge leaves a span, or what upstream put for it, to a person, and the release decided."""
         touched = {one.key for one in (*upstream[slice(*span)], *added)}
         return bool(self.disputed & touched) and self._at(upstream, span) is not None
 
@@ -271,7 +267,6 @@ class _Sides:
         reworked = any(resembles(one, Statement(key, 0, ())) for one in (*removed, *added) for key in own)
         return reworked or bool(stood - set(self.later) or lasting & set(self.later) - set(self.ours))
 
-
     def _at(self, upstream: Sequence[Statement], span: tuple[int, int]) -> tuple[Keys, Keys, Keys] | None:
         """What ours, the merge and the later release have at a place; None where the release shows nothing.
 
@@ -280,7 +275,9 @@ class _Sides:
         at_base = carried([one.key for one in upstream], self.base, span)
         at_ours = carried(self.base, self.ours, at_base)
         ours = self.ours[slice(*at_ours)]
-        merged, here = (other[slice(*carried(self.ours, other, at_ours))] for other in (self.merged, self.later))
+        merged, here = (
+            other[slice(*carried(self.ours, other, at_ours))] for other in (self.merged, self.later)
+        )
         return None if ours in (self.base[slice(*at_base)], here) else (ours, merged, here)
 
     def _takes(
@@ -291,7 +288,7 @@ class _Sides:
         merged: Keys,
         here: Keys,
     ) -> bool:
-        """Whether the later release has a word of upstream's new text, or dropped one, and the merge does not."""
+        """Whether the later release took a word of upstream's new text, or dropped one, and the merge not."""
         was, now = (words(one.key for one in some) for some in (removed, added))
         lasting = words(self.target)
         put, gone = (now - was) & lasting, was - now - lasting

@@ -23,8 +23,9 @@ from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
+from npu_upgrade.threeway.pieces import Flag
 from npu_upgrade.watch import importing
-from npu_upgrade.watch.flags import _independent
+from npu_upgrade.watch.flags import _concerns, _independent
 from npu_upgrade.watch.records import read_state
 
 RUNNER = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
@@ -193,6 +194,8 @@ def test_bisect_names_the_first_commit_that_does_not_merge(world: World) -> None
     assert (code, data["first"]["label"]) == (1, broken[:9])
     assert not (world.omni / WORKSPACE_DIR / "watch.json").exists()
     assert world.watch("--bisect", "OmniNPUModelRunner.talk")[0] == 2
+    code, refused, _ = world.watch("--bisect", "OmniNPUModelRunner.run", "--tier", "import")
+    assert (code, "--since" in refused["try"]) == (2, True)
 
 
 def test_releases_stand_for_commits_where_there_is_no_clone(world: World, server) -> None:  # noqa: F811
@@ -467,10 +470,8 @@ def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) ->
         ("a = 1", "b = a", False),
         ("a = 1", "a = 2", False),
         ("self.a = 1", "b = self.c", True),
-        ("self.a = 1", "self.run()", False),
-        ("self.go()", "self.run()", False),
-        ("b = 1", "self.run()", True),
-        ("if (", "a = 1", False),
+        ("self.a = 1", "self.run()", True),
+        ("self.go()", "self.run()", True),
     ],
 )
 def test_the_order_of_additions_matters_where_one_sees_the_other(
@@ -478,6 +479,29 @@ def test_the_order_of_additions_matters_where_one_sees_the_other(
 ) -> None:
     assert _independent(one, other) is independent
     assert _independent(other, one) is independent
+
+
+BLOCK = """with self.forward():
+    state = self.run(batch)
+    if self.pooling:
+        self.pool(state)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ("out = self.make(batch)", BLOCK.replace("pool(state)", "pool(state, 2)"), False),
+        ("out = self.make(batch)", BLOCK + "self.show(state)\n", False),
+        ("out = self.make(batch)", BLOCK + "self.show(batch)\n", True),
+        ("with self.forward():\n    state = self.make()", BLOCK.replace("(batch)", "(batch, 2)"), True),
+        ("", BLOCK + "self.show(batch)\n", False),
+    ],
+)
+def test_a_change_to_what_ours_replaced_is_told_where_ours_has_anything_of_it(
+    ours: str, theirs: str, told: bool
+) -> None:
+    assert _concerns(Flag("replaced", "", BLOCK, ours, theirs)) is told
 
 
 def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:

@@ -74,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tier", choices=("import",), help="run the emulated import too (minutes)")
     parser.add_argument(
-        "--bisect", metavar="UNIT", help="name the first step where a copied unit does not merge by itself"
+        "--bisect",
+        metavar="UNIT",
+        help="name the first step where a copied unit does not merge by itself (without --tier)",
     )
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="name what upstream brought the error of a log"
@@ -97,6 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new needs a hand, FAIL when it does, INCONCLUSIVE when it is to be looked at."""
+    if args.bisect and args.tier:
+        raise BadInput(
+            "--bisect looks at the merge of one unit, --tier imports all of them",
+            expected="one of the two",
+            try_=f"--since POINT --tier {args.tier} names the step that breaks the import; or --bisect alone",
+        )
     workspace = _workspace(args)
     repo = check_asked(args.omni) if args.open_pr else None
     if args.log:

@@ -64,7 +64,7 @@ def _beside(statements: list[Statement], kept: set[str]) -> Iterator[Statement]:
 
 
 def _independent(one: str, other: str) -> bool:
-    """Whether the order of two groups of statements is no matter: none is seen to set what the other one sees.
+    """Whether the order of two groups of statements is no matter: none is seen to set what the other sees.
 
     What the methods do that they call is not known, and what is not known is not told.
     """

@@ -177,7 +177,8 @@ class Judge:
     def _upstream_says(self, target: SourceTree) -> frozenset[str]:
         """What upstream's runner says."""
         path = self.ours.side.upstream.path
-        return frozenset(text for _, _, text in _said(target.read(path))) if target.exists(path) else frozenset()
+        found = _said(target.read(path)) if target.exists(path) else ()
+        return frozenset(text for _, _, text in found)
 
     def _merged_runners(self, target: SourceTree, step: Step) -> dict[str, Answer]:
         """The runner files merged onto a step, one way to resolve what conflicts are left in them."""
