@@ -242,7 +242,7 @@ class _Sides:
     def contested(
         self, upstream: Sequence[Statement], span: tuple[int, int], added: Sequence[Statement]
     ) -> bool:
-        """Whether the merge leaves a span, or what upstream put for it, to a person, and the release decided."""
+        """Whether the merge leaves a span, or what upstream put for it, to a person; the release decided."""
         touched = {one.key for one in (*upstream[slice(*span)], *added)}
         return bool(self.disputed & touched) and self._at(upstream, span) is not None
 
