@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from multiprocessing import get_context
 
+from packaging.version import Version
+
 from bench.shared import Tally, begin, options
 from bench.watch_truth import Upgrade, needed
 from npu_upgrade.audit.triples import vllm_of
@@ -30,6 +32,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.tree import open_source
 from npu_upgrade.watch.line import open_line
 from npu_upgrade.watch.look import look
@@ -38,7 +41,6 @@ from npu_upgrade.watch.records import State
 
 INTERVALS = ("0.22.0:0.24.0", "0.24.0:0.26.0")
 MORE = ("0.26.0:0.28.0", "0.18.0:0.20.0")
-LATER = ("0.18.0", "0.20.0", "0.22.0", "0.24.0", "0.26.0", "0.28.0", "0.30.0")
 PACKAGE, BRANCH = "vllm_ascend", "main"
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
@@ -145,7 +147,7 @@ def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str
     earlier, history = omni_side(open_source(f"pypi:vllm-omni=={before}")), f"git:{repo.path}@{BRANCH}"
     lineage = infer(earlier, history)
     upgrades: list[tuple[datetime, datetime, Upgrade]] = []
-    for version in LATER[LATER.index(before) + 1 :] if before in LATER else LATER:
+    for version in _later(first):
         tree = open_source(f"pypi:vllm-omni=={version}")
         side = omni_side(tree)
         taken = infer(side, history)
@@ -168,6 +170,17 @@ def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str
         if judged:
             found[change.sha] = needed(judged[2], old, new), judged[1]
     return found
+
+
+def _later(day: datetime) -> list[str]:
+    """The releases after a day, oldest first; candidates only where nothing else came after them."""
+    dated = sorted((one.date, one.version) for one in releases_of("vllm-omni") if one.date and not one.yanked)
+    last = max((date for date, version in dated if not Version(version).is_prerelease), default=day)
+    return [
+        version
+        for date, version in dated
+        if date > day and (date > last or not Version(version).is_prerelease)
+    ]
 
 
 def _text(repo: Repo, blob: str | None) -> str:
