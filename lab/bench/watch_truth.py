@@ -68,7 +68,9 @@ class Upgrade:
 
     @cached_property
     def vllm(self) -> Version | None:
-        return version_of(self.after.tree.version)
+        """The one that the later release has the number of."""
+        found = version_of(self.after.tree.version)
+        return Version(found.base_version) if found else None
 
     @cached_property
     def new(self) -> set[str]:
