@@ -184,13 +184,13 @@ def _later(day: datetime) -> list[str]:
 
 
 def _text(repo: Repo, blob: str | None) -> str:
-    return repo.blob(blob).decode("utf-8", "replace") if blob else ""
+    return repo.blob(blob).decode("utf-8-sig", "replace") if blob else ""
 
 
 def _texts(repo: Repo, sha: str) -> dict[str, str]:
     files = {path: blob for path, blob in repo.files(sha).items() if path.startswith(f"{PACKAGE}/")}
     python = [path for path in files if path.endswith(".py")]
-    return {path: data.decode("utf-8", "replace") for path, data in repo.blobs_of(files, python).items()}
+    return {path: data.decode("utf-8-sig", "replace") for path, data in repo.blobs_of(files, python).items()}
 
 
 def report(results: dict[str, Interval], cases: bool) -> str:
