@@ -142,11 +142,15 @@ def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> N
 
 
 def test_what_upstream_asks_of_a_newer_vllm_is_not_ours_to_mend(world: World) -> None:
+    config = "class VllmConfig:\n    pass\n\n\ndef pick(one):\n    return one\n"
+    write_tree(world.vllm / "vllm", {"config.py": config})
     there = "from vllm.config import VllmConfig\n"
-    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig\n")
+    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig, pick\n")
     newer = world.commit("2026-03-02", "self.count(batch)", "self.count(batch, NewConfig)")
+    head = "self.record(logits)"
+    below = world.commit("2026-03-03", head, f"if pick(logits, 2):\n            {head}")
     _, data, _ = world.watch()
-    assert told(data) == {newer[:9]: "green"}, [one["items"] for one in data["new"]]
+    assert told(data) == {newer[:9]: "green", below[:9]: "green"}, [one["items"] for one in data["new"]]
 
 
 def test_a_removed_class_is_told_once_and_not_for_each_method_that_is_overridden(world: World) -> None:
