@@ -5,7 +5,7 @@ watch calls broken or flagged. It is found when it needed a hand, noise when it 
 no later release had taken it over. Days of lead are from the mention to the release that took it over.
 Without a clone of vllm-ascend's history (--clone, or WATCH_CLONE) the bench is BLOCKED and ends with 3.
 
-A default run has two intervals, a whole run two more; others are named by --interval.
+A default run has two intervals, a whole run six more; others are named by --interval.
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ from npu_upgrade.watch.open import open_asked, open_judge
 from npu_upgrade.watch.records import State
 
 INTERVALS = ("0.22.0:0.24.0", "0.24.0:0.26.0")
-MORE = ("0.26.0:0.28.0", "0.18.0:0.20.0")
+MORE = (
+    "0.26.0:0.28.0",
+    "0.20.0:0.22.0",
+    "0.18.0:0.20.0",
+    "0.16.0:0.18.0",
+    "0.14.0:0.16.0",
+    "0.28.0:0.30.0",
+)
 PACKAGE, BRANCH = "vllm_ascend", "main"
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 

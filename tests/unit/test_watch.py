@@ -25,7 +25,7 @@ from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.threeway.pieces import Flag
 from npu_upgrade.watch import importing
-from npu_upgrade.watch.flags import _concerns, _independent
+from npu_upgrade.watch.flags import _concerns
 from npu_upgrade.watch.records import read_state
 
 RUNNER = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
@@ -465,24 +465,6 @@ def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) ->
     assert (code, told(data)) == (0, {green[:9]: "green"})
     assert data["new"][0]["units"][0]["upstream"] == f"{path}:Engine.run"
     assert data["audited"] is False
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "independent"),
-    [
-        ("a = 1", "b = f(2)", True),
-        ("a = 1", "b = a", False),
-        ("a = 1", "a = 2", False),
-        ("self.a = 1", "b = self.c", True),
-        ("self.a = 1", "self.run()", True),
-        ("self.go()", "self.run()", True),
-    ],
-)
-def test_the_order_of_additions_matters_where_one_sees_the_other(
-    one: str, other: str, independent: bool
-) -> None:
-    assert _independent(one, other) is independent
-    assert _independent(other, one) is independent
 
 
 BLOCK = """with self.forward():

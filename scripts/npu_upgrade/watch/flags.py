@@ -35,9 +35,8 @@ def _tells(flag: Flag) -> bool:
     """Whether something can be wrong with an automatic decision."""
     if flag.kind == "replaced":
         return _concerns(flag)
-    if flag.kind == "both-added":
-        return not _independent(flag.ours, flag.theirs)
-    return flag.kind != "assert"  # ours tests what upstream asserts
+    # The order of two additions is looked at when they are merged; ours tests what upstream asserts.
+    return flag.kind not in ("both-added", "assert")
 
 
 def _concerns(flag: Flag) -> bool:
@@ -61,19 +60,6 @@ def _beside(statements: list[Statement], kept: set[str]) -> Iterator[Statement]:
         if out is None or one.indent <= out:
             out = one.indent if one.is_header and one.key not in kept else None
             yield one
-
-
-def _independent(one: str, other: str) -> bool:
-    """Whether the order of two groups of statements is no matter: none is seen to set what the other sees.
-
-    What the methods do that they call is not known, and what is not known is not told.
-    """
-    groups = []
-    for text in (one, other):
-        seen = [_seen(each) for each in statements_of(text)]
-        groups.append(tuple(set().union(*(each[at] for each in seen)) for at in (0, 1)))
-    (sets, reads), (also_sets, also_reads) = groups
-    return not (sets & (also_sets | also_reads) or also_sets & reads)
 
 
 def _seen(statement: Statement) -> tuple[set[str], set[str]]:
