@@ -12,8 +12,8 @@ these holds:
   looked. Nor does one that says all that the merge brought there, and more besides.
 - copied: it added a function that the earlier release had nowhere, and of which the later one has a copy: no
   merge makes one.
-- name: it removed a definition that the later release's base has nowhere, a statement of the earlier
-  release's own named it, and the later release has no such statement any more.
+- name: it removed a definition (or what a function set) that the later release's base has nowhere, a
+  statement of the earlier release's own named it, and the later release has no such statement any more.
 - parameters: it changed the parameters of a function, a statement of the earlier release's own overrode it by
   that name or called it with what it takes no more, and the later release has another statement there.
 
@@ -51,6 +51,7 @@ from npu_upgrade.threeway.pieces import resolved
 from npu_upgrade.watch.ties import text_of
 
 Keys = list[str]
+_DEF = ("def ", "async def ")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PYTHON = {*keyword.kwlist, *dir(builtins), "self"}
 
@@ -107,11 +108,20 @@ class Upgrade:
         return {key for path in self.after.paths for key in _statements(self.after, path)}
 
     def _copied(self, path: str) -> set[str]:
-        """The statements of upstream's that the copies in a file were taken with."""
-        entries = [entry for entry in self.lineage.copied if entry.path == path and entry.best]
+        """What a merge sees to in a file: the statements that copies were taken with, and their heads.
+
+        A copy of what upstream has no more is not merged.
+        """
+        target = self.target[self.before.upstream.path]
+        entries = [
+            entry
+            for entry in self.lineage.copied
+            if entry.path == path and entry.best and text_of(target, entry.upstream)
+        ]
         history = self.lineage.history
         texts = (history.unit(self.bases.version(entry), entry.upstream) for entry in entries)
-        return {key for text in texts if text for key in keys(text)}
+        heads = {key for entry in entries for key in keys(unit(self.before, entry)) if key.startswith(_DEF)}
+        return heads | {key for text in texts if text for key in keys(text)}
 
 
 def _statements(side: Downstream, path: str) -> set[str]:
@@ -222,7 +232,7 @@ class _Sides:
     later: Keys
     merged: Keys
     disputed: frozenset[str]
-    """The statements of upstream's, of the base and of the target, that stand in a conflict."""
+    """The statements of upstream's, of the base and of the target, that stand in conflicts only."""
 
     @classmethod
     def of(cls, upgrade: Upgrade, entry: MethodLineage) -> _Sides:
@@ -237,6 +247,7 @@ class _Sides:
             for conflict in (merged.conflicts if merged else ())
             for statement in (*conflict.base, *conflict.theirs)
         }
+        disputed -= {piece.key for piece in (merged.pieces if merged else ()) if isinstance(piece, Statement)}
         found = render(resolved(merged.pieces, "ours")) if merged else one.source
         texts = (outcome.base_text, theirs or "", one.source, unit(upgrade.after, entry), found)
         return cls(*(keys(settled(text, upgrade.vllm)) for text in texts), frozenset(disputed))
@@ -371,7 +382,8 @@ def _definitions(texts: Mapping[str, str]) -> Iterator[tuple[str, Function | Non
         for owner, node in _bodies(ast.parse(text).body):
             if isinstance(node, Function):
                 yield f"{path}:{owner}{node.name}", node
-                yield from ((f"{path}:{owner}{name}", None) for name in _on_self(node))
+                yield from ((f"{path}:{owner}{name}", None) for name in _set_in(node, True))
+                yield from ((f"{path}:{owner}{node.name}.{name}", None) for name in _set_in(node, False))
             elif isinstance(node, ast.ClassDef):
                 yield f"{path}:{owner}{node.name}", None
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -388,12 +400,12 @@ def _bodies(nodes: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, a
             yield from _bodies([*node.body, *node.orelse], owner)
 
 
-def _on_self(node: ast.AST) -> set[str]:
+def _set_in(node: ast.AST, on_self: bool) -> set[str]:
+    """The attributes that a function sets on ``self``, or on anything else."""
     return {
         one.attr
         for one in ast.walk(node)
         if isinstance(one, ast.Attribute)
         and isinstance(one.ctx, ast.Store)
-        and isinstance(one.value, ast.Name)
-        and one.value.id == "self"
+        and (isinstance(one.value, ast.Name) and one.value.id == "self") is on_self
     }

@@ -20,10 +20,19 @@ _PLACES = (ast.Name, ast.Attribute, ast.Subscript)
 
 
 def items_of(outcome: MethodOutcome) -> tuple[Item, ...]:
-    """What a merge leaves to a person. A flag is the same as long as ours at its place is."""
+    """What a merge leaves to a person.
+
+    A flag is the same as long as ours at its place is, a conflict as long as its statements are, whatever
+    their layout.
+    """
+    conflicts = outcome.merged.conflicts if outcome.merged else []
     flags = outcome.merged.flags if outcome.merged else ()
     items = list(copy_items(outcome))
     found = items[: len(items) - len(flags)]
+    for item, conflict in zip((one for one in found if one.kind == "conflict"), conflicts, strict=True):
+        sides = (conflict.base, conflict.ours, conflict.theirs)
+        texts = ("\n".join(one.key for one in side) for side in sides)
+        item.id = item_id(item.kind, outcome.entry.path, outcome.entry.name, *texts)
     for item, flag in zip(items[len(found) :], flags, strict=True):
         if _tells(flag):
             item.id = item_id(item.kind, outcome.entry.path, outcome.entry.name, flag.ours)
