@@ -120,6 +120,16 @@ def test_the_next_look_tells_only_what_is_new_and_keeps_what_is_open(world: Worl
     assert data["open"] == []
 
 
+def test_a_conflict_is_told_once_whatever_its_layout(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    laid_out = "self.record(\n            logits.numpy(),  # on the host\n        )"
+    again = world.commit("2026-03-05", "self.record(logits.numpy())", laid_out)
+    _, data, _ = world.watch()
+    assert told(data) == {broken[:9]: "broken", again[:9]: "green"}
+
+
 def test_a_removed_name_is_brought_home_to_the_commit_that_removed_it(world: World) -> None:
     world.commit("2026-03-01", "    return batch", "    return [batch]", HELPERS)
     gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
