@@ -72,7 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "look from this commit, release or YYYY-MM-DD on (default: what was seen last)",
     )
     option(parser, "--tier", "run the emulated import too (minutes)", choices=("import",))
-    option(parser, "--bisect UNIT", "name the first step where a copied unit does not merge by itself")
+    option(
+        parser,
+        "--bisect UNIT",
+        "name the first step where a copied unit does not merge by itself (without --tier)",
+    )
     option(parser, "--log FILE", "name what upstream brought the error of a log", type=Path)
     option(parser, "--page FILE", "the HTML page (default: in .npu-upgrade)", type=Path)
     option(
@@ -92,6 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new needs a hand, FAIL when it does, INCONCLUSIVE when it is to be looked at."""
+    if args.bisect and args.tier:
+        raise BadInput(
+            "--bisect looks at the merge of one unit, --tier imports all of them",
+            expected="one of the two",
+            try_=f"--since POINT --tier {args.tier} names the step that breaks the import; or --bisect alone",
+        )
     workspace = _workspace(args)
     repo = check_asked(args.omni) if args.open_pr else None
     if args.log:
