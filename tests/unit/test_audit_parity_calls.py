@@ -313,11 +313,19 @@ def test_a_helper_that_no_longer_does_the_same(tmp_path):
         ("stage = self._stage(rid)", 'logger.debug("asked")\n    stage = self._stage(rid)'),
         ("self._stage(rid)", "self._stage(rid, eager=True)"),
         ("if stage is None:", "assert rid\n    if stage is None:"),
+        ("stage", "place"),
     ],
 )
 def test_a_helper_that_says_more_or_the_same(tmp_path, change):
     world = runners(tmp_path, gpu=HELPER, npu=HELPER.replace(*change))
     assert told(world, "parity-helpers") == []
+
+
+def test_a_renamed_local_hides_nothing_that_is_lacking(tmp_path):
+    npu = HELPER.replace("    if stage is None:\n        return True\n", "").replace("stage", "place")
+    npu = npu.replace("place > 0", "place is None or place > 0")
+    world = runners(tmp_path, gpu=HELPER, npu=npu)
+    assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
 
 
 def test_copies_of_upstream_methods_differ_by_nature(tmp_path):

@@ -22,6 +22,7 @@ from npu_upgrade.program.program import FunctionSymbol
 from npu_upgrade.sources.pins import pins_of_ascend
 from npu_upgrade.sources.remote_wheel import peek_file
 
+OPERATORS = ("torch_npu.", "torch.ops.")  # how calls of them begin
 _LISTED = "torch_npu/csrc/aten/npu_native_functions_by_codegen.yaml"
 _BINDING = "csrc/torch_binding.cpp"
 _REGISTER = "direct_register_custom_op"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.operator_schemas import Schema, Schemas
+from npu_upgrade.audit.operator_schemas import OPERATORS, Schema, Schemas
 from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -19,7 +19,6 @@ from npu_upgrade.program.program import File
 
 ABOUT = "operators called or taken apart otherwise than their schema, or all other uses, say"
 
-_ROOTS = ("torch_npu.", "torch.ops.")
 _FEWEST = 2  # other uses, all alike
 
 
@@ -77,7 +76,7 @@ def _against(name: str, use: Use, schemas: Sequence[Schema]) -> Iterator[Finding
 
 def _uses(file: File) -> dict[str, list[Use]]:
     """The calls of operators in a file, by their dotted names."""
-    if not any(root in file.source for root in _ROOTS):
+    if not any(root in file.source for root in OPERATORS):
         return {}
     taken = {
         id(node.value): len(target.elts)
@@ -88,7 +87,7 @@ def _uses(file: File) -> dict[str, list[Use]]:
     }
     found: dict[str, list[Use]] = {}
     for node in file.nodes:
-        if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(_ROOTS):
+        if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(OPERATORS):
             found.setdefault(name, []).append(Use(file, node, taken.get(id(node), 0)))
     return found
 
