@@ -45,7 +45,9 @@ def check(world: World) -> Iterator[Finding]:
     audited = {id(file) for file in world.files}
     schemas = Schemas(world)
     mine: list[tuple[str, Use]] = []
-    for name, use in ((name, use) for file in world.files for name, uses in _uses(file).items() for use in uses):
+    for name, use in (
+        (name, use) for file in world.files for name, uses in _uses(file).items() for use in uses
+    ):
         if declared := schemas.of(name):
             yield from _against(name, use, declared)
         else:
@@ -120,7 +122,7 @@ def _finding(kind: str, name: str, use: Use, what: str, there: Side) -> Finding:
     return Finding(
         kind=kind,
         owner=scope,
-        subject=f"{name}: {what.partition(', and ')[0].partition(', which ')[2] or what.partition(', and ')[0]}",
+        subject=f"{name}: {what.partition(', and ')[0]}",
         what=f"{scope or use.file.path} {what}",
         here=_place(use),
         there=there,

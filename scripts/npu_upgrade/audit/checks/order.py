@@ -45,14 +45,15 @@ def check(world: World) -> Iterator[Finding]:
                 told.add(id(value))
                 yield _finding("result-order", scope, target, value, found[0], resolver)
 
-
     for name, mine in taken.items():
         others = [(file, node, _names(node.targets[0])) for file, node in _takers(world, name)]
         for scope, target, value in mine:
             # What an operator returns goes by what it is told to.
             alike = (one for one in others if one[1].value is not value)
             known = [one for one in alike if not _is_operator(value) or _told(one[1].value) == _told(value)]
-            if id(value) not in told and (found := _misplaced(_names(target), [names for *_, names in known])):
+            if id(value) not in told and (
+                found := _misplaced(_names(target), [names for *_, names in known])
+            ):
                 told.add(id(value))
                 name, place, usual = found
                 file, node = next((f, n) for f, n, names in known if names[usual : usual + 1] == [name])
@@ -74,9 +75,10 @@ def _takers(world: World, name: str) -> Iterator[tuple[File, ast.Assign]]:
         for path, text in files_with(world.program, package, f"{name}("):
             file = world.program.file(path) if unpacks.search(text) else None
             for node in file.nodes if file else ():
-                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and file:
-                    if last_name(node.value.func) == name and isinstance(node.targets[0], ast.Tuple):
-                        yield file, node
+                called = node.value if isinstance(node, ast.Assign) else None
+                if file and isinstance(called, ast.Call) and last_name(called.func) == name:
+                    assert isinstance(node, ast.Assign)
+                    yield file, node
 
 
 def _names(target: ast.expr) -> list[str]:
@@ -94,16 +96,14 @@ def _misplaced(names: Sequence[str], others: Sequence[Sequence[str]]) -> tuple[s
     return None
 
 
-def _by_use(
-    scope: Scope, at: ast.expr, call: ast.Call, found: tuple[str, int, int], there: Side
-) -> Finding:
+def _by_use(scope: Scope, at: ast.expr, call: ast.Call, found: tuple[str, int, int], there: Side) -> Finding:
     name, place, usual = found
     text = unparse(call.func)
     return Finding(
         kind="result-place",
         owner=scope.name,
         subject=f"{text}: {name}",
-        what=f"{scope.name or 'the module'} takes result {place + 1} of {text}() for {name}, all others {usual + 1}",
+        what=f"{scope.name} takes {name} as result {place + 1} of {text}(), and all others as {usual + 1}",
         here=side(scope.file, at, unparse(call)),
         there=there,
         incident="S",

@@ -64,11 +64,11 @@ def _locals(scope: Scope) -> Iterator[Finding]:
             continue
         if target.id not in read and "locals()" not in ast.unparse(node):
             what = f"{scope.name} computes {target.id}, and nothing reads it"
-            yield _finding("local", scope.file, stmt.lineno, scope.name, target.id, what)
+            yield _finding("local", scope.file, target.lineno, scope.name, target.id, what)
 
 
 def _models(cls: ClassSymbol, name: str, world: World) -> list[Method]:
-    """The methods that a method stands for: all that it overrides, and the GPU side's, less the NPU side's own."""
+    """What a method stands for: all that it overrides, and the GPU side's, less the NPU side's own."""
     mirror = world.side.mirror(cls)
     owners = [owner for owner in [*cls.mro[1:], *(mirror.mro if mirror else ())] if name in owner.methods]
     return [owner.methods[name] for owner in owners if owner.file not in world.files]
@@ -88,7 +88,9 @@ def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
         if arg.arg in read and all(arg.arg in map(_name, named_of(model.node.args)) for model in models):
             what = f"{method.qualname} takes {arg.arg} and does nothing with it; {models[0].qualname} does"
             subject = f"{arg.arg} in {method.name}"
-            yield _finding("parameter", method.owner.file, arg.lineno, method.owner.name, subject, what, models[0])
+            yield _finding(
+                "parameter", method.owner.file, arg.lineno, method.owner.name, subject, what, models[0]
+            )
 
 
 def _name(arg: ast.arg) -> str:
@@ -107,7 +109,9 @@ def _uncalled(world: World) -> Iterator[Finding]:
         found += [(file, None, function.node) for function in file.functions.values()]
         for cls in file.classes.values():
             for name, method in cls.methods.items():
-                if not any(name in owner.methods for owner in cls.mro[1:]) and not any(o.outside for o in cls.mro):
+                if not any(name in owner.methods for owner in cls.mro[1:]) and not any(
+                    o.outside for o in cls.mro
+                ):
                     found.append((file, cls, method.node))
     words = Counter(word for file in world.files for word in _WORD.findall(file.source))
     # A name with two places at least has one beside its definition, or is defined for a caller of both.
