@@ -85,9 +85,9 @@ def test_an_operator_is_called_as_all_others_do(tmp_path: Path, line: str, kinds
 
 LISTED = """
 custom:
-- func: npu_hoist(Tensor self, Tensor[] ropes, *, int? knot=None, str layout="A, (B)") -> (Tensor, Tensor, Tensor)
+- func: npu_hoist(Tensor self, Tensor[] ropes, *, int? knot=None, str layout="A,(B)") -> (Tensor, Tensor, int)
   impl_ns: op_api
-- func: npu_hoist.out(Tensor self, *, Tensor? workspace=None, Tensor(a!) lifted) -> (Tensor(a!), Tensor, Tensor)
+- func: npu_hoist.out(Tensor self, *, Tensor? work=None, Tensor(a!) lifted) -> (Tensor(a!), Tensor, int)
 - func: npu_lower(Tensor input, int[2] steps=[1, 2]) -> Tensor
 - func: npu_empty(int[] size, *, Layout? layout=None) -> Tensor
 """
@@ -116,7 +116,7 @@ direct_register_custom_op(op_name="npu_swing", op_func=swing)
     [
         ("torch_npu.npu_hoist(x, ropes=[], knot=1)", []),
         ("torch_npu.npu_hoist(input=x, ropes=[])", []),
-        ("torch_npu.npu_hoist.out(x, workspace=w, out=[x])", []),
+        ("torch_npu.npu_hoist.out(x, work=w, out=[x])", []),
         ("torch.ops.npu.npu_hoist(x, [], layout='C')", []),
         ("torch_npu.npu_hoist(x, [], knots=1)", ["schema"]),
         ("torch_npu.npu_hoist(x, [], 1)", ["schema"]),

@@ -13,6 +13,8 @@ import os
 
 
 class Winch:
+    loud = True
+
     def roll(self, load, tight=False):
         self.tight = tight
 
@@ -21,6 +23,8 @@ class Winch:
 
 
 class Crane(Winch):
+    loud = False
+
     def __init__(self, rope):
         self.rope = rope
         self.done = 0
@@ -63,6 +67,7 @@ def since(folder: Path, *changes: tuple[str, str]) -> list[tuple[str, str, str]]
         ("if fast:", "if not fast:", "lost"),
         ("load, tight=True", "load", "lost"),
         ("    def pull(self, load):\n        return self.rope.pull(load)\n", "", "override"),
+        ("    loud = False\n", "", "override"),
     ],
 )
 def test_what_is_gone_with_nothing_in_its_place(tmp_path: Path, before: str, now: str, kind: str) -> None:

@@ -147,18 +147,27 @@ def _is_there(words: set[str], scope: Scope, world: World) -> bool:
 
 
 def _overrides(cls: ClassSymbol, was: ClassSymbol) -> Iterator[Finding]:
-    """Methods that the class had in place of its base's, which reads as it did and runs instead now."""
-    for name in (name for name in was.methods.keys() - cls.methods.keys() if not name.startswith("__")):
+    """What the class had in place of its base's, which reads as it did and holds instead now."""
+    for name in sorted(was.methods.keys() - cls.methods.keys()):
         now, then = cls.lookup(name), was.after(was, name)
         if now and then and now.qualname == then.qualname and text_of(now.node) == text_of(then.node):
-            yield Finding(
-                kind="override",
-                owner=cls.name,
-                subject=name,
-                what=f"{cls.name} no longer overrides {now.qualname}, which has not changed",
-                here=side(cls),
-                there=side(now),
-                incident="P",
-                why="what was replaced for the NPU runs there again",
-                todo="put the override back, or waive it with the reason",
-            )
+            yield _override(cls, name, now.owner, now.node)
+    for name in sorted(was.fields.keys() - cls.fields.keys() - cls.assigned.keys()):
+        owner, old = (next((o for o in c.mro[1:] if name in o.fields), None) for c in (cls, was))
+        same = owner and old and owner.name == old.name
+        if owner and old and same and unparse(owner.fields[name]) == unparse(old.fields[name]):
+            yield _override(cls, name, owner, owner.fields[name])
+
+
+def _override(cls: ClassSymbol, name: str, owner: ClassSymbol, node: ast.stmt) -> Finding:
+    return Finding(
+        kind="override",
+        owner=cls.name,
+        subject=name,
+        what=f"{cls.name} no longer overrides {name} of {owner.name}, which has not changed",
+        here=side(cls),
+        there=side(owner, node, name),
+        incident="P",
+        why="what was replaced for the NPU holds there again",
+        todo="put the override back, or waive it with the reason",
+    )

@@ -75,9 +75,9 @@ def _tensors(method: Method, model: Method) -> Iterator[Finding]:
             continue
         # A device has its own types; the two sides of one project compute with the same.
         types = method.owner.project == model.owner.project
-        if pair := _differ(call, other, types=types):
+        for pair in _differ(call, other, types=types):
             what = f"{method.qualname} makes {name} with {pair[0]}, and {model.qualname} with {pair[1]}"
-            yield _finding("tensor", method, model, name, what, other)
+            yield _finding("tensor", method, model, f"{name} of {pair[1]}", what, other)
 
 
 def _made(node: Function) -> Iterator[tuple[str, ast.Call]]:
@@ -88,16 +88,16 @@ def _made(node: Function) -> Iterator[tuple[str, ast.Call]]:
             yield unparse(inner.targets[0]), call
 
 
-def _differ(ours: ast.Call, theirs: ast.Call, *, types: bool) -> tuple[str, str] | None:
-    """The first size (or type, where these count) that is another, not a larger one, in both spellings."""
+def _differ(ours: ast.Call, theirs: ast.Call, *, types: bool) -> list[tuple[str, str]]:
+    """The sizes (and types, where these count) that are others, not larger ones, in both spellings."""
     if len(ours.args) != len(theirs.args):
-        return None
+        return []
     named = {keyword.arg: keyword.value for keyword in ours.keywords}
     pairs = list(zip(ours.args, theirs.args, strict=True))
     left_out = _PLACED if types else _PLACED | {"dtype"}
     pairs += [(named[k.arg], k.value) for k in theirs.keywords if k.arg in named and k.arg not in left_out]
     texts = ((unparse(one), unparse(other)) for one, other in pairs)
-    return next((pair for pair in texts if not _words(pair[1]) <= _words(pair[0])), None)
+    return [pair for pair in texts if not _words(pair[1]) <= _words(pair[0])]
 
 
 def _words(text: str) -> set[str]:
