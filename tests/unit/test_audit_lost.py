@@ -99,6 +99,15 @@ def test_what_was_changed_on_purpose_is_silent(tmp_path: Path, changes: list[tup
     assert since(tmp_path, *changes) == []
 
 
+def test_what_the_function_followed_gave_up_too_is_silent(tmp_path: Path) -> None:
+    gone = "        if fast:\n            self.pull(fast)\n"
+    worlds = {}
+    for name, text in (("old", OLD), ("new", OLD.replace(gone, ""))):
+        files = {CRANE: text, "vllm_ascend/worker/crane.py": text}
+        worlds[name] = make_world(tmp_path / name, files, old=worlds.get("old"))
+    assert seen(worlds["new"], "lost") == []
+
+
 def test_a_world_without_an_old_pair_has_lost_nothing(tmp_path: Path) -> None:
     assert seen(make_world(tmp_path, {CRANE: OLD}), "lost") == []
 

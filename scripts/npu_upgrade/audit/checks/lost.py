@@ -23,6 +23,7 @@ from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.mentions import Mentions
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import Scope
 
@@ -117,6 +118,8 @@ def _finding(scope: Scope, was: Scope, gone: str, world: World) -> Iterator[Find
     # A condition that is turned round has all its words still.
     if (gone not in text_of(scope.node) and _is_moved(words, world)) or not _is_there(words, scope, world):
         return
+    if _is_followed(_place(scope)[1], gone, world):
+        return
     yield Finding(
         kind="lost",
         owner=scope.cls.name if scope.cls else scope.name,
@@ -128,6 +131,23 @@ def _finding(scope: Scope, was: Scope, gone: str, world: World) -> Iterator[Find
         why="what it did is done nowhere now, though all that it used is there still",
         todo="put it back, or waive it with the reason",
     )
+
+
+def _is_followed(name: str, gone: str, world: World) -> bool:
+    """Whether functions of that name beyond the NPU side had it in the old pair, and none has it now."""
+    assert world.old
+    had, has = (
+        any(gone in text_of(scope.node) for scope in _named(name, side)) for side in (world.old, world)
+    )
+    return had and not has
+
+
+def _named(name: str, world: World) -> Iterator[Scope]:
+    audited = {file.path for file in world.files}
+    for package in world.program.trees:
+        for path, _ in files_with(world.program, package, f"def {name}("):
+            file = world.program.file(path) if path not in audited else None
+            yield from (one for one in functions_of(file) if _place(one)[1] == name) if file else ()
 
 
 def _is_moved(words: set[str], world: World) -> bool:
