@@ -145,6 +145,7 @@ def test_a_call_fits_the_schema_of_its_operator(
     files = {
         "vllm_omni/platforms/npu/hoist.py": f"import torch_npu\n\n\ndef run(x, w):\n    {line}\n",
         "vllm_ascend/ops/swing.py": SWING,
+        "vllm_omni/shared/hoist.py": "import torch_npu\n\ndef run(x):\n    torch_npu.npu_lower(x)\n",
     }
     triple = make_triple(tmp_path, files)
     (tmp_path / "vllm_ascend" / "csrc").mkdir()

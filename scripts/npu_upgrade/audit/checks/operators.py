@@ -15,6 +15,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import misfit
 from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 
 ABOUT = "operators called or taken apart otherwise than their schema, or all other uses, say"
@@ -45,13 +46,12 @@ def check(world: World) -> Iterator[Finding]:
     audited = {id(file) for file in world.files}
     schemas = Schemas(world)
     mine: list[tuple[str, Use]] = []
-    for name, use in (
-        (name, use) for file in world.files for name, uses in _uses(file).items() for use in uses
-    ):
-        if declared := schemas.of(name):
-            yield from _against(name, use, declared)
-        else:
-            mine.append((name, use))
+    for file in (*world.files, *_beside(world)):
+        for name, use in ((name, use) for name, uses in _uses(file).items() for use in uses):
+            if declared := schemas.of(name):
+                yield from _against(name, use, declared)
+            elif id(file) in audited:
+                mine.append((name, use))
     others: dict[str, list[Use]] = {name: [] for name, _ in mine}
     for package in world.program.trees.keys() - {"vllm"}:
         for path in world.program.paths(package) if others else ():
@@ -63,6 +63,14 @@ def check(world: World) -> Iterator[Finding]:
                         others.get(name, []).extend(uses)
     for name, use in mine:
         yield from _judged(name, use, others[name])
+
+
+def _beside(world: World) -> Iterator[File]:
+    """The project's other files that call operators of NPUs."""
+    audited = {file.path for file in world.files}
+    for path, text in files_with(world.program, world.side.project.package, "torch_npu"):
+        file = world.program.file(path) if path not in audited and "torch_npu." in text else None
+        yield from [file] if file else []
 
 
 def _against(name: str, use: Use, schemas: Sequence[Schema]) -> Iterator[Finding]:
