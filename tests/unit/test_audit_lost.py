@@ -38,6 +38,7 @@ class Crane(Winch):
         if fast:
             self.pull(fast)
         self.rope.roll(load, tight=True)
+        self.rope.roll(fast, tight=None)
         return load
 
 
@@ -80,6 +81,7 @@ def test_what_is_gone_with_nothing_in_its_place(tmp_path: Path, before: str, now
         [],
         [("load is not None and self.rope", "self.rope and load is not None")],
         [("load, tight=True", "load, loose=False")],
+        [("fast, tight=None", "fast")],
         [("        if fast:\n", "        if fast and load:\n")],
         # another change beside it: the function was worked on
         [("load, tight=True", "load"), ("        return load\n\n\ndef", "        return self\n\n\ndef")],

@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import functions_of
-from npu_upgrade.audit.parity.lost import KEYWORD, OPERAND, STEP, lost
+from npu_upgrade.audit.parity.lost import EMPTY, KEYWORD, OPERAND, STEP, lost
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.statements import END, Statement, split_statements
@@ -100,8 +100,10 @@ def _part(before: str, now: str) -> str:
             del parts[place]
             left = unparse(ast.parse(unparse(old))) if parts or isinstance(one, ast.Call) else ""
             parts.insert(place, part)
+            # What is empty is what the callee takes by itself, most often.
+            empty = isinstance(part, ast.keyword) and unparse(part.value) in EMPTY
             if left == wanted:
-                return unparse(part)
+                return "" if empty else unparse(part)
     return ""
 
 
