@@ -20,7 +20,7 @@ from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Callee, Scope
 
 _FEWEST = 2  # others that take a result by the same name, all from one place
-ABOUT = "arguments and unpacked results in each other's place"
+ABOUT = "arguments and results in each other's place, or taken from another one than everywhere else"
 
 
 def check(world: World) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.lost import EMPTY
@@ -29,7 +30,7 @@ def check(world: World) -> Iterator[Finding]:
     told: set[tuple[str, str]] = set()
     for cls in world.side.classes:
         for method in cls.methods.values():
-            for model in models_of(cls, method.name, world):
+            for model in _models_of(cls, method.name, world):
                 for finding in (*_resets(cls, method, model), *_tensors(method, model)):
                     if (finding.owner, finding.subject) not in told:
                         told.add((finding.owner, finding.subject))
@@ -38,10 +39,11 @@ def check(world: World) -> Iterator[Finding]:
         yield from _half_cleared(file)
 
 
-def models_of(cls: ClassSymbol, name: str, world: World) -> list[Method]:
+def _models_of(cls: ClassSymbol, name: str, world: World) -> list[Method]:
     """What a method of an NPU class follows: the GPU side's method, and the nearest that it overrides."""
     mirror = world.side.mirror(cls)
-    found = [mirror.lookup(name) if mirror else None, cls.after(cls, name)]
+    above = (o for o in cls.mro[1:] if name in o.methods and o.file not in world.files)
+    found = [mirror.lookup(name) if mirror else None, *(owner.methods[name] for owner in islice(above, 1))]
     return [model for model in found if model and model.owner.file not in world.files]
 
 

@@ -23,7 +23,7 @@ from npu_upgrade.program.self_use import self_use
 
 _WORD = re.compile(r"\w+")
 _COPIED = 0.3
-ABOUT = "parameters, locals and own names that nothing reads, though upstream or the name itself asks for it"
+ABOUT = "imports, locals, parameters and functions of the NPU side that nothing uses"
 
 
 def check(world: World) -> Iterator[Finding]:
