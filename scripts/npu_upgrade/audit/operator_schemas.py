@@ -26,7 +26,7 @@ OPERATORS = ("torch_npu.", "torch.ops.")  # how calls of them begin
 _LISTED = "torch_npu/csrc/aten/npu_native_functions_by_codegen.yaml"
 _BINDING = "csrc/torch_binding.cpp"
 _REGISTER = "direct_register_custom_op"
-_IN_LIST = re.compile(r"^\s*(?:- )?func: ((\w+)(?:\.\w+)?\(.*)$", re.MULTILINE)
+_IN_LIST = re.compile(r"^\s*(?:- )?func: ((\w+)(?:\.\w+)?\(.*)$")
 _IN_CPP = re.compile(r'\.\s*def\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _COMMENT = re.compile(r"^\s*//[^\n]*$", re.MULTILINE)
@@ -56,16 +56,24 @@ class Schemas:
         """All schemas of an operator by its dotted name in a call; empty where nothing declares it."""
         parts = name.split(".")
         if parts[0] == "torch_npu" and len(parts) > 1:
-            return self._listed.get(parts[1], [])
+            return self._of_torch_npu(parts[1])
         if parts[:2] != ["torch", "ops"] or len(parts) < 4:
             return []
         space, operator = parts[2], parts[3]
         if space == "vllm":
             return list(self._registered(operator))
-        return {"npu": self._listed, "_C_ascend": self._bound}.get(space, {}).get(operator, [])
+        if space == "npu":
+            return self._of_torch_npu(operator)
+        return self._bound.get(operator, []) if space == "_C_ascend" else []
+
+    def _of_torch_npu(self, operator: str) -> list[Schema]:
+        listed = self._listed.get(operator, [])
+        places = ((text, Side("torch-npu", _LISTED, line, cut(text, 160))) for line, text in listed)
+        return [schema for text, place in places for schema in _schemas(text, place)]
 
     @cached_property
-    def _listed(self) -> dict[str, list[Schema]]:
+    def _listed(self) -> dict[str, list[tuple[int, str]]]:
+        """The lines of torch_npu's own list by the operator that each declares."""
         pins = (pin.exact for pin in pins_of_ascend(self.world.triple.ascend) if pin.name == "torch-npu")
         version = next((pin for pin in pins if pin), None)
         try:
@@ -73,11 +81,10 @@ class Schemas:
         except (Blocked, BadInput) as error:
             say(f"note: without the schemas of torch_npu's operators: {error.what}")
             text = None
-        found: dict[str, list[Schema]] = {}
-        for match in _IN_LIST.finditer(text or ""):
-            line = (text or "").count("\n", 0, match.start(1)) + 1
-            place = Side("torch-npu", _LISTED, line, cut(match[0].strip(), 160))
-            found.setdefault(match[2], []).extend(_schemas(match[1], place))
+        found: dict[str, list[tuple[int, str]]] = {}
+        for number, line in enumerate((text or "").splitlines(), 1):
+            if match := _IN_LIST.match(line):
+                found.setdefault(match[2], []).append((number, match[1]))
         return found
 
     @cached_property
