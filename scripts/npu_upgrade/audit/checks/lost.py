@@ -59,9 +59,9 @@ def _place(scope: Scope) -> tuple[str, str]:
 
 def _gone(scope: Scope, was: Scope) -> str:
     """The text that the function lost, where nothing else of it changed; empty for any other change."""
-    ours, theirs = _statements(scope), _statements(was)
-    if [s.key for s in ours] == [s.key for s in theirs]:
+    if _source(scope) == _source(was) or text_of(scope.node) == text_of(was.node):
         return ""
+    ours, theirs = _statements(scope), _statements(was)
     matcher = SequenceMatcher(None, [s.key for s in theirs], [s.key for s in ours], autojunk=False)
     changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
     if len(changes) != 1:
@@ -76,10 +76,13 @@ def _gone(scope: Scope, was: Scope) -> str:
     return ""
 
 
+def _source(scope: Scope) -> list[str]:
+    body = scope.node.body
+    return scope.file.lines[body[0].lineno - 1 : body[-1].end_lineno]
+
+
 def _statements(scope: Scope) -> list[Statement]:
-    node = scope.node
-    assert not isinstance(node, ast.Module)
-    source = "\n".join(scope.file.lines[node.body[0].lineno - 1 : node.body[-1].end_lineno])
+    source = "\n".join(unparse(stmt) for stmt in scope.node.body)
     return [statement for statement in split_statements(source) if statement.key != END]
 
 
