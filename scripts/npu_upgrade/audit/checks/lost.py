@@ -36,7 +36,7 @@ _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal
 
 
 def check(world: World) -> Iterator[Finding]:
-    if world.old is None:
+    if world.old is None or world.triple.omni is None:  # vllm-ascend's own releases take away on purpose
         return
     told = {id(item.npu.node) for kind in (OPERAND, KEYWORD, STEP) for item in lost(world, kind)}
     for file in world.files:
