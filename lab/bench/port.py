@@ -29,7 +29,7 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.lineage.inference import infer_base
-from npu_upgrade.port.rank import Ranked
+from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import survey
 from npu_upgrade.sources.index import releases_of
 

@@ -1,5 +1,6 @@
 """Which worker goes with which scheduler, and which platform vllm-omni is given."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -56,6 +57,24 @@ def test_one_without_the_other_is_refused(worker, scheduler, said):
     with pytest.raises(InterfaceError, match="the worker is") as found:
         plugin.check_pair(config(worker, scheduler))
     assert said in str(found.value)
+
+
+def test_every_configuration_that_vllm_makes_is_asked(monkeypatch):
+    made = []
+
+    class VllmConfig:
+        parallel_config = SimpleNamespace(worker_cls=AR)
+        scheduler_config = SimpleNamespace(scheduler_cls=None)
+
+        def __post_init__(self):
+            made.append(self)
+
+    monkeypatch.setitem(sys.modules, "vllm.config", SimpleNamespace(VllmConfig=VllmConfig))
+    plugin.register()
+    plugin.register()  # vLLM calls it in each process, and may call it again
+    with pytest.raises(InterfaceError, match="the worker is"):
+        VllmConfig().__post_init__()
+    assert len(made) == 1
 
 
 def test_a_class_counts_as_what_it_inherits_from():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,10 @@ class World:
     def prove(self, label: str = "NPU real", **changes: Any) -> None:
         artifacts_kit.add_all(self.workspace, label, code=self.code, **changes)
 
-    def generate(self, capsys: pytest.CaptureFixture[str], tree: Path | None = None) -> None:
-        given = ("--tree", str(tree or self.repo), "--workspace", str(self.workspace))
+    def generate(
+        self, capsys: pytest.CaptureFixture[str], tree: Path | None = None, more: Sequence[str] = ()
+    ) -> None:
+        given = ("--tree", str(tree or self.repo), "--workspace", str(self.workspace), *more)
         code, result = artifacts_kit.run(capsys, "artifacts", artifacts_kit.HF_ID, *given)
         assert code == 0, result
 

@@ -177,7 +177,7 @@ class PortWorld:
         more = {
             "vllm/__init__.py": "",
             "vllm/context.py": "",
-            "vllm/stats.py": "class StepStats:\n    pass\n",
+            "vllm/stats.py": "class StepStats:\n    def __init__(self, tokens):\n        pass\n",
         }
         self.vllm = write_tree(self.root / "vllm", {**more, runner: self.vllm_new})
         context = {"vllm_ascend/context.py": "def set_ascend_forward_context(batch):\n    return batch\n"}

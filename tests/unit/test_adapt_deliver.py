@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -183,6 +184,22 @@ def test_documents_written_in_the_root_come_along(world: World, capsys) -> None:
     code, result = deliver(world, capsys)
     assert code == 0, result
     assert world.committed() == sorted([*DOCUMENTS, PATCH_FILE, OPS])
+
+
+def test_report_and_runbook_are_in_the_commit_where_they_were_asked_for(world: World, capsys) -> None:
+    world.prove()
+    world.generate(capsys, more=("--reports",))
+    code, result = deliver(world, capsys)
+    assert (code, f"{NAME}.report.zh.md" in result["error"]) == (2, True), "it lists no changed file"
+    again = shlex.split(result["try"])
+    world.generate(capsys, more=again[again.index("--tree") + 2 :])  # reports are asked for once
+    code, result = deliver(world, capsys)
+    assert code == 0, result
+    places = {name: f"docs/adaptations/{NAME}.{name}.zh.md" for name in ("report", "runbook")}
+    assert world.committed() == sorted([*DOCUMENTS, *places.values(), PATCH_FILE, OPS])
+    texts = {name: (world.repo / place).read_text("utf-8") for name, place in places.items()}
+    assert "vllm serve" in texts["runbook"]
+    assert f"`{PATCH_FILE}`" in texts["report"]
 
 
 def test_binary_files_and_line_ends_survive(world: World, capsys) -> None:

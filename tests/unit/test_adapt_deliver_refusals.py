@@ -146,6 +146,13 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     assert code == 0, result
     assert "Open gaps (1):\n- accuracy: no accuracy run" in world.body()
     assert "experimental" in world.body()
+    assert (result["commit"], sorted(result["files"])) == (world.head(), sorted(world.committed()))
+    assert result["open_gaps"] == ["accuracy"]
+    report = Path(result["report"])
+    for told in (result["commit"], "no accuracy run", "evidence/runs/"):
+        assert told in report.read_text("utf-8")
+    runbook = report.with_name("runbook.zh.md").read_text("utf-8")
+    assert ("vllm serve" in runbook, "curl" in runbook) == (True, True)
 
 
 def test_a_gap_that_was_left_out_with_a_note_is_not_asked_for_again(world: World, capsys) -> None:

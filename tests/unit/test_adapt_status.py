@@ -72,6 +72,7 @@ def test_the_status_has_stages_runs_and_what_is_next(call, begun: Path) -> None:
     code, data = call("status")
     assert (code, data["job"], data["checkpoint"]) == (0, "Tiny", MODEL)
     states = {one["name"]: one["state"] for one in data["stages"]}
+    assert [*states][:5] == ["analyze", "plan", "serve dummy", "serve real", "features"]
     assert (states["serve dummy"], states["serve real"], states["features"]) == ("done", "done", "todo")
     assert data["next"] == f"adapt.py features {MODEL} --work-dir {begun} --workspace {begun}"
     assert [one["gate"] for one in data["evidence"]] == ["serve", "serve"]

@@ -92,6 +92,8 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert page.startswith(f"# {NAME}\n")
     assert headings(page) == SECTIONS
     assert '=== "A3 series"' in page
+    assert "docker run" in page
+    assert "curl http://localhost:8000/v1/chat/completions" in page
     assert "vllm-ascend:{{ vllm_ascend_version }}-a3" in page
     assert "export HCCL_OP_EXPANSION_MODE=AIV\nvllm serve <YOUR_MODEL_PATH>" in page
     assert "  --max-model-len 4096 \\\n  --max-num-seqs 16\n" in page
@@ -102,6 +104,17 @@ def test_everything_from_evidence_and_no_gap(tree: Path, workspace: Path, call) 
     assert config["serve"]["tensor_parallel_size"] == 2
     assert config["apply_chat_template"] is False
     assert call("--check")[0] == 0
+
+
+def test_a_model_that_takes_pictures_is_evaluated_as_one(tree: Path, workspace: Path, call) -> None:
+    add_all(workspace)
+    kinds = []
+    for takes in (False, True):
+        add(workspace, resolved={"is_multimodal": takes})
+        code, found = call("--keep", MATRIX)
+        assert code == 0, found
+        kinds.append(yaml.safe_load((tree / CONFIG).read_text("utf-8"))["model_type"])
+    assert kinds == ["vllm", "vllm-vlm"]
 
 
 def test_the_page_is_registered_everywhere(tree: Path, workspace: Path, call) -> None:

@@ -111,11 +111,16 @@ def test_the_release_takes_the_config_and_asks_for_what_was_served(
     assert "TP2" in report
 
 
-def test_the_release_finds_another_accuracy(tree: Path, config: Path, tmp_path: Path) -> None:
-    measured = {"exact_match,strict-match": 0.5, "exact_match,flexible-extract": 0.82}
+@pytest.mark.parametrize(
+    ("strict", "flexible", "wanted"), [(0.5, 0.82, 0.8312), (0.83, 0.5, 0.82)], ids=["strict", "flexible"]
+)
+def test_the_release_finds_another_accuracy(
+    tree: Path, config: Path, tmp_path: Path, strict: float, flexible: float, wanted: float
+) -> None:
+    measured = {"exact_match,strict-match": strict, "exact_match,flexible-extract": flexible}
     code, _, said = judge(tree, config, tmp_path, measured)
     assert code == 1
-    assert "ground_truth=0.8312" in said
+    assert f"ground_truth={wanted}" in said
 
 
 def write_two_models(tree: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,11 +61,16 @@ def test_every_way_to_name_cuda(tmp_path: Path) -> None:
                 z = torch.zeros(3, device=f"cuda:{x}").to("cuda:0")
                 torch.distributed.init_process_group(backend="nccl")
                 return CUDAGraphWrapper(graph)
+
+            def later(self, graph):
+                from vllm.graphs import CUDAGraphRunner
+
+                return CUDAGraphRunner(graph)
     """
     files = {
         FILE: text,
         ASCEND: WRAP,
-        "vllm/graphs.py": "class CUDAGraphWrapper:\n    pass\n",
+        "vllm/graphs.py": "class CUDAGraphWrapper:\n    pass\n\n\nclass CUDAGraphRunner:\n    pass\n",
         "vllm_ascend/graphs.py": "class ACLGraphWrapper:\n    pass\n",
     }
     found = findings(make_world(tmp_path, files), "cuda-names")
@@ -78,8 +83,12 @@ def test_every_way_to_name_cuda(tmp_path: Path) -> None:
         ("device", "Runner.run", "cuda:0"),
         ("device", "Runner.run", "nccl"),
         ("name", "Runner.run", "vllm.graphs.CUDAGraphWrapper"),
+        ("name", "Runner.later", "vllm.graphs.CUDAGraphRunner"),
     }
-    assert [one.todo for one in found if one.kind == "name"] == ["use vllm_ascend.graphs.ACLGraphWrapper"]
+    assert [one.todo for one in found if one.kind == "name"] == [
+        "use vllm_ascend.graphs.ACLGraphWrapper",
+        "use what vllm-ascend's own runner uses here",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,35 @@ def test_vllms_own_context_and_wrapper(tmp_path: Path) -> None:
     ]
 
 
+def test_a_wrapper_of_vllm_that_is_asked_for_or_imported_where_it_is_used(tmp_path: Path) -> None:
+    body = """
+        def step(self, batch):
+            if isinstance(self.talker, CUDAGraphWrapper):
+                return self.talker(batch)
+            from vllm.contexts import set_forward_context as entered
+
+            with entered(batch, self.config):
+                return self.model(batch)
+    """
+    assert kinds(tmp_path, body) == [
+        ("upstream-name", "OmniNPUModelRunner", "CUDAGraphWrapper"),
+        ("upstream-name", "OmniNPUModelRunner", "set_forward_context"),
+    ]
+
+
+def test_a_wrapper_is_made_with_what_it_takes(tmp_path: Path) -> None:
+    body = """
+        def load(self):
+            from vllm_ascend.graphs import ACLGraphWrapper
+
+            self.talker = ACLGraphWrapper(self.talker, runtime_mode=1)
+            self.decoder = ACLGraphWrapper(self.decoder, self.config, mode=1)
+    """
+    assert seen(world_with(tmp_path, body), "calls") == [
+        ("constructor", "OmniNPUModelRunner.load", "ACLGraphWrapper: has no parameter runtime_mode")
+    ]
+
+
 def test_a_name_that_vllm_ascends_runner_takes_from_vllm_too(tmp_path: Path) -> None:
     body = "def step(self, batch):\n    return set_forward_context(batch, self.config)\n"
     runner = "from vllm.contexts import set_forward_context\n" + dedent(RUNNER).lstrip()

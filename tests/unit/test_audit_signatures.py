@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from audit_kit import ASCEND, BASE, VLLM, findings, make_world, seen
+from audit_kit import ASCEND, BASE, GPU_BASE, VLLM, findings, make_world, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +40,7 @@ def both(folder: Path, parent: str, own: str) -> list[tuple[str, str]]:
         ("def plan(self, *, size):", "def plan(self):", ("not-taken", "plan(size)")),
         ("def plan(self):", "def plan(self, size):", ("not-taken", "plan(size (has no default))")),
         ("def plan(self):", "async def plan(self):", ("method-kind", "plan [kind]")),
+        ("@property\n    def plan(self):", "def plan(self):", ("method-kind", "plan [kind]")),
         ("def plan(self) -> Base | Other:", "def plan(self) -> Base:", ("return-type", "plan -> Other")),
         (
             "def plan(self) -> tuple[int, int, int]:",
@@ -120,6 +121,20 @@ def test_what_vllm_ascend_does_not_take_either_is_not_omnis(tmp_path: Path) -> N
     assert seen(make_world(tmp_path / "omni", files), "signatures") == []
     found = seen(make_world(tmp_path / "ascend", files, omni=False), "signatures")
     assert ("call-site", "NPUModelRunner", "run: has no parameter eager") in found
+
+
+def test_an_override_has_to_fit_each_of_its_parents(tmp_path: Path) -> None:
+    plan = "    def plan(self, rows{}):\n        return rows\n"
+    gpu = "class OmniGPUModelRunner:\n" + plan.format("")
+    own = HEAD.lstrip().replace("(NPUModelRunner)", "(OmniGPUModelRunner, NPUModelRunner)")
+    files = {
+        "vllm/types.py": TYPES,
+        GPU_BASE: gpu,
+        ASCEND: "class NPUModelRunner:\n" + plan.format(", size=1"),
+        BASE: f"from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner\n{own}{plan.format('')}",
+    }
+    found = seen(make_world(tmp_path, files), "signatures")
+    assert ("not-taken", "OmniNPUModelRunner", "plan(size)") in found
 
 
 WORKER = "vllm_omni/platforms/npu/worker/npu_ar_worker.py"

@@ -170,8 +170,9 @@ def test_npu_evidence_for_this_tree_replaces_pending(upgrade, deliver):
 
 
 def test_dummy_weights_and_a_blocked_run_validate_nothing(upgrade, deliver):
-    upgrade.record("serve", "NPU dummy")
-    upgrade.record("serve", "NPU real", Verdict.BLOCKED)
+    upgrade.served(label="NPU dummy")
+    upgrade.served(verdict=Verdict.BLOCKED)
+    upgrade.served(label="emulated dry-run", device="npu emulated")
     assert deliver()[0] == 0
     assert "NPU-Validation: pending" in upgrade.body()
 

@@ -152,6 +152,17 @@ def test_without_specs_the_newest_release_of_the_clone_is_taken(
     assert any("vllm-omni 0.22.0 follows vllm 0.22" in note for note in found["notes"])
 
 
+def test_the_newest_releases_that_belong_together_are_taken_and_none_that_was_withdrawn(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.index("vllm-ascend", ("0.23.0rc1", "2026-08-02", False), ("0.24.0", "2026-09-02", True))
+    omni = [("0.22.0", "2026-07-05", False), ("0.23.1", "2026-08-05", False), ("0.25.0", "2026-10-05", False)]
+    server.index("vllm-omni", *omni)
+    _, found, _ = discover(capsys)
+    assert found["ascend"]["spec"] == "pypi:vllm-ascend==0.23.0rc1"
+    assert (found["pair"]["vllm"], found["omni"]["spec"]) == ("0.23.0", "pypi:vllm-omni==0.23.1")
+
+
 def test_what_the_runners_track_is_asked_for_a_given_omni(
     server: Server, ascend: Path, omni: Path, infer_base: dict, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,11 @@ def test_the_ladder_stops_at_the_first_that_serves(
     found = ladder(tmp_path, needs)
     assert found.rungs[-1].step == last
     assert [one.state for one in found.rungs] == ["FAIL"] * (len(found.rungs) - 1) + ["PASS"]
+    order = ["same", "eager", "dynamo off", "text only"]
+    assert [one.step for one in found.rungs] == order[: len(found.rungs)]
+    for less, one in zip(found.starts, found.starts[1:], strict=False):  # each has less than the one before
+        assert set(less.start.arguments) <= set(one.start.arguments)
+        assert less.start.environment.items() <= one.start.environment.items()
     assert narrowed in found.narrowed
     assert all(one.diagnostic for one in found.rungs)
 

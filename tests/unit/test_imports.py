@@ -36,7 +36,7 @@ ASCEND = {
     "vllm_ascend/__init__.py": "",
     UPSTREAM.path: UPSTREAM.source,
     "vllm_ascend/ops.py": "def op(): ...\ndef only_here(): ...\ndef twice(): ...\ndef lost(): ...\n",
-    "vllm_ascend/more.py": "import re\ndef twice(): ...\n",
+    "vllm_ascend/more.py": "import re\ndef twice(): ...\nclass State: ...\n",
     "vllm_ascend/again.py": "import re\n",
 }
 GPU = {

@@ -47,6 +47,40 @@ def test_a_sound_checkpoint_passes_and_is_kept(adapt, tmp_path):
     assert "torch" not in sys.modules
 
 
+LATENT = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ({"num_attention_heads": 4, "num_key_value_heads": 4}, "mha"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 2}, "gqa"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 1}, "mqa"),
+        (LATENT | {"qk_rope_head_dim": 64}, "mla"),
+        (LATENT | {"qk_rope_head_dim": 64, "index_topk": 64}, "dsa"),
+    ],
+)
+def test_the_attention_is_told(adapt, tmp_path, more, kind):
+    _, value = adapt("analyze", kit.checkpoint(tmp_path / "m", kit.LLAMA | more))
+    assert value["attention"]["kind"] == kind
+
+
+def test_the_quantization_and_the_processor_are_told(adapt, tmp_path):
+    config = kit.LLAMA | {
+        "vision_config": {"depth": 2},
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]},
+    }
+    folder = kit.checkpoint(tmp_path / "m", config)
+    _, value = adapt("analyze", folder)
+    assert value["properties"]["quantization"] == "fp8"
+    assert "image" in value["modalities"]
+    assert "processor-missing" in {one["kind"] for one in value["findings"]}
+    (folder / "preprocessor_config.json").write_text("{}")
+    _, value = adapt("analyze", folder)
+    assert "processor-missing" not in {one["kind"] for one in value["findings"]}
+    assert value["files"]["processor"]
+
+
 def test_a_corrupt_shard_fails(adapt, tmp_path):
     folder = kit.checkpoint(tmp_path / "m")
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1])

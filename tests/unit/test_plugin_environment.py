@@ -19,6 +19,7 @@ build-backend = "setuptools.build_meta"
 [project]
 name = "tide"
 version = "1"
+dependencies = ["transformers>=999"]
 [project.entry-points."vllm.general_plugins"]
 tide = "tide:register"
 [tool.setuptools]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lineage_kit import RUNNERS, git_at
-from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
@@ -116,6 +116,11 @@ def test_an_answer_is_written_checked_and_remembered(world: World, monkeypatch: 
             "        pass\n\n    def run(self):\n        pass\n    def run2(self, batch):\n",
             "nothing defines logits",
         ),
+        (f"        # --- Omni-new ---\n{ANSWER_TEXT}", "markers of OmniNPUModelRunner.run do not pair"),
+        (
+            f"{ANSWER_TEXT}        return logits\n\n\ndef more(self, logits):\n    if logits:\n",
+            "the method OmniNPUModelRunner.talk would be gone",
+        ),
     ],
 )
 def test_a_bad_answer_is_refused_and_nothing_is_written(
@@ -127,6 +132,20 @@ def test_a_bad_answer_is_refused_and_nothing_is_written(
     assert problem in data["problems"][0], data["problems"]
     assert text_of(world) == before
     assert job_of(world).journal.of(Answer) == []
+
+
+def test_omni_code_that_an_answer_keeps_keeps_its_markers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence, kept = "            # --- Omni-new ---\n", "            self.say(one)\n"
+    head, tail = "        for one in logits:\n", "            self.record(one)\n"
+    ours = OURS.replace("        self.record(logits)\n", head + fence + kept + fence + tail)
+    world = started(tmp_path, monkeypatch, ours)
+    before = text_of(world)
+    code, data = give(tail, monkeypatch=monkeypatch)
+    assert (code, data["written"], text_of(world)) == (1, False, before)
+    assert "its Omni-new markers are not" in data["problems"][0]
+    assert give(fence + tail, monkeypatch=monkeypatch)[0] == 0
 
 
 def test_an_import_that_the_answer_needs_comes_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

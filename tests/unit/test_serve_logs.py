@@ -54,6 +54,14 @@ def test_the_root_cause_of_each_fixture(id: str) -> None:
     assert name(explain(read(FOLDER / f"{id}.log"))) == id
 
 
+def test_what_is_tried_after_a_layout_that_the_npu_lacks() -> None:
+    found = explain(read(FOLDER / "non-contiguous-operator.log")).first
+    assert found is not None
+    assert found.signature is not None
+    assert "interpolate" in found.signature.cause
+    assert "TORCHDYNAMO_DISABLE=1" in found.signature.next
+
+
 @pytest.mark.parametrize("id", WRAPPERS)
 def test_a_wrapper_is_never_a_root_cause(id: str) -> None:
     found = explain(read(FOLDER / f"{id}.log"))

@@ -22,10 +22,8 @@ from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.server import (
     HOST,
     TOKEN,
-    check_leftovers,
     check_port,
     choose_port,
-    end_leftovers,
     engines,
     leftovers,
     members,
@@ -33,6 +31,7 @@ from npu_upgrade.gates.serving.server import (
     start,
     stop,
 )
+from npu_upgrade.gates.serving.session import clear_leftovers
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 
@@ -242,8 +241,9 @@ os.kill(os.getpid(), 9)
         time.sleep(0.1)
     assert {one.pid for one in leftovers()} >= {one.pid for one in processes_of(tmp_path)}
     with pytest.raises(Blocked, match="of an earlier run of this gate still live"):
-        check_leftovers()
-    assert end_leftovers()
+        clear_leftovers(end=False)
+    assert processes_of(tmp_path)
+    clear_leftovers(end=True)
     assert processes_of(tmp_path) == []
 
 
@@ -255,6 +255,28 @@ def test_a_server_whose_gate_lives_is_no_leftover(tmp_path: Path) -> None:
     finally:
         stop(server, 5)
     assert members(server) == []
+
+
+def test_ending_one_server_leaves_another_and_whoever_else_serves(tmp_path: Path) -> None:
+    other = [sys.executable, "-c", "import time; time.sleep(60)  # vllm serve of somebody else"]
+    with subprocess.Popen(other, env={**os.environ, "VLLM_HOST_IP": "127.0.0.1"}) as somebody:
+        one, two = (
+            start(made.command(), made.variables(), port=free_port(), log=made.cwd / "log", cwd=made.cwd)
+            for made in (kit.launch(below(tmp_path / name), "none") for name in ("one", "two"))
+        )
+        try:
+            assert somebody.pid not in {left.pid for left in leftovers()}
+            stop(one, 5)
+            assert (members(one), two.process.poll(), somebody.poll()) == ([], None, None)
+        finally:
+            stop(one, 5)
+            stop(two, 5)
+            somebody.kill()
+
+
+def below(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_what_another_container_runs_is_no_leftover(tmp_path: Path) -> None:

@@ -193,3 +193,33 @@ def test_a_copy_under_another_name_in_another_file_is_found(tmp_path: Path) -> N
     relations = {unit.name: (unit.relation, unit.upstream, unit.matched) for unit in found if unit.statements}
     assert relations["crush_ship"] == (Relation.VENDORED, "core/tools.py:grind", 9)
     assert relations["tiny"][0] is relations["other"][0] is Relation.OWN
+
+
+def test_what_stands_beside_the_runners_is_of_the_side_and_has_its_counterparts(tmp_path: Path) -> None:
+    core = CORE | {
+        "core/motor/worker.py": "class Worker:\n    def work(self):\n        return 1\n",
+        "core/motor/unused.py": "class Unused:\n    pass\n",
+    }
+    nearer = {path.replace("core", "nearer"): text.replace("core", "nearer") for path, text in core.items()}
+    ship = {
+        "ship/__init__.py": "",
+        "ship/motor/gpu_engine.py": "from core.motor import Engine\n\n\nclass GpuEngine(Engine):\n    pass\n",
+        "ship/motor/gpu_worker.py": "class GpuWorker:\n    pass\n",
+        "ship/ports/zpu/zpu_engine.py": "from nearer.motor import Engine\n\n\n"
+        f"class ZpuEngine(Engine):\n    def spin(self, batch):\n{steps(12)}",
+        "ship/ports/zpu/zpu_worker.py": "from nearer.motor.worker import Worker\n\n\n"
+        "class ZpuWorker(Worker):\n    pass\n",
+        "ship/ports/zpu/hints.py": "import nearer.tools\n",
+        "ship/lamps/zpu_lamp.py": "import nearer.tools\n\n\nclass ZpuLamp:\n    pass\n",
+    }
+    trees = {
+        name: open_source(f"dir:{write_tree(tmp_path / name, files)}")
+        for name, files in (("ship", ship), ("nearer", nearer), ("core", core))
+    }
+    side = Downstream(trees["ship"], {name: trees[name] for name in ("nearer", "core")})
+    (engine,) = side.runners
+    assert (engine.path, engine.class_name) == ("ship/ports/zpu/zpu_engine.py", "ZpuEngine")
+    assert (engine.gpu_path, engine.gpu_class) == ("ship/motor/gpu_engine.py", "GpuEngine")
+    here = "ship/ports/zpu"
+    assert sorted(side.runner_files) == [f"{here}/hints.py", engine.path, f"{here}/zpu_worker.py"]
+    assert side.upstream_files == ["nearer/motor/engine.py", "nearer/motor/worker.py"]

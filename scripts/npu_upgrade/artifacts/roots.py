@@ -36,6 +36,12 @@ class Root:
         """The folder that is imported."""
         return self.checkout.root / PACKAGES[self.project]
 
+    @property
+    def options(self) -> list[str]:
+        """The options that name it to a command."""
+        option = "--vllm" if self.project == "vllm" else "--ascend"
+        return [option, str(self.checkout.root), f"{option}-base", self.base]
+
     def changed(self) -> list[Changed]:
         """Every file that differs from the base, new ones included, ignored ones not."""
         said = self._compared("--numstat", "-z")

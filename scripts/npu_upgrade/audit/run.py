@@ -29,7 +29,16 @@ from npu_upgrade.sources.content import code_digest, content_of
 # The rooms whose code decides what is found.
 _ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
 # How the checks are called that have least in common with the others: half of the time.
-_APART = ("config-defaults", "cuda-names", "imports", "markers", "parity", "stale-copies", "versions")
+_APART = (
+    "config-defaults",
+    "copied-otherwise",
+    "cuda-names",
+    "imports",
+    "markers",
+    "parity",
+    "stale-copies",
+    "versions",
+)
 
 
 class Outcome(msgspec.Struct):

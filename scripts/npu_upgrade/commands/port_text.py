@@ -8,7 +8,7 @@ from typing import Any
 from npu_upgrade.ground.tables import table
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied
-from npu_upgrade.port.rank import Ranked
+from npu_upgrade.port.needs import Ranked
 
 _MOST = 20
 _TIERS = {1: "first tier: fits", 2: "second tier: look first", 3: "third tier: does not fit as it is"}

@@ -229,7 +229,8 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
     state = load_state(folder)
     places = [repo, *(root.checkout.root for root in roots)]
     tree = next((place for place in places if state.of(place).files), None)
-    again = adapt("artifacts", model, "--tree", str(tree or repo)).short
+    named = [word for root in roots for word in root.options]  # the report lists what was changed in them
+    again = adapt("artifacts", model, "--tree", str(tree or repo), *named).short
     if tree is None:
         raise BadInput(
             f"nothing was generated for {facts.name} in {repo}",

@@ -22,6 +22,7 @@ from npu_upgrade.code.outline import outline
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
@@ -149,8 +150,15 @@ class History:
         return upstream_unit(units, self.upstream.class_name, name)
 
     def _read_one(self, version: Version) -> dict[str, str]:
+        # what was published does not change, and few versions are; a clone has thousands
+        blob = self._blobs.get(version) if self.lazy else None
+        name = sha256(f"{self.upstream.path} {blob} {code_digest('code')}")[:24]
+        place = cache_root() / "outlines" / f"{name}.json"
+        if blob and (known := kept(place, dict[str, str])):
+            return known
         self.fetched += 1
-        return next((outline(source, self._known) for _, source in self._read([version])), {})
+        found = next((outline(source, self._known) for _, source in self._read([version])), {})
+        return keep(place, found) if blob and found else found
 
 
 def upstream_unit(units: Mapping[str, T], class_name: str, name: str) -> T | None:

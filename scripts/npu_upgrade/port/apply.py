@@ -11,11 +11,11 @@ from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import render
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
+from npu_upgrade.port.agreement import agreement_of, places
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import closure, uses
+from npu_upgrade.port.needs import Ranked, closure, uses
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import Placed, place
-from npu_upgrade.port.rank import Ranked
 from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.port.unit_diff import UnitDiff
 
@@ -33,7 +33,7 @@ class Applied:
     imports: list[str] = field(default_factory=list)
 
 
-class _UnplaceableError(Exception):
+class UnplaceableError(Exception):
     """Some hunks do not fit together into the runner files."""
 
 
@@ -43,7 +43,7 @@ def apply(asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: Gpu
     A hunk is taken with all that it needs, or refused; as many of the asked ones as fit
     together are taken, the earlier ones first. Nothing is written here.
     """
-    work = _Work(ranked, npu, new)
+    work = Work(ranked, npu, new)
     refused: dict[str, str] = {}
     chosen = work.fitting(list(dict.fromkeys(asked)), refused)
     texts, imports, lost = work.with_imports(chosen)
@@ -56,7 +56,9 @@ def apply(asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: Gpu
     return Applied(files, work.all_of(chosen), refused, imports)
 
 
-class _Work:
+class Work:
+    """Puts sets of hunks into the runner files."""
+
     def __init__(self, ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide) -> None:
         self.npu, self.new = npu, new
         self.ranked = {entry.hunk.id: entry for entry in ranked}
@@ -71,14 +73,14 @@ class _Work:
         try:
             self.files(ids)
             return ids
-        except _UnplaceableError:
+        except UnplaceableError:
             pass
         kept: list[str] = []
         for name in ids:
             try:
                 self.files([*kept, name])
                 kept.append(name)
-            except _UnplaceableError as reason:
+            except UnplaceableError as reason:
                 refused[name] = str(reason)
         return kept
 
@@ -95,7 +97,7 @@ class _Work:
     def _usable(self, name: str) -> Hunk:
         entry = self.ranked[name]
         if entry.needs.unresolved:
-            raise _UnplaceableError(
+            raise UnplaceableError(
                 f"{name} uses what the NPU side does not have: {', '.join(entry.needs.unresolved)}"
             )
         return entry.hunk
@@ -116,7 +118,7 @@ class _Work:
         try:
             parse_module(source)
         except SyntaxError as error:
-            raise _UnplaceableError(
+            raise UnplaceableError(
                 f"{runner.path} would not be Python: line {error.lineno}: {error.msg}"
             ) from error
         return source
@@ -132,7 +134,7 @@ class _Work:
                 if placed.unsafe and len(mine) > 1:
                     placed = next(_one_last(mine, diff, source), placed)
                 if placed.text is None:
-                    raise _UnplaceableError(placed.reason)
+                    raise UnplaceableError(placed.reason)
                 source = placed.text
             self.units[key] = source
         return self.units[key]
@@ -151,7 +153,17 @@ class _Work:
             )
             said += [f"{path}: + {item.statement()}" for item in plan.added]
             said += [f"{path}: - {item.statement()}" for item in plan.dropped]
-        return texts, said, self._undefined(texts, ids)
+        return texts, said, self._undefined(texts, ids) or self.disagreeing(texts, ids)
+
+    def disagreeing(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
+        """The hunks that the rest of the tree does not agree with, each with the reason."""
+        found: dict[str, str] = {}
+        hunks = [self.ranked[name].hunk for name in self.all_of(ids)]
+        for broken in agreement_of(self.npu).broken(texts):
+            where = places(broken, texts)
+            mine = [hunk for hunk in hunks if (hunk.runner.path, hunk.unit) in where] or hunks
+            found |= {hunk.id: broken.what for hunk in mine}
+        return found
 
     def _undefined(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
         """The hunks that read a name which nothing defines, each with the reason."""

@@ -24,6 +24,27 @@ class Needs:
     unresolved: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Ranked:
+    """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why.
+
+    ``held`` tells that the NPU side has the hunk itself.
+    """
+
+    hunk: Hunk
+    tier: int = 1
+    followed: float = 1.0
+    needs: Needs = field(default_factory=Needs)
+    reasons: list[str] = field(default_factory=list)
+    held: bool = False
+
+    def lower(self, tier: int, reason: str) -> None:
+        """Move it down to ``tier``, unless it is there already, and say why."""
+        self.tier = max(self.tier, tier)
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+
 @dataclass(frozen=True)
 class Uses:
     """Attributes of ``self`` (or of the runner's class, by its name) and local names that a hunk uses."""

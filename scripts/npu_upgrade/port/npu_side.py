@@ -59,8 +59,12 @@ class NpuSide:
 
     @cached_property
     def program(self) -> Program:
-        packages = (self.side.project.package, *self.side.project.upstreams)
-        return Program(dict(zip(packages, (self.tree, self.ascend, self.vllm), strict=True)))
+        return Program({self.side.project.package: self.tree} | self.beneath.trees, self.beneath)
+
+    @cached_property
+    def beneath(self) -> Program:
+        """What the project builds on."""
+        return Program(dict(zip(self.side.project.upstreams, (self.ascend, self.vllm), strict=True)))
 
     @cached_property
     def sources(self) -> Sources:

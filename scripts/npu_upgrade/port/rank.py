@@ -7,16 +7,19 @@ docs/source/design/port.md.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from npu_upgrade.code.flow import conditions
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.port.apply import UnplaceableError, Work
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Needs, closure, find_needs
+from npu_upgrade.port.needs import Ranked, closure, find_needs
 from npu_upgrade.port.npu_side import NpuSide, own_keys
 from npu_upgrade.port.place import Placed, place
+from npu_upgrade.port.safe import attributes_of
 from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.threeway.align import weight
 
@@ -26,35 +29,19 @@ FOLLOWED = 0.3
 _NEAR = 8  # statements of the GPU unit on each side of a hunk
 
 
-@dataclass
-class Ranked:
-    """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why.
-
-    ``held`` tells that the NPU side has the hunk itself.
-    """
-
-    hunk: Hunk
-    tier: int = 1
-    followed: float = 1.0
-    needs: Needs = field(default_factory=Needs)
-    reasons: list[str] = field(default_factory=list)
-    held: bool = False
-
-    def lower(self, tier: int, reason: str) -> None:
-        """Move it down to ``tier``, unless it is there already, and say why."""
-        self.tier = max(self.tier, tier)
-        if reason not in self.reasons:
-            self.reasons.append(reason)
-
-
-def rank(hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSide | None) -> list[Ranked]:
-    """The hunks, best first; ``before`` is the GPU side of which nothing is new any more."""
+def rank(
+    hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSide | None, new: GpuSide
+) -> list[Ranked]:
+    """The hunks, best first; ``before`` is the GPU side of which nothing is new any more, ``new`` theirs."""
     needs = find_needs(hunks, npu)
     found = {hunk.id: Ranked(hunk, needs=needs[hunk.id]) for hunk in hunks}
     for ranked in found.values():
         _judge(ranked, hunks, npu, upstream, before)
     _follow_needs(found)
     _wanted_methods(found, npu)
+    if _agree(found, Work(list(found.values()), npu, new)):
+        _follow_needs(found)
+        _wanted_methods(found, npu)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
 
 
@@ -147,3 +134,73 @@ def _wanted_methods(found: dict[str, Ranked], npu: NpuSide) -> None:
 
 def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
     return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))
+
+
+def _agree(found: dict[str, Ranked], work: Work) -> bool:
+    """Lower what the rest of the tree does not agree with, or let it need the hunks with which it does.
+
+    Hunks of the first tier are looked at together; alone those that another hunk may have to come with.
+    Tells whether anything changed.
+    """
+    top = work.fitting([n for n, ranked in found.items() if ranked.tier == 1 and not ranked.held], {})
+    wrong = work.disagreeing(work.files(top), top)
+    changed = False
+    for name in top:
+        own = set(work.all_of([name]))
+        others = (found[other].hunk for other in top if other not in own)
+        alone = any(_are_coupled(found[name].hunk, other, work.npu) for other in others)
+        if (alone or wrong.keys() & own) and (broken := _broken([name], work)):
+            changed = True
+            _cure(found[name], broken, found, work)
+    return changed
+
+
+def _broken(ids: list[str], work: Work) -> str:
+    """Why some hunks do not fit by themselves; empty when they do."""
+    try:
+        return next(iter(work.disagreeing(work.files(ids), ids).values()), "")
+    except UnplaceableError as reason:
+        return str(reason)
+
+
+def _cure(ranked: Ranked, broken: str, found: dict[str, Ranked], work: Work) -> None:
+    """Let a hunk need those with which the tree agrees; else it does not fit."""
+    own = set(work.all_of([ranked.hunk.id]))
+    near = [one for name, one in found.items() if one.tier < 3 and name not in own]
+    more = [one.hunk.id for one in near if _are_coupled(ranked.hunk, one.hunk, work.npu)]
+    for others in [*([one] for one in more), more] if more else ():
+        if not _broken([ranked.hunk.id, *others], work):
+            ranked.needs.hunks += others
+            return
+    ranked.lower(3, broken)
+
+
+def _are_coupled(one: Hunk, other: Hunk, npu: NpuSide) -> bool:
+    return bool(relied_on(one, npu) & _words(other) or _words(one) & relied_on(other, npu))
+
+
+def relied_on(hunk: Hunk, npu: NpuSide) -> set[str]:
+    """The methods and attributes of which a hunk changes what code elsewhere relies on."""
+    name = hunk.unit.rpartition(".")[2]
+    if hunk.kind == "base":
+        return {"__init__"}
+    if hunk.kind == "method":
+        return {name} if npu.provider(hunk.runner, name) else set()
+    lines = {*hunk.added, *hunk.removed}
+    told = any(key.startswith(("def ", "async def ", "@")) or _gives_several(key) for key in lines)
+    return ({name} if told else set()).union(*(attributes_of(key, ast.Store) for key in lines))
+
+
+def _gives_several(key: str) -> bool:
+    """Whether a statement returns a tuple, or yields."""
+    return any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) or isinstance(getattr(node, "value", None), ast.Tuple)
+        for node in nodes_of(key)
+        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom))
+    )
+
+
+def _words(hunk: Hunk) -> set[str]:
+    """The method that a hunk is in, and the attributes that it speaks of."""
+    nodes = (node for key in (*hunk.added, *hunk.removed) for node in nodes_of(key))
+    return {hunk.unit.rpartition(".")[2]} | {node.attr for node in nodes if isinstance(node, ast.Attribute)}

@@ -35,7 +35,7 @@ class Unsafe:
         given = defines(keys).union(
             *(below | otherwise for below, otherwise in filter(None, map(conditions, keys)))
         )
-        given |= {f"self.{name}" for key in keys for name in _attributes(key, ast.Store)}
+        given |= {f"self.{name}" for key in keys for name in attributes_of(key, ast.Store)}
         return bool(self.lacks & given)
 
 
@@ -106,9 +106,11 @@ def _block(side: Sequence[Statement], number: int) -> Iterator[int]:
 def _split_buffer(pieces: Sequence[Change], diff: UnitDiff, result: Sequence[Statement]) -> Unsafe | None:
     """A buffer that does not have the size that a piece sets."""
     came = [s.key for piece in pieces for s in diff.new[piece.b0 : piece.b1]]
-    sizes = {name for key in came for name in _attributes(key, ast.Store)}
-    sized = [(s.key, _attributes(s.key, ast.Store), sizes & _attributes(s.key, ast.Load)) for s in diff.new]
-    now = [(_attributes(s.key, ast.Store), _attributes(s.key, ast.Load)) for s in result]
+    sizes = {name for key in came for name in attributes_of(key, ast.Store)}
+    sized = [
+        (s.key, attributes_of(s.key, ast.Store), sizes & attributes_of(s.key, ast.Load)) for s in diff.new
+    ]
+    now = [(attributes_of(s.key, ast.Store), attributes_of(s.key, ast.Load)) for s in result]
     for key, buffers, by in sized:
         for buffer in buffers - by if "(" in key and by else ():
             made = [read for stored, read in now if buffer in stored]
@@ -119,7 +121,7 @@ def _split_buffer(pieces: Sequence[Change], diff: UnitDiff, result: Sequence[Sta
 
 
 @functools.lru_cache(maxsize=8192)
-def _attributes(key: str, context: type[ast.expr_context]) -> frozenset[str]:
+def attributes_of(key: str, context: type[ast.expr_context]) -> frozenset[str]:
     """The attributes of ``self`` that a statement reads or binds."""
     return frozenset(
         node.attr

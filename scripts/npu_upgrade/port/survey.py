@@ -12,9 +12,9 @@ from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.port.correspondence import Since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
-from npu_upgrade.port.needs import closure
+from npu_upgrade.port.needs import Ranked, closure
 from npu_upgrade.port.npu_side import NpuSide, is_ported
-from npu_upgrade.port.rank import Ranked, rank
+from npu_upgrade.port.rank import rank
 from npu_upgrade.port.sides import GpuSide, statements
 from npu_upgrade.port.unit_diff import UnitDiff
 
@@ -51,7 +51,7 @@ def survey(
     hunks += [hunk for hunk in again.values() if hunk is not None]
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}
-    ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before)
+    ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before, new)
     ported += [entry.hunk for entry in ranked if entry.held]
     _lower_decided(ranked, decided)
     left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)

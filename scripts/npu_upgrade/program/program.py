@@ -349,9 +349,12 @@ class Program:
 
     def text(self, path: str) -> str:
         """The text of a file, empty for one that cannot be read."""
+        package = path.partition("/")[0]
+        if self._beneath and package in self._beneath.trees:
+            return self._beneath.text(path)
         if path not in self._texts:
             try:
-                self._texts[path] = self.trees[path.partition("/")[0]].read(path)
+                self._texts[path] = self.trees[package].read(path)
             except BadInput:
                 self._texts[path] = ""
         return self._texts[path]

@@ -1,6 +1,8 @@
 """One step through the mixins, with stand-ins for vLLM's classes below them. Needs vLLM."""
 
-from types import SimpleNamespace
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -257,6 +259,24 @@ def test_the_worker_makes_any_runner_an_omni_runner():
     two = type("W2", (worker,), {"built": other})()
     two.init_device()
     assert type(two.model_runner).__mro__[1:3] == (ARRunnerMixin, other)
+
+
+def test_every_platform_dispatches_in_the_same_place(monkeypatch):
+    def stand_in(name):
+        module = ModuleType(name)
+        module.NPUWorker, module.NPUModelRunner = type("NPUWorker", (), {}), type("NPUModelRunner", (), {})
+        return module
+
+    for name in ("vllm_ascend", *(f"vllm_ascend.worker{one}" for one in ("", ".worker", ".model_runner_v1"))):
+        monkeypatch.setitem(sys.modules, name, stand_in(name))
+    npu, gpu, cpu = (importlib.import_module(f"omni_runners.{one}") for one in ("npu", "gpu", "cpu"))
+    monkeypatch.delitem(sys.modules, "omni_runners.npu")
+    makes_tokens = (npu.NPUARModelRunner, gpu.ARGPUModelRunner, cpu.CPUARModelRunner)
+    for method in ("load_model", "execute_model", "sample_tokens", "_sample", "sample"):
+        assert {getattr(one, method) for one in makes_tokens} == {getattr(ARRunnerMixin, method)}
+    makes_tensors = (npu.NPUGenerationModelRunner, gpu.DiffusionGPUModelRunner, cpu.CPUGenerationModelRunner)
+    for method in ("_sample", "sample"):
+        assert {getattr(one, method) for one in makes_tensors} == {getattr(GenerationRunnerMixin, method)}
 
 
 class Scheduler:

@@ -92,9 +92,9 @@ def _misfits(own: Function, parent: Function) -> list[str]:
 
 def _kinds(method: Method, parents: list[Method], resolver: Resolver) -> Iterator[Finding]:
     """Property against method, static against bound, coroutine or generator against function."""
-    own = _nature(method, resolver)
+    own = nature(method, resolver)
     for parent in parents:
-        theirs = _nature(parent, resolver)
+        theirs = nature(parent, resolver)
         if is_stub(parent.node) or is_stub(method.node):
             own, theirs = own - {"generator"}, theirs - {"generator"}
         if own != theirs:
@@ -170,7 +170,8 @@ def _side(method: Method) -> Side:
     return side(method, text=signature(method.node) + hint)
 
 
-def _nature(method: Method, resolver: Resolver) -> frozenset[str]:
+def nature(method: Method, resolver: Resolver) -> frozenset[str]:
+    """What kind of method it is: a property, bound to nothing or the class, a coroutine, a generator."""
     node = method.node
     names = {"property" if "property" in name else name for name in decorators(node)}
     kinds = names & {"property", "staticmethod", "classmethod"}
