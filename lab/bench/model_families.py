@@ -200,7 +200,7 @@ def derive() -> str:
 
 
 def main() -> int:
-    from npu_upgrade.checkpoint.families import FAMILIES
+    from npu_upgrade.checkpoint.likeness import FAMILIES
     from npu_upgrade.ground.files import write_atomic
 
     write_atomic(FAMILIES, derive().encode())

@@ -5,7 +5,7 @@ watch calls broken or flagged. It is found when it needed a hand, noise when it 
 no later release had taken it over. Days of lead are from the mention to the release that took it over.
 Without a clone of vllm-ascend's history (--clone, or WATCH_CLONE) the bench is BLOCKED and ends with 3.
 
-A default run has two intervals, a whole run two more; others are named by --interval.
+A default run has two intervals, a whole run six more; others are named by --interval.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from multiprocessing import get_context
 
+from packaging.version import Version
+
 from bench.shared import Tally, begin, options
 from bench.watch_truth import Upgrade, needed
+from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -29,6 +32,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.tree import open_source
 from npu_upgrade.watch.line import open_line
 from npu_upgrade.watch.look import look
@@ -36,8 +40,14 @@ from npu_upgrade.watch.open import open_asked, open_judge
 from npu_upgrade.watch.records import State
 
 INTERVALS = ("0.22.0:0.24.0", "0.24.0:0.26.0")
-MORE = ("0.26.0:0.28.0", "0.18.0:0.20.0")
-LATER = ("0.18.0", "0.20.0", "0.22.0", "0.24.0", "0.26.0", "0.28.0", "0.30.0")
+MORE = (
+    "0.26.0:0.28.0",
+    "0.20.0:0.22.0",
+    "0.18.0:0.20.0",
+    "0.16.0:0.18.0",
+    "0.14.0:0.16.0",
+    "0.28.0:0.30.0",
+)
 PACKAGE, BRANCH = "vllm_ascend", "main"
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
@@ -115,26 +125,28 @@ def replay(before: str, after: str, clone: str) -> Interval:
 def _days(
     before: str, clone: str, repo: Repo, first: datetime, last: datetime, result: Interval
 ) -> Iterator[tuple[str, tuple[str, datetime]]]:
-    """Commit -> its state and the day it was mentioned, of every look."""
-    start = repo.before(first, BRANCH)
-    asked = open_asked(f"pypi:vllm-omni=={before}", [f"git:{clone}@{repo.before(last, BRANCH)}"])
-    judge = open_judge(asked, start)
-    seen, day = judge.line.start, first
+    """Commit -> its state and the day it was mentioned, of every look, on the vllm of that day."""
+    seen, day = repo.before(first, BRANCH) or "", first
+    judge, vllm = None, None
     while day < last:
         day = min(day + timedelta(days=1), last)
-        until = repo.before(day, BRANCH)
-        line = open_line(f"git:{clone}@{until}", PACKAGE, seen.spec.rpartition("@")[2], judge.ours.paths)
-        if not line.steps:
+        until = f"git:{clone}@{repo.before(day, BRANCH)}"
+        pinned = vllm_of(open_source(until))
+        if judge is None or pinned != vllm:
+            judge, vllm = open_judge(open_asked(f"pypi:vllm-omni=={before}", [until]), seen), pinned
+        else:
+            judge.line = open_line(until, PACKAGE, seen, judge.ours.paths)
+        steps = judge.line.steps
+        if not steps:
             continue
-        say(f"the look of {day:%Y-%m-%d}: {len(line.steps)} commits")
-        judge.line = line
+        say(f"the look of {day:%Y-%m-%d}: {len(steps)} commits")
         found = look(judge)
         result.commits += found.steps
         result.green += found.count(State.GREEN)
         for entry in found.entries:
             if entry.state is not State.GREEN:
                 yield entry.spec.rpartition("@")[2], (entry.state.value, day)
-        seen = line.steps[-1]
+        seen = steps[-1].spec.rpartition("@")[2]
 
 
 def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str, tuple[list[str], datetime]]:
@@ -142,13 +154,15 @@ def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str
     earlier, history = omni_side(open_source(f"pypi:vllm-omni=={before}")), f"git:{repo.path}@{BRANCH}"
     lineage = infer(earlier, history)
     upgrades: list[tuple[datetime, datetime, Upgrade]] = []
-    for version in LATER[LATER.index(before) + 1 :] if before in LATER else LATER:
+    for version in _later(first):
         tree = open_source(f"pypi:vllm-omni=={version}")
-        base = infer(omni_side(tree), history).base
+        side = omni_side(tree)
+        taken = infer(side, history)
+        base = taken.base
         if tree.date and base and base.date and base.version.sha:
             bases = Bases(lineage, target=base.version)
             texts = _texts(repo, base.version.sha)
-            upgrades.append((base.date, tree.date, Upgrade(earlier, omni_side(tree), lineage, texts, bases)))
+            upgrades.append((base.date, tree.date, Upgrade(earlier, side, lineage, taken, texts, bases)))
     start, end = repo.before(first, BRANCH), repo.before(last, BRANCH)
     assert start
     assert end
@@ -165,14 +179,25 @@ def _truth(before: str, repo: Repo, first: datetime, last: datetime) -> dict[str
     return found
 
 
+def _later(day: datetime) -> list[str]:
+    """The releases after a day, oldest first; candidates only where nothing else came after them."""
+    dated = sorted((one.date, one.version) for one in releases_of("vllm-omni") if one.date and not one.yanked)
+    last = max((date for date, version in dated if not Version(version).is_prerelease), default=day)
+    return [
+        version
+        for date, version in dated
+        if date > day and (date > last or not Version(version).is_prerelease)
+    ]
+
+
 def _text(repo: Repo, blob: str | None) -> str:
-    return repo.blob(blob).decode("utf-8", "replace") if blob else ""
+    return repo.blob(blob).decode("utf-8-sig", "replace") if blob else ""
 
 
 def _texts(repo: Repo, sha: str) -> dict[str, str]:
     files = {path: blob for path, blob in repo.files(sha).items() if path.startswith(f"{PACKAGE}/")}
     python = [path for path in files if path.endswith(".py")]
-    return {path: data.decode("utf-8", "replace") for path, data in repo.blobs_of(files, python).items()}
+    return {path: data.decode("utf-8-sig", "replace") for path, data in repo.blobs_of(files, python).items()}
 
 
 def report(results: dict[str, Interval], cases: bool) -> str:

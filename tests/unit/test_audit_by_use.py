@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_kit import AR, ASCEND, BASE, VLLM, make_world, seen
+from audit_kit import AR, ASCEND, BASE, VLLM, make_triple, make_world, seen
+
+from npu_upgrade.audit import operator_schemas
+from npu_upgrade.audit.world import World
 
 RUNNER = f"""
 from {VLLM[:-3].replace("/", ".")} import GPUModelRunner
@@ -78,6 +81,78 @@ def test_an_operator_is_called_as_all_others_do(tmp_path: Path, line: str, kinds
     text = f"import torch_npu\n\n\ndef run(x):\n    {line}\n"
     files = {"vllm_ascend/ops/hoist.py": OPS, "vllm_omni/platforms/npu/hoist.py": text}
     assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "operators")] == kinds
+
+
+LISTED = """
+custom:
+- func: npu_hoist(Tensor self, Tensor[] ropes, *, int? knot=None, str layout="A,(B)") -> (Tensor, Tensor, int)
+  impl_ns: op_api
+- func: npu_hoist.out(Tensor self, *, Tensor? work=None, Tensor(a!) lifted) -> (Tensor(a!), Tensor, int)
+- func: npu_lower(Tensor input, int[2] steps=[1, 2]) -> Tensor
+- func: npu_empty(int[] size, *, Layout? layout=None) -> Tensor
+"""
+BINDING = r"""
+TORCH_LIBRARY_EXPAND(_C_ascend, ops) {
+  // ops.def("winch(Tensor x, int old) -> Tensor");
+  ops.def(
+      "winch(Tensor! x,"
+      "      int speed=1) -> ()");
+}
+"""
+SWING = """
+from vllm.utils import direct_register_custom_op
+
+
+def swing(load, *, arc):
+    return load
+
+
+direct_register_custom_op(op_name="npu_swing", op_func=swing)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("torch_npu.npu_hoist(x, ropes=[], knot=1)", []),
+        ("torch_npu.npu_hoist(input=x, ropes=[])", []),
+        ("torch_npu.npu_hoist.out(x, work=w, out=[x])", []),
+        ("torch.ops.npu.npu_hoist(x, [], layout='C')", []),
+        ("torch_npu.npu_hoist(x, [], knots=1)", ["schema"]),
+        ("torch_npu.npu_hoist(x, [], 1)", ["schema"]),
+        ("a, b = torch_npu.npu_hoist(x, [])", ["results"]),
+        ("a, b = torch_npu.npu_lower(x)", []),
+        ("torch_npu.npu_lower(x, [3, 4], 5)", ["schema"]),
+        ("torch_npu.npu_empty(2, 3, dtype=x)", []),
+        ("torch_npu.npu_other(x, anything=1)", []),
+        ("torch_npu.npu.set_device(x)", []),
+        ("torch.ops._C_ascend.winch(x, speed=2)", []),
+        ("torch.ops._C_ascend.winch(x, old=2)", ["schema"]),
+        ("torch.ops.vllm.npu_swing(x, arc=2)", []),
+        ("torch.ops.vllm.npu_swing(x)", ["schema"]),
+    ],
+)
+def test_a_call_fits_the_schema_of_its_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, kinds: list[str]
+) -> None:
+    asked = []
+
+    def peek(project: str, version: str, path: str) -> str:
+        asked.append((project, version))
+        return LISTED
+
+    monkeypatch.setattr(operator_schemas, "peek_file", peek)
+    files = {
+        "vllm_omni/platforms/npu/hoist.py": f"import torch_npu\n\n\ndef run(x, w):\n    {line}\n",
+        "vllm_ascend/ops/swing.py": SWING,
+        "vllm_omni/shared/hoist.py": "import torch_npu\n\ndef run(x):\n    torch_npu.npu_lower(x)\n",
+    }
+    triple = make_triple(tmp_path, files)
+    (tmp_path / "vllm_ascend" / "csrc").mkdir()
+    (tmp_path / "vllm_ascend" / "csrc" / "torch_binding.cpp").write_text(BINDING)
+    (tmp_path / "vllm_ascend" / "requirements.txt").write_text("torch-npu==2.10.0.post4\n")
+    assert [kind for kind, _, _ in seen(World(triple), "operators")] == kinds
+    assert set(asked) <= {("torch-npu", "2.10.0.post4")}
 
 
 WARM = "def rope_warmup():\n    pass\n\n\ndef knot_warmup():\n    pass\n"

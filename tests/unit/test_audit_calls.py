@@ -494,3 +494,22 @@ def test_a_call_that_upstream_itself_makes_has_not_shifted(tmp_path: Path) -> No
         )
 
     assert seen(world("new", "start, size=0", world("old", "size, pad=0")), "calls") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "subjects"),
+    [
+        ("attend(load, rope=1)", ["attend: has no parameter rope"]),
+        ("attend(load, knot=1)", []),
+        ("loosely(load, rope=1)", []),
+    ],
+)
+def test_a_call_of_npu_code_from_a_shared_file_is_judged(
+    tmp_path: Path, call: str, subjects: list[str]
+) -> None:
+    shared = "from vllm_omni.platforms.npu.quant.attend import attend\n\n\ndef loosely(load):\n    pass\n\n\n"
+    files = {
+        "vllm_omni/platforms/npu/quant/attend.py": "def attend(load, knot=0):\n    return load\n",
+        "vllm_omni/layers/attention.py": f"{shared}def forward(load):\n    return {call}\n",
+    }
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "calls")] == subjects

@@ -102,3 +102,34 @@ def test_what_stands_in_its_place_or_tells_nothing_is_silent(tmp_path: Path, lin
 @pytest.mark.parametrize("line", ["make()(rope, string=hook)", "_original_lift(winch, load)"])
 def test_calls_of_what_a_function_gives_or_a_global_keeps_are_judged(tmp_path: Path, line: str) -> None:
     assert len(told(tmp_path, line, "calls")) == 1
+
+
+TAKERS = """
+import torch_npu
+
+
+def one(x):
+    out, _, rest = torch_npu.npu_join(x, x)
+    return out, rest
+
+
+def two(x):
+    low, _, rest = torch_npu.npu_join(x, x)
+    return low, rest
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("a, rest, _ = torch_npu.npu_join(x, x)", ["result-place"]),
+        ("a, _, rest = torch_npu.npu_join(x, x)", []),
+        ("a, rest = torch_npu.npu_join(x, x)", []),
+        ("a, rest, _ = torch_npu.npu_join(x, x, turned=True)", []),
+        ("a, left, _ = torch_npu.npu_join(x, x)", []),
+    ],
+)
+def test_a_result_is_taken_from_where_all_others_take_it(tmp_path: Path, line: str, kinds: list[str]) -> None:
+    text = f"import torch_npu\n\n\ndef run(x):\n    {line}\n"
+    files = {"vllm_ascend/ops/join.py": TAKERS, "vllm_omni/platforms/npu/join.py": text}
+    assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "order")] == kinds

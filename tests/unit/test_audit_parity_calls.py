@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from audit_kit import make_world
 from parity_kit import runners, told
@@ -318,6 +320,15 @@ def test_a_helper_that_no_longer_does_the_same(tmp_path):
 def test_a_helper_that_says_more_or_the_same(tmp_path, change):
     world = runners(tmp_path, gpu=HELPER, npu=HELPER.replace(*change))
     assert told(world, "parity-helpers") == []
+
+
+def test_a_renamed_local_is_no_difference_and_hides_none(tmp_path):
+    npu = re.sub(r"\bstage\b", "place", HELPER)
+    assert told(runners(tmp_path / "same", gpu=HELPER, npu=npu), "parity-helpers") == []
+    npu = npu.replace("    if place is None:\n        return True\n", "")
+    npu = npu.replace("place > 0", "place is None or place > 0")
+    world = runners(tmp_path / "other", gpu=HELPER, npu=npu)
+    assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
 
 
 def test_copies_of_upstream_methods_differ_by_nature(tmp_path):

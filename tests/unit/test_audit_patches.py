@@ -31,6 +31,12 @@ class Crane(nn.Module):
 
     def lift(self, load):
         return self.weigh(load, 1)
+
+    def swing(self, load, arc=None):
+        return load
+
+    def work(self):
+        return self.swing(1, arc=2)
 """
 HEAD = """
 from vllm_omni.harbour import cranes
@@ -60,6 +66,29 @@ def weigh(load, scale):
     return load
 
 
+def forgets_to_return(load, height):
+    if height:
+        return load
+    with open(load):
+        print(load)
+
+
+def returns_everywhere(load, height):
+    with open(load):
+        if height:
+            return load
+        else:
+            raise ValueError
+
+
+def swing(self, load):
+    return load
+
+
+def swing_any(self, load, **more):
+    return load
+
+
 def apply():
     {line}
 """
@@ -76,6 +105,8 @@ def told(folder: Path, line: str) -> list[str]:
         ("cranes.hoist = asks_more", "replacement"),
         ("setattr(cranes, 'hoist', asks_more)", "replacement"),
         ("cranes.hoist = returns_nothing", "no-result"),
+        ("cranes.hoist = forgets_to_return", "no-result"),
+        ("cranes.Crane.swing = swing", "caller"),
         ("cranes.hoist_old = fits", "unread-name"),
         ("cranes.Crane.lift = lift_by_hook", "lacking"),
         ("cranes.Crane.weigh = weigh", "plain-for-static"),
@@ -89,6 +120,8 @@ def test_a_replacement_that_does_not_fit_is_found(tmp_path: Path, line: str, kin
     "line",
     [
         "cranes.hoist = fits",
+        "cranes.hoist = returns_everywhere",
+        "cranes.Crane.swing = swing_any",
         "cranes.Crane.lift = lift",
         "cranes.Crane.weigh = staticmethod(weigh)",
         "cranes.marked = True; print(cranes.marked)",

@@ -57,3 +57,52 @@ def test_what_all_others_have_is_missed(tmp_path: Path, own: str, missing: list[
 
 def test_one_other_heir_tells_nothing(tmp_path: Path) -> None:
     assert told(tmp_path, FLAG, ("East",)) == []
+
+
+ABSTRACT = """
+from abc import ABC, abstractmethod
+
+
+class Dock(ABC):
+    @abstractmethod
+    def moor(self):
+        ...
+
+
+class Platform:
+    @classmethod
+    def crane_cls(cls):
+        {default}
+"""
+MOORED = """
+from vllm_omni.platforms.interface import Dock, Platform
+
+
+class NorthDock(Dock):
+    {moor}
+
+
+class NorthPlatform(Platform):
+    {crane}
+"""
+
+
+@pytest.mark.parametrize(
+    ("moor", "crane", "default", "missing"),
+    [
+        ("pass", "pass", "return 1", ["moor"]),
+        ("def moor(self): pass", "pass", "return 1", []),
+        ("def moor(self): pass", "pass", "return 'vllm.worker.gpu_crane.Crane'", ["crane_cls"]),
+        ("def moor(self): pass", "pass", "from vllm.gpu.crane import Crane; return Crane", ["crane_cls"]),
+        ("def moor(self): pass", "pass", "return 'the gpu. Or another'", []),
+        ("def moor(self): pass", "def crane_cls(self): return 2", "return 'vllm.gpu.Crane'", []),
+    ],
+)
+def test_what_cannot_be_made_and_what_is_for_gpus(
+    tmp_path: Path, moor: str, crane: str, default: str, missing: list[str]
+) -> None:
+    files = {
+        INTERFACE: ABSTRACT.replace("{default}", default),
+        NPU: MOORED.replace("{moor}", moor).replace("{crane}", crane),
+    }
+    assert [name for _, _, name in seen(make_world(tmp_path, files), "unmade-hooks")] == missing

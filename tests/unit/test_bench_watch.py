@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterable
 
 import pytest
+from packaging.version import Version
 
 from bench import watch
-from bench.watch_truth import _Sides, carried, touched
+from bench.watch_truth import _Sides, carried, settled, touched
 from npu_upgrade.code.statements import Statement
 
 BASE = list("abcdef")
@@ -84,11 +85,51 @@ def test_a_call_is_touched_by_parameters_that_it_fits_no_more(statement: str, is
     assert touched(statement, "run", was, now) is is_touched
 
 
-def test_a_conflict_at_the_place_needed_a_hand() -> None:
-    assert sides("abXdef", "abxdef", "abXdef", "abxdef", "x").by_hand(lines("abcdef"), (2, 3), lines("x"))
-    assert not sides("abXdef", "abxXdef", "abxXdef", "abxdef", "f").by_hand(
-        lines("abcdef"), (2, 3), lines("x")
-    )
+@pytest.mark.parametrize(
+    ("later", "disputed", "contested"),
+    [("abxdef", "x", True), ("abxdef", "f", False), ("abXdef", "x", False)],
+)
+def test_a_conflict_at_a_place_that_the_release_changed_needed_a_hand(
+    later: str, disputed: str, contested: bool
+) -> None:
+    found = sides("abXdef", later, "abXdef", "abxdef", disputed)
+    assert found.contested(lines("abcdef"), (2, 3), lines("x")) is contested
+
+
+@pytest.mark.parametrize(
+    ("later", "merged", "by_hand"),
+    [
+        ("state = State(a, None, size, own)", "state = State(a, None, own)", True),
+        ("state = State(a, None, own, more)", "state = State(a, None, own)", False),
+        ("state = State(a, None, size, own)", "state = State(a, None, size, own)", False),
+        ("state = State(a, None, own)", "state = State(a, None, own)", False),
+    ],
+)
+def test_a_word_of_the_commit_that_only_the_release_has_needed_a_hand(
+    later: str, merged: str, by_hand: bool
+) -> None:
+    was, now, ours = "state = State(a, b)", "state = State(a, b, size)", "state = State(a, None, own)"
+    base, target = ["run(size)", was, "end()"], ["run(size)", now, "end()"]
+    texts = ([base[0], one, base[2]] for one in (ours, later, merged))
+    found = _Sides(base, target, *texts, frozenset())
+    assert found.by_hand(lines(base), (1, 2), lines([now])) is by_hand
+
+
+def test_a_text_is_settled_for_one_vllm() -> None:
+    source = """
+    def run(self):
+        if vllm_version_is("0.17.0"):
+            self.old()
+        else:
+            self.new()
+        self.take(**({"clear": 1} if vllm_version_is("0.17.0") else {"defer": 2}), **self.more)
+    """
+    taken = {"0.17.0": ("old", "clear=1"), "0.18.0": ("new", "defer=2")}
+    for vllm, (call, keyword) in taken.items():
+        expected = f"def run(self):\n    self.{call}()\n    self.take({keyword}, **self.more)"
+        assert settled(source, Version(vllm)) == expected
+    assert settled(source, None) == source
+    assert settled("    broken (", Version("0.17.0")) == "    broken ("
 
 
 def test_a_span_is_carried_between_the_equal_statements_around_it() -> None:

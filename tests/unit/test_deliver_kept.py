@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.delivery.kept import defined_twice, lost_markers
+from npu_upgrade.delivery.refusals import defined_twice, lost_markers
 
 FENCE = "# ------ Omni-new ------"
 MARKED = f"""class Runner:

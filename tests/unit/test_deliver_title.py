@@ -14,11 +14,9 @@ from npu_upgrade.ground.errors import BadInput
 @pytest.mark.parametrize("package", ["vllm_omni", "vllm_ascend", "something_else"])
 def test_the_default_keeps_the_rule(tmp_path: Path, package: str):
     (tmp_path / package).mkdir()
-    for title in (
-        upgrade.default_title(tmp_path, "0.23.0.post1"),
-        adaptation.default_title(tmp_path, "Qwen3-8B"),
-    ):
-        assert rule_for(tmp_path).problem(title) is None
+    rule = rule_for(tmp_path)
+    for tags in (upgrade.TAGS, adaptation.TAGS):
+        assert rule.problem(rule.titled("Support Qwen3-8B", tags)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,6 +62,7 @@ def test_vllm_omnis_prefixes_come_from_its_guide(tmp_path: Path):
 
 def test_the_refusal_shows_a_title_that_would_do(tmp_path: Path):
     (tmp_path / "vllm_omni").mkdir()
+    rule = rule_for(tmp_path)
     with pytest.raises(BadInput) as caught:
-        check_title(rule_for(tmp_path), "no tag", upgrade.default_title(tmp_path, "VERSION"))
+        check_title(rule, "no tag", rule.titled("Upgrade to vllm-ascend VERSION", upgrade.TAGS))
     assert "[NPU] Upgrade to vllm-ascend VERSION" in caught.value.try_

@@ -90,7 +90,6 @@ def machine(monkeypatch):
 
     for name, fake in {
         "check_parses": lambda omni: None,
-        "belonging": lambda triple: [],
         "coverage": lambda new, old, executed: [],
         "open_triple": open_triple,
         "open_project": tree,
@@ -100,6 +99,7 @@ def machine(monkeypatch):
         "Before": Before,
     }.items():
         monkeypatch.setattr(emulate, name, fake)
+    monkeypatch.setattr(gate_job, "belonging", lambda triple: [])
     return found
 
 

@@ -6,8 +6,7 @@ import model_kit as kit
 import pytest
 
 from npu_upgrade.checkpoint.config import load
-from npu_upgrade.checkpoint.families import families
-from npu_upgrade.checkpoint.likeness import likest
+from npu_upgrade.checkpoint.likeness import families, likest
 from npu_upgrade.checkpoint.parts import by_pattern
 
 TIDAL = {

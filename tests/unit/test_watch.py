@@ -23,8 +23,9 @@ from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
+from npu_upgrade.threeway.pieces import Flag
 from npu_upgrade.watch import importing
-from npu_upgrade.watch.flags import _independent
+from npu_upgrade.watch.flags import _concerns
 from npu_upgrade.watch.records import read_state
 
 RUNNER = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
@@ -119,6 +120,16 @@ def test_the_next_look_tells_only_what_is_new_and_keeps_what_is_open(world: Worl
     assert data["open"] == []
 
 
+def test_a_conflict_is_told_once_whatever_its_layout(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    laid_out = "self.record(\n            logits.numpy(),  # on the host\n        )"
+    again = world.commit("2026-03-05", "self.record(logits.numpy())", laid_out)
+    _, data, _ = world.watch()
+    assert told(data) == {broken[:9]: "broken", again[:9]: "green"}
+
+
 def test_a_removed_name_is_brought_home_to_the_commit_that_removed_it(world: World) -> None:
     world.commit("2026-03-01", "    return batch", "    return [batch]", HELPERS)
     gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
@@ -141,11 +152,15 @@ def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> N
 
 
 def test_what_upstream_asks_of_a_newer_vllm_is_not_ours_to_mend(world: World) -> None:
+    config = "class VllmConfig:\n    pass\n\n\ndef pick(one):\n    return one\n"
+    write_tree(world.vllm / "vllm", {"config.py": config})
     there = "from vllm.config import VllmConfig\n"
-    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig\n")
+    world.commit("2026-03-01", there, f"{there}from vllm.config import NewConfig, pick\n")
     newer = world.commit("2026-03-02", "self.count(batch)", "self.count(batch, NewConfig)")
+    head = "self.record(logits)"
+    below = world.commit("2026-03-03", head, f"if pick(logits, 2):\n            {head}")
     _, data, _ = world.watch()
-    assert told(data) == {newer[:9]: "green"}, [one["items"] for one in data["new"]]
+    assert told(data) == {newer[:9]: "green", below[:9]: "green"}, [one["items"] for one in data["new"]]
 
 
 def test_a_removed_class_is_told_once_and_not_for_each_method_that_is_overridden(world: World) -> None:
@@ -193,6 +208,8 @@ def test_bisect_names_the_first_commit_that_does_not_merge(world: World) -> None
     assert (code, data["first"]["label"]) == (1, broken[:9])
     assert not (world.omni / WORKSPACE_DIR / "watch.json").exists()
     assert world.watch("--bisect", "OmniNPUModelRunner.talk")[0] == 2
+    code, refused, _ = world.watch("--bisect", "OmniNPUModelRunner.run", "--tier", "import")
+    assert (code, "--since" in refused["try"]) == (2, True)
 
 
 def test_releases_stand_for_commits_where_there_is_no_clone(world: World, server) -> None:  # noqa: F811
@@ -460,24 +477,27 @@ def test_any_project_watches_what_it_builds_on(clean_machine, tmp_path: Path) ->
     assert data["audited"] is False
 
 
+BLOCK = """with self.forward():
+    state = self.run(batch)
+    if self.pooling:
+        self.pool(state)
+"""
+
+
 @pytest.mark.parametrize(
-    ("one", "other", "independent"),
+    ("ours", "theirs", "told"),
     [
-        ("a = 1", "b = f(2)", True),
-        ("a = 1", "b = a", False),
-        ("a = 1", "a = 2", False),
-        ("self.a = 1", "b = self.c", True),
-        ("self.a = 1", "self.run()", False),
-        ("self.go()", "self.run()", False),
-        ("b = 1", "self.run()", True),
-        ("if (", "a = 1", False),
+        ("out = self.make(batch)", BLOCK.replace("pool(state)", "pool(state, 2)"), False),
+        ("out = self.make(batch)", BLOCK + "self.show(state)\n", False),
+        ("out = self.make(batch)", BLOCK + "self.show(batch)\n", True),
+        ("with self.forward():\n    state = self.make()", BLOCK.replace("(batch)", "(batch, 2)"), True),
+        ("", BLOCK + "self.show(batch)\n", False),
     ],
 )
-def test_the_order_of_additions_matters_where_one_sees_the_other(
-    one: str, other: str, independent: bool
+def test_a_change_to_what_ours_replaced_is_told_where_ours_has_anything_of_it(
+    ours: str, theirs: str, told: bool
 ) -> None:
-    assert _independent(one, other) is independent
-    assert _independent(other, one) is independent
+    assert _concerns(Flag("replaced", "", BLOCK, ours, theirs)) is told
 
 
 def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:

@@ -43,11 +43,8 @@ def consumer_of(tree: Path) -> Consumer:
     functions = (one for one in ast.walk(module) if isinstance(one, ast.FunctionDef))
     builder = next((one for one in functions if one.name == "build_model_args"), module)
     texts, forwarded = _texts(module), _texts(builder)
-    section, type_key = (
-        "serve" if "serve" in texts else None,
-        "model_type" if "model_type" in texts else "model",
-    )
-    return Consumer(section, type_key, _OPTIONS & forwarded)
+    section = "serve" if "serve" in texts else None
+    return Consumer(section, "model_type" if "model_type" in texts else "model", _OPTIONS & forwarded)
 
 
 def _texts(node: ast.AST) -> set[object]:
@@ -61,10 +58,6 @@ LIST = f"{FOLDER}/accuracy.txt"  # of the configs that are run
 _CHAT = ("apply_chat_template", "fewshot_as_multiturn")
 
 
-def config_path(name: str) -> str:
-    return f"{FOLDER}/{name}.yaml"
-
-
 def config_text(facts: Facts, consumer: Consumer) -> str | None:
     """The file, or None when there is no accuracy run to take values from."""
     if facts.accuracy is None or facts.source.name is None or facts.num_fewshot is None:
@@ -72,9 +65,13 @@ def config_text(facts: Facts, consumer: Consumer) -> str | None:
     if facts.accuracy.label != NPU_REAL:  # it would be held against the values of an NPU
         return None
     accuracy = facts.accuracy.map("accuracy")
-    options = _serve_options(facts.accuracy.map("resolved"), consumer)
+    kind = "vllm-vlm" if facts.multimodal else "vllm"  # as lm_eval calls the model
+    resolved = facts.accuracy.map("resolved")
+    options = {key: resolved.get(key) for key in _RESOLVED_ALWAYS if resolved.get(key) is not None}
+    options |= {key: resolved[key] for key in _RESOLVED_WHEN_SET if resolved.get(key)}
+    options = {key: value for key, value in options.items() if key in consumer.options}
     parts: list[dict[str, Any]] = [
-        {"model_name": facts.source.name, consumer.type_key: model_type(facts), "hardware": facts.hardware},
+        {"model_name": facts.source.name, consumer.type_key: kind, "hardware": facts.hardware},
         {consumer.section: options} if consumer.section else options,
         {"tasks": [_task(task) for task in accuracy["tasks"]]},
         {"num_fewshot": facts.num_fewshot} | _run_options(accuracy, facts.multimodal),
@@ -82,17 +79,6 @@ def config_text(facts: Facts, consumer: Consumer) -> str | None:
     return "\n".join(
         yaml.safe_dump(part, sort_keys=False, width=1000, allow_unicode=True) for part in parts if part
     )
-
-
-def model_type(facts: Facts) -> str:
-    """``vllm`` or ``vllm-vlm``, the names that lm_eval has for the model."""
-    return "vllm-vlm" if facts.multimodal else "vllm"
-
-
-def _serve_options(resolved: dict[str, Any], consumer: Consumer) -> dict[str, Any]:
-    chosen = {key: resolved.get(key) for key in _RESOLVED_ALWAYS if resolved.get(key) is not None}
-    chosen |= {key: resolved[key] for key in _RESOLVED_WHEN_SET if resolved.get(key)}
-    return {key: value for key, value in chosen.items() if key in consumer.options}
 
 
 def _task(task: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from npu_upgrade.artifacts import registration, render
-from npu_upgrade.artifacts.accuracy_config import LIST, config_path, config_text, consumer_of
+from npu_upgrade.artifacts.accuracy_config import FOLDER, LIST, config_text, consumer_of
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.naming import check_case
 from npu_upgrade.artifacts.roots import Changed
@@ -87,7 +88,7 @@ def make_bundle(
     view = ModelView(facts, changes, set(consumer.options) if config else None, form.root)
     bundle = Bundle(form, reports=render.reports(view), written=Written(title=view.title))
     pages = {f"{MODELS}/{facts.name}.md": render.tutorial(view, form)}
-    pages |= {config_path(facts.name): config} if config else {}
+    pages |= {f"{FOLDER}/{facts.name}.yaml": config} if config else {}
     pages |= render.reports_for_all(view) if choices.reports else {}
     entries = _entries(facts, form, before, view.title, bundle.written, config is not None)
     choices.check([*pages, *entries])
@@ -101,8 +102,8 @@ def make_bundle(
             bundle.written.files[path] = new
     for path, edit in entries.items():
         if not _named(path, choices.keep):
-            old = _read(form.root / path)
-            bundle.files[path] = (old, edit(old if old is not None else _NEW_INDEX))
+            now = _read(form.root / path)
+            bundle.files[path] = (now, edit(now if now is not None else _NEW_INDEX))
             bundle.written.files[path] = None
     return bundle
 
@@ -187,15 +188,15 @@ def merged(path: Path, current: str | None, written: str | None, new: str) -> st
 
 def check_replaceable(path: Path) -> None:
     """Raise :class:`BadInput` unless git has the present text of ``path``, so that nothing gets lost."""
-    try:
+    clean = False
+    with contextlib.suppress(UpgradeError):
         folder = path.resolve().parent
-        top = next((up for up in (folder, *folder.parents) if (up / ".git").exists()), folder)
-        checkout = open_checkout(top)
+        checkout = open_checkout(
+            next((up for up in path.resolve().parents if (up / ".git").exists()), folder)
+        )
         name = path.resolve().relative_to(checkout.root).as_posix()
         known = checkout.ask("rev-parse", f"HEAD:{name}") is not None
         clean = known and checkout.run("diff", "--quiet", "--no-ext-diff", "HEAD", "--", name).returncode == 0
-    except UpgradeError:
-        clean = False
     if not clean:
         raise BadInput(
             f"{path} has text that git does not have",

@@ -21,43 +21,46 @@ from npu_upgrade.evidence.runs import (
     trusted_runs_of,
 )
 from npu_upgrade.evidence.store import Store
+from npu_upgrade.gates.features.capability import FEATURES
+from npu_upgrade.gates.features.model import MISSING, NOT_APPLICABLE, NOT_PROVEN, STATUSES, Row
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.adaptation import planned_code
 from npu_upgrade.job.requirements import Gap, Judged, Known, Proven, gaps, judge
 
-# the features every adaptation has to try and report, in the order of the report
-EXPECTED = ("graph", "expert_parallel", "flashcomm1", "mtp", "multimodal")
+EXPECTED = FEATURES[:5]  # what every adaptation has to try and report, in the order of the report
 _BY_CPU = "the device is a CPU"  # the evidence of a feature that only an NPU has
-STATUSES = ("verified", "unsupported", "checkpoint missing", "not applicable", "not proven")
 _TITLES = {
     **{"graph": "ACLGraph", "expert_parallel": "EP", "flashcomm1": "FlashComm1"},
     **{"mtp": "MTP", "lora": "LoRA"},
 }
 
 
-@dataclass(frozen=True)
-class Feature:
-    """One row. ``run`` is None when nothing was tried; ``where`` the log line that shows it."""
+class Feature(Row, frozen=True):
+    """A row of the matrix, and the run that has it; None when nothing was tried."""
 
-    name: str
-    status: str = ""
-    label: str = ""
-    requested: str = ""
-    resolved: str = ""
-    why: str = ""
-    where: str = ""
-    evidence: str = ""
     run: Run | None = None
 
     @property
     def title(self) -> str:
-        return _TITLES.get(self.name, self.name)
+        return _TITLES.get(self.feature, self.feature)
+
+    @property
+    def label(self) -> str:
+        return self.run.label if self.run else ""
+
+    @property
+    def where(self) -> str:
+        """Where a report finds it: a file of the run, else what the model or its device says."""
+        if self.run is None:
+            return ""
+        in_file = not self.evidence or (self.run.folder / self.evidence.partition(":")[0]).is_file()
+        return self.run.path(self.evidence) if in_file else self.evidence
 
     @property
     def on_cpu_only(self) -> bool:
         """Whether a CPU says it, and the model itself does not decide it."""
-        by_the_model = self.status in ("not applicable", "checkpoint missing") and self.evidence != _BY_CPU
+        by_the_model = self.status in (NOT_APPLICABLE, MISSING) and self.evidence != _BY_CPU
         return self.label.startswith("CPU") and not by_the_model
 
 
@@ -68,35 +71,14 @@ def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
         for gate in ("features", "serve"):
             run = newest.get((gate, label))
             for entry in run.many("features") if run else []:
-                name = str(entry.get("feature"))
-                known, status = found.get(name), entry.get("status")
+                row = Feature(**{name: str(entry.get(name) or "") for name in Row.__struct_fields__}, run=run)
+                known = found.get(row.feature)
                 # labels come strongest first: a weaker one adds only what the stronger did not prove
-                adds = known is None or (known.status == "not proven" != status)
-                if run and status in STATUSES and adds:
-                    found[name] = _row(name, entry, run)
+                adds = known is None or (known.status == NOT_PROVEN != row.status)
+                if row.status in STATUSES and adds:
+                    found[row.feature] = row
     names = [*EXPECTED, *sorted(set(found) - set(EXPECTED))]
-    return [found.get(name, Feature(name)) for name in names]
-
-
-def _row(name: str, entry: dict, run: Run) -> Feature:
-    evidence = str(entry.get("evidence") or "")
-    return Feature(
-        name=name,
-        status=str(entry["status"]),
-        label=run.label,
-        requested=str(entry.get("requested") or ""),
-        resolved=str(entry.get("resolved") or ""),
-        why=str(entry.get("why") or ""),
-        where=_where(run, evidence),
-        evidence=evidence,
-        run=run,
-    )
-
-
-def _where(run: Run, evidence: str) -> str:
-    """Where a report finds it: a file of the run, else what the model or its device says."""
-    name = evidence.partition(":")[0]
-    return run.path(evidence) if not evidence or (run.folder / name).is_file() else evidence
+    return [found.get(name, Feature(name, "")) for name in names]
 
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name

@@ -12,6 +12,7 @@ import yaml
 
 from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.evidence.store import NPU_REAL
+from npu_upgrade.gates.features.model import NOT_APPLICABLE, UNSUPPORTED, VERIFIED
 from npu_upgrade.gates.performance import loads_of
 from npu_upgrade.ground.errors import BadInput
 
@@ -26,7 +27,9 @@ def in_nav(text: str, name: str, title: str, old: str | None = None) -> str:
     """
     page = f"{_PAGE}{name}.md"
     if page in nav_pages(text):
-        return _renamed(text, f"- {_quoted(old)}: {page}\n", f"- {_quoted(title)}: {page}\n") if old else text
+        return (
+            text.replace(f"- {_quoted(old)}: {page}\n", f"- {_quoted(title)}: {page}\n", 1) if old else text
+        )
     lines = text.splitlines(keepends=True)
     start = next((n for n, line in enumerate(lines) if re.match(r"nav:\s*(#.*)?$", line)), None)
     if start is None:
@@ -76,7 +79,7 @@ def in_titles(text: str, name: str, title: str, old: str | None = None) -> str:
         raise _unreadable(f"nav_titles.py does not parse: {error}", "Python") from error
     keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
     if page in keys:
-        return _renamed(text, _entry(page, old), _entry(page, title)) if old else text
+        return text.replace(_entry(page, old), _entry(page, title), 1) if old else text
     lines = text.splitlines(keepends=True)
     behind = [n for n, key in enumerate(keys) if isinstance(key, str) and key.startswith(_PAGE)]
     # of parsed code every end is known; without a tutorial yet, before the closing brace
@@ -95,7 +98,7 @@ def in_index(text: str, name: str, title: str, old: str | None = None) -> str:
     """A list in ``index.md`` with an entry for the page."""
     entry = f"- [{title}]({name}.md)\n"
     if re.search(rf"\]\({re.escape(name)}\.md\)", text):
-        return _renamed(text, f"- [{old}]({name}.md)\n", entry) if old else text
+        return text.replace(f"- [{old}]({name}.md)\n", entry, 1) if old else text
     lines = text.splitlines(keepends=True)
     items = [n for n, line in enumerate(lines) if re.match(r"- \[.*\]\([^)]+\.md\)\s*$", line)]
     if items:
@@ -116,10 +119,6 @@ def in_toctree(text: str, name: str) -> str:
 def in_list(text: str, line: str) -> str:
     """A list, one name on a line, with ``line`` at its end."""
     return text if line in text.splitlines() else f"{text.rstrip()}\n{line}\n"
-
-
-def _renamed(text: str, old: str, new: str) -> str:
-    return text.replace(old, new, 1)
 
 
 class _Loader(yaml.SafeLoader):
@@ -213,10 +212,8 @@ def _matrix_table(lines: list[str], facts: Facts) -> range:
         heading = re.match(r"(#+)\s+(.+?)\s*$", line)
         tab = re.match(r'===\s+"(.+)"', line)
         if heading:
-            heads = {depth: title for depth, title in heads.items() if depth < len(heading[1])} | {
-                len(heading[1]): heading[2]
-            }
-            heads.pop(9, None)
+            depth = len(heading[1])
+            heads = {above: title for above, title in heads.items() if above < depth} | {depth: heading[2]}
         elif tab:
             heads[9] = tab[1]
         elif _is_head(lines, number) and wanted in heads.values() and kind in heads.values():
@@ -244,7 +241,7 @@ def _is_head(lines: list[str], number: int) -> bool:
 
 
 def _matrix_row(head: str, facts: Facts) -> str:
-    indent = head[: len(head) - len(head.lstrip())]
+    indent = _style(head)[0]
     columns = [column.strip() for column in head.strip().strip("|").split("|")]
     return f"{indent}| {' | '.join(_cell_of(column, facts) for column in columns)} |"
 
@@ -253,10 +250,10 @@ def _cell_of(column: str, facts: Facts) -> str:
     key = column.lower()
     resolved = facts.resolved
     if key in _FEATURES:
-        feature = next((f for f in facts.features if f.name == _FEATURES[key]), None)
-        verified = feature and feature.status == "verified"
+        feature = next((f for f in facts.features if f.feature == _FEATURES[key]), None)
+        verified = feature and feature.status == VERIFIED
         other_mode = verified and _MODES.get(key, "") not in feature.resolved.upper()
-        return UNKNOWN if other_mode else _mark(facts, feature)
+        return UNKNOWN if other_mode else _mark(feature)
     fixed = {
         "model": facts.name,
         "support": TRIED if facts.on_npu and not facts.gaps else UNKNOWN,
@@ -282,13 +279,11 @@ def _note(facts: Facts) -> str:
     return loads_of(run)[-1].shown if run else NONE
 
 
-def _mark(facts: Facts, feature: Feature | None) -> str:
-    if feature is None or not feature.status or feature.status == "not proven":
-        return UNKNOWN
-    if feature.status == "not applicable":
+def _mark(feature: Feature | None) -> str:
+    if feature and feature.status == NOT_APPLICABLE:
         return NONE
-    on_npu = feature.label == NPU_REAL
-    return {"verified": YES, "unsupported": NO}.get(feature.status, UNKNOWN) if on_npu else UNKNOWN
+    marks = {VERIFIED: YES, UNSUPPORTED: NO} if feature and feature.label == NPU_REAL else {}
+    return marks.get(feature.status if feature else "", UNKNOWN)
 
 
 def _when(facts: Facts, served: bool) -> str:

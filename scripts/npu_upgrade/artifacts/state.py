@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.artifacts.naming import Source
-from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text
-from npu_upgrade.ground.paths import models_folder, workspace_root
+from npu_upgrade.ground.kept import written
+from npu_upgrade.ground.paths import workspace_root
 
 SCHEMA = "npu-upgrade/artifacts/1"
+STATE = "artifacts.json"  # in the folder of a model
 
 
 class Written(msgspec.Struct):
@@ -47,35 +48,13 @@ class State(msgspec.Struct):
         return json_text(msgspec.to_builtins(msgspec.structs.replace(self, schema=SCHEMA, trees=trees)))
 
 
-def model_folder(workspace: Path, name: str) -> Path:
-    """Where the workspace keeps what belongs to one model; not made here."""
-    return models_folder(workspace) / name
-
-
 def make_model_folder(workspace: Path, name: str) -> Path:
     folder = workspace_root(workspace.absolute()) / "adapt" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def state_path(folder: Path) -> Path:
-    """The file in a model's folder."""
-    return folder / "artifacts.json"
-
-
 def load_state(folder: Path) -> State:
     """What is recorded in a model's folder; an empty state when nothing is."""
-    path = state_path(folder)
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=State)
-        if state.schema != SCHEMA:
-            raise msgspec.ValidationError(f"schema {state.schema!r}")
-    except FileNotFoundError:
-        return State()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"cannot read {path}: {error}",
-            expected=f"the file as this tool wrote it ({SCHEMA})",
-            try_="move it away; generated files that are there already then need --replace or --keep",
-        ) from error
-    return state
+    again = "move it away; generated files that are there already then need --replace or --keep"
+    return written(folder / STATE, State, schema=SCHEMA, try_=again) or State()

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
@@ -96,11 +97,8 @@ class ModelView:
     @property
     def plugin(self) -> str:
         """The folder of the model's plugin in the tree; empty where it has none, or elsewhere."""
-        root = self.facts.plugin
-        return root.resolve().relative_to(self.tree).as_posix() if root and self._has(root) else ""
-
-    def _has(self, path: Path) -> bool:
-        return path.resolve().is_relative_to(self.tree)
+        root = self.facts.plugin.resolve() if self.facts.plugin else None
+        return root.relative_to(self.tree).as_posix() if root and root.is_relative_to(self.tree) else ""
 
     @property
     def skill(self) -> str:
@@ -146,8 +144,7 @@ class ModelView:
 
     @property
     def environment(self) -> list[tuple[str, str]]:
-        served = self.facts.served if self.facts.on_npu else None
-        variables = served.map("environment") if served else {}
+        variables = self.facts.served.map("environment") if self.facts.served and self.facts.on_npu else {}
         return [(name, shlex.quote(str(value))) for name, value in sorted(variables.items())]
 
     @property
@@ -248,17 +245,14 @@ class ModelView:
         return [run for run in self.failures if run.root.get("next")]
 
     @property
-    def features(self) -> list[Row]:
+    def features(self) -> list[Feature]:
         """The matrix as a reader with an NPU needs it: what a CPU says is said as that."""
-        rows = []
-        for one in self.facts.features:
-            status, why, asked = one.status or "not tried", one.why, one.requested
-            if one.on_cpu_only:
-                status, why, asked = "not tried on an NPU", f"on a CPU: {one.status}", ""
-            rows.append(
-                {"title": one.title, "status": status, "why": why, "requested": asked, "label": one.label}
-            )
-        return rows
+        return [
+            replace(one, status="not tried on an NPU", why=f"on a CPU: {one.status}", requested="")
+            if one.on_cpu_only
+            else replace(one, status=one.status or "not tried")
+            for one in self.facts.features
+        ]
 
     @property
     def false_ready(self) -> list[Row]:

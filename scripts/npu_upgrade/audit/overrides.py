@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope, scope_of
@@ -32,6 +32,33 @@ def is_stub(node: Function) -> bool:
     done = [stmt for stmt in node.body if not _is_text(stmt)]
     empty = all(isinstance(stmt, (ast.Raise, ast.Pass)) for stmt in done)
     return empty or "abstractmethod" in map(last_name, node.decorator_list)
+
+
+def may_fall_off(body: Sequence[ast.stmt]) -> bool:
+    """Whether the end of a block may be reached, so that a function that ends there returns nothing."""
+    last = body[-1]
+    if isinstance(last, (ast.Return, ast.Raise)):
+        return False
+    if isinstance(last, ast.If):
+        return not last.orelse or may_fall_off(last.body) or may_fall_off(last.orelse)
+    if isinstance(last, (ast.With, ast.AsyncWith)):
+        return may_fall_off(last.body)
+    if isinstance(last, ast.Try):
+        ends = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
+        return any(map(may_fall_off, ends)) and (not last.finalbody or may_fall_off(last.finalbody))
+    if isinstance(last, ast.Match):
+        return not any(ast.unparse(case.pattern) == "_" for case in last.cases) or any(
+            may_fall_off(case.body) for case in last.cases
+        )
+    if isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value:
+        return any(isinstance(node, ast.Break) for node in walk(last))
+    return True
+
+
+def forgets(new: Function, original: Function, resolver: Resolver) -> bool:
+    """Whether a function returns something and may end without it, where the original always returns."""
+    given = (resolver.gives(node) and not resolver.body(node).yields for node in (new, original))
+    return all(given) and may_fall_off(new.body) and not may_fall_off(original.body)
 
 
 def _is_text(stmt: ast.stmt) -> bool:

@@ -122,15 +122,24 @@ def analyse(
         what = "a model of several modalities without a preprocessor_config.json"
         findings.append(note("processor-missing", what))
     per_weight = _QUANTIZED_BYTES.get(quantization.method)
+    parts = folder.absolute().parts
+    cached = [part for part in parts if part.startswith("models--")]  # a snapshot of the hub's cache
     file = AnalysisFile(
         schema=SCHEMA,
         model=str(folder),
-        name=_name(folder),
+        name=cached[-1].rpartition("--")[2] if cached else parts[-1],
         properties=_properties(config, shape, served, quantization, towers),
         attention=attention,
         serving=served,
         quantization=quantization,
-        weights=_numbers(weights),
+        weights=WeightFiles(
+            len(weights.shards),
+            len(weights.tensors),
+            weights.bytes,
+            dict(Counter(one.dtype for one in weights.tensors.values()).most_common()),
+            weights.index is not None,
+            weights.other[:10],
+        ),
         files=Files(**{name: getattr(side, name) for name in Files.__struct_fields__}),
         mtp=predicted,
         modalities=towers,
@@ -141,13 +150,6 @@ def analyse(
         findings=sorted(dict.fromkeys(findings), key=lambda one: SEVERITIES.index(one.severity)),
     )
     return Analysis(folder, config, shape, weights, side, file)
-
-
-def _name(folder: Path) -> str:
-    """The last part of the folder; of a cache's snapshot, the model's."""
-    parts = folder.absolute().parts
-    cached = [part for part in parts if part.startswith("models--")]
-    return cached[-1].rpartition("--")[2] if cached else parts[-1]
 
 
 def _properties(
@@ -166,26 +168,22 @@ def _properties(
     )
 
 
-def _numbers(weights: Weights) -> WeightFiles:
-    dtypes = Counter(one.dtype for one in weights.tensors.values()).most_common()
-    has_index, others = weights.index is not None, weights.other[:10]
-    return WeightFiles(
-        len(weights.shards), len(weights.tensors), weights.bytes, dict(dtypes), has_index, others
-    )
-
-
 def read_config(folder: Path) -> tuple[Config, list[Finding]]:
     """The configuration: ``config.json``, or Mistral's ``params.json`` where there is no other."""
-    path = folder / "config.json"
-    if os.path.lexists(path):
-        raw, found = read_object(path)
+    if os.path.lexists(folder / "config.json"):
+        raw, found = read_object(folder / "config.json")
         if not raw and not found:
             found = [error("config-empty", "config.json is an empty object", "config.json")]
         return load(raw), found
-    if (folder / "params.json").exists():
-        raw, found = read_object(folder / "params.json")
-        return load(_from_params(raw)), found
-    return load({}), []
+    if not (folder / "params.json").exists():
+        return load({}), []
+    raw, found = read_object(folder / "params.json")
+    config = {_PARAMS.get(key, key): value for key, value in raw.items()}
+    config.setdefault("max_position_embeddings", 128_000)
+    kind = "pixtral" if raw.get("vision_encoder") else ("mixtral" if raw.get("moe") else "mistral")
+    return load(
+        {"architectures": [_MISTRALS[kind]], "model_type": kind.replace("pixtral", "mistral")} | config
+    ), found
 
 
 _PARAMS = {
@@ -193,18 +191,11 @@ _PARAMS = {
     **{"n_kv_heads": "num_key_value_heads", "hidden_dim": "intermediate_size", "norm_eps": "rms_norm_eps"},
     **{"head_dim": "head_dim", "vocab_size": "vocab_size", "max_seq_len": "max_position_embeddings"},
 }
-
-
-def _from_params(raw: dict[str, Any]) -> dict[str, Any]:
-    config = {_PARAMS.get(key, key): value for key, value in raw.items()}
-    config.setdefault("max_position_embeddings", 128_000)
-    kind = "pixtral" if raw.get("vision_encoder") else ("mixtral" if raw.get("moe") else "mistral")
-    names = {
-        "mistral": "MistralForCausalLM",
-        "mixtral": "MixtralForCausalLM",
-        "pixtral": "PixtralForConditionalGeneration",
-    }
-    return {"architectures": [names[kind]], "model_type": "mistral" if kind == "pixtral" else kind} | config
+_MISTRALS = {
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "pixtral": "PixtralForConditionalGeneration",
+}
 
 
 def _shape(config: Config, served: Serving, side: SideFiles) -> Shape:
@@ -219,16 +210,14 @@ def _shape(config: Config, served: Serving, side: SideFiles) -> Shape:
 
 
 def _quantization(folder: Path, config: Config, weights: Weights, findings: list[Finding]) -> Quantization:
-    described: dict[str, dict[str, Any] | None] = {}
+    described: list[dict[str, Any] | None] = []
     for name in ("hf_quant_config.json", "quant_model_description.json"):
-        described[name] = None
-        if (folder / name).exists():
-            described[name], problems = read_object(folder / name)
-            findings += problems
-    found, problems = read_quantization(config, *described.values())
+        raw, problems = read_object(folder / name) if (folder / name).exists() else (None, [])
+        described.append(raw)
+        findings += problems
+    found, problems = read_quantization(config, *described)
     findings += problems
-    if weights.complete:
-        findings += check_quantization(found, weights.tensors, described["quant_model_description.json"])
+    findings += check_quantization(found, weights.tensors, described[1]) if weights.complete else []
     return found
 
 
@@ -241,21 +230,20 @@ def _has_head(served: Serving) -> bool:
 
 def _attention(config: Config, shape: Shape, traits: list[str] | None) -> Attention:
     kinds = Counter(layer_kinds(config))
-    heads = ("dsa" if config.text.number("index_topk") else "mla") if shape.mla else _by_heads(shape)
+    if shape.mla:
+        heads = "dsa" if config.text.number("index_topk") else "mla"
+    elif not shape.kv_heads or not shape.heads:
+        heads = "none"
+    elif shape.kv_heads >= shape.heads:
+        heads = "mha"
+    else:
+        heads = "mqa" if shape.kv_heads == 1 else "gqa"
     kind = heads
     if is_hybrid(config, traits) and kinds["state"]:
         kind = "hybrid"
     elif kinds and set(kinds) <= {"state", "none"}:
         kind = "state"
     return Attention(kind, heads, dict(kinds), sliding_window(config.text))
-
-
-def _by_heads(shape: Shape) -> str:
-    if not shape.kv_heads or not shape.heads:
-        return "none"
-    if shape.kv_heads >= shape.heads:
-        return "mha"
-    return "mqa" if shape.kv_heads == 1 else "gqa"
 
 
 def _mapping(

@@ -14,12 +14,18 @@ from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.checkpoint.serving import Serving, Strategy
 from npu_upgrade.checkpoint.shape import Shape
 from npu_upgrade.checkpoint.side_files import Files
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.kept import written
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Verdict
 
 SCHEMA = "npu-upgrade/model-analysis/1"
 _MOST_SHOWN = 20
+# of the memory plan: heading -> field
+_COLUMNS = {
+    **{"card": "card", "tp": "tp", "pp": "pp", "ep": "ep"},
+    **{"weights GiB": "weights_gib", "cache GiB": "cache_gib", "bytes/token": "cache_bytes_per_token"},
+    **{"longest": "max_len", "at length": "at_len", "sequences": "sequences", "16 of them": "baseline"},
+}
 
 
 class Properties(Shape):
@@ -115,16 +121,7 @@ def load_analysis(path: Path) -> AnalysisFile | None:
 
     Raises :class:`BadInput` for a file that is damaged or of another version.
     """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=AnalysisFile)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        raise BadInput(
-            f"cannot read {path}: {problem}",
-            expected="the analysis as adapt.py analyze of this version writes it",
-            try_="move it away and analyse the model again",
-        ) from problem
+    return written(path, AnalysisFile, try_="move it away and analyse the model again")
 
 
 def described(one: AnalysisFile) -> dict[str, str]:
@@ -167,26 +164,10 @@ def text_of(one: AnalysisFile) -> str:
     head = table(("", ""), list(rows.items())).strip()
     risks = "\n".join(f"watch: {risk}" for risk in one.strategy.risks)
     findings = "\n".join(f"{each.severity}: {each.kind}: {each.what}" for each in one.findings)
-    parts = ["\n".join(filter(None, (head, risks))), _memory(one.memory), _mapping(one.mapping), findings]
+    plans = [tuple(_shown(getattr(plan, name)) for name in _COLUMNS.values()) for plan in one.memory]
+    memory = table(tuple(_COLUMNS), plans) if plans else ""
+    parts = ["\n".join(filter(None, (head, risks))), memory, _mapping(one.mapping), findings]
     return "\n\n".join(part for part in parts if part) + _oracle(one.oracle)
-
-
-def _memory(plans: list[Plan]) -> str:
-    columns = {
-        "card": "card",
-        "tp": "tp",
-        "pp": "pp",
-        "ep": "ep",
-        "weights GiB": "weights_gib",
-        "cache GiB": "cache_gib",
-        "bytes/token": "cache_bytes_per_token",
-        "longest": "max_len",
-        "at length": "at_len",
-        "sequences": "sequences",
-        "16 of them": "baseline",
-    }
-    rows = [tuple(_shown(getattr(one, name)) for name in columns.values()) for one in plans]
-    return table(tuple(columns), rows) if rows else ""
 
 
 def _shown(value: object) -> str:

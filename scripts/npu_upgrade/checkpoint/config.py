@@ -89,10 +89,10 @@ class Config:
         """The first of several attributes that the configuration has."""
         return next((self.get(name) for name in names if self.has(name)), default)
 
-    def number(self, name: str, default: int = 0) -> int:
-        """An attribute that is a whole number, ``default`` when it is none."""
+    def number(self, name: str) -> int:
+        """An attribute that is a whole number, 0 when it is none."""
         value = self.get(name)
-        return value if type(value) is int else default
+        return value if type(value) is int else 0
 
     def part(self, name: str) -> Config | None:
         """The configuration under ``name``, also one that the class fills in; None when there is none."""

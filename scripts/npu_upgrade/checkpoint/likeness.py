@@ -11,15 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from npu_upgrade.checkpoint.config import Config
-from npu_upgrade.checkpoint.families import Family, families
 from npu_upgrade.checkpoint.name_map import is_dropped
 from npu_upgrade.sources.tree import SourceTree
 
+FAMILIES = Path(__file__).with_name("families.json")
 # of families with the same tensors and keys, the one that others are made after
 _FIRST = (
     *("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
@@ -60,6 +61,29 @@ _COMMON = re.compile(
 )
 _CLOSE = 0.5  # two places whose scores differ by less fit a tensor equally well
 _TELLING = 10  # smaller numbers of a tiny model stand for several sizes
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A tiny model of one architecture; ``config``: its class in Transformers.
+
+    ``tensors``: pattern of names (numbers as ``*``) -> shape; ``optional``: those that some configurations
+    leave out. ``sizes``: dotted key -> the number that stands for it in shapes. ``keys``: dotted keys of its
+    own; ``types``: dotted key -> model type of a part.
+    """
+
+    model_type: str
+    config: str
+    sizes: dict[str, int]
+    keys: list[str]
+    types: dict[str, str]
+    tensors: dict[str, tuple[int, ...]]
+    optional: list[str] = []
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """The families by architecture, as shipped with the skill."""
+    return msgspec.json.decode(FAMILIES.read_bytes(), type=dict[str, Family])
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -120,27 +144,18 @@ def likest(
         most = max(len(shapes), len(family.tensors))
         if len(names) > 1 and abs(len(shapes) - len(family.tensors)) > most / 2:
             continue
-        code = _code(vllm, known[name][0]) if vllm and name in known else ""
+        path = f"{known[name][0].replace('.', '/')}.py" if name in known else ""
+        code = vllm.read(path) if vllm and path and vllm.exists(path) else ""
         found, alike = _as_family(name, family, config, shapes, answers, code)
         order = _FIRST.index(name) if name in _FIRST else len(_FIRST)
         lacks = len(found.open) + len(found.missing)
         asked = sum(one.id in shapes for one in found.questions)
-        rank = (-lacks, name == own, -asked, -_strange(config, family), round(alike, 1), -order)
+        strange = sum(key not in family.keys for key in flat(config.raw) if not _COMMON.search(key))
+        rank = (-lacks, name == own, -asked, -strange, round(alike, 1), -order)
         if best is None or rank > best[0]:
             best = rank, found
     placed = len(best[1].weights) if best else 0
     return best[1] if best and placed * 2 > len(shapes) else Likeness()
-
-
-def _code(vllm: SourceTree, module: str) -> str:
-    path = f"{module.replace('.', '/')}.py"
-    return vllm.read(path) if vllm.exists(path) else ""
-
-
-def _strange(config: Config, family: Family) -> int:
-    """How many of the configuration's keys the family has none for."""
-    own = set(family.keys)
-    return sum(key not in own for key in flat(config.raw) if not _COMMON.search(key))
 
 
 def flat(raw: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -46,11 +46,16 @@ def model_folder(given: str, models: Path = MODELS) -> Path:
 
 def _cached(name: str, models: Path) -> Path:
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    named = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
-    for root in [*(Path(one).expanduser() for one in named if one), home / "hub"]:
+    caches = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
+    for root in [*(Path(one).expanduser() for one in caches if one), home / "hub"]:
         folder = root / f"models--{name.replace('/', '--')}"
-        if snapshot := _snapshot(folder):
-            return snapshot
+        reference = folder / "refs" / "main"
+        if reference.is_file():
+            named = folder / "snapshots" / reference.read_text(encoding="utf-8").strip()
+            if named.is_dir():
+                return named
+        if found := [path for path in (folder / "snapshots").glob("*") if path.is_dir()]:
+            return max(found, key=lambda path: path.stat().st_mtime)
     modelscope = Path(os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope/hub").expanduser()
     for folder in (modelscope / "models" / name, modelscope / name, models / name.partition("/")[2]):
         if folder.is_dir():
@@ -60,14 +65,3 @@ def _cached(name: str, models: Path) -> Path:
         expected="a downloaded checkpoint; nothing is downloaded here",
         try_=f"{shlex.join(['hf', 'download', name])} (its configuration alone: add --include '*.json')",
     )
-
-
-def _snapshot(folder: Path) -> Path | None:
-    """The snapshot ``main`` points to, else the newest one."""
-    reference = folder / "refs" / "main"
-    if reference.is_file():
-        named = folder / "snapshots" / reference.read_text(encoding="utf-8").strip()
-        if named.is_dir():
-            return named
-    found = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)

@@ -25,6 +25,7 @@ BLOCK = 128  # tokens of a cache block on Ascend
 UTILISATION = 0.9  # share of a device that vLLM takes by default
 RESERVE = 3 * GIB  # activations, graphs and communication buffers: an assumption, --reserve-gib changes it
 BASELINE_LEN, BASELINE_SEQS = 128 * 1024, 16
+NUMBER = 2  # bytes of a number of the cache: 32 bit checkpoints are served in 16 bits
 _WIDE = {"F32": 2, "F64": 4}  # times the 16 bits they are served in
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d{1,6})\.")
 _EXPERT = re.compile(r"\.experts?\.(?:\d+\.)?|\.experts_")
@@ -80,36 +81,32 @@ class Cache:
         return self.token * whole + self.window * min(whole, self.window_tokens + BLOCK) + self.state
 
 
-# vLLM serves 32 bit checkpoints in 16 bits, so that a number of the cache has two bytes
-NUMBER = 2
-
-
-def cache(config: Config, shape: Shape, parallel: Parallel, size: int = NUMBER) -> Cache:
-    """The cache of the rank that holds most layers. ``size``: bytes of one number."""
+def cache(config: Config, shape: Shape, parallel: Parallel) -> Cache:
+    """The cache of the rank that holds most layers."""
     kinds = layer_kinds(config)
     if len(kinds) < shape.layers:  # two attentions in a layer
         kinds = kinds + ["full"] * (shape.layers - len(kinds))
     stage = kinds[: math.ceil(len(kinds) / parallel.pp)]
-    per_layer = _token_bytes(config, shape, parallel, size)
+    per_layer = _token_bytes(config, shape, parallel)
     window = per_layer * stage.count("sliding")
     return Cache(
         per_layer * stage.count("full"),
         window,
         sliding_window(config.text) if window else 0,
-        _state_bytes(config.text, parallel, size) * stage.count("state"),
+        _state_bytes(config.text, parallel) * stage.count("state"),
     )
 
 
-def _token_bytes(config: Config, shape: Shape, parallel: Parallel, size: int) -> int:
+def _token_bytes(config: Config, shape: Shape, parallel: Parallel) -> int:
     if shape.mla:
         # latents are on every rank; a sparse indexer keeps its own keys
-        return (shape.head_size + config.text.number("index_head_dim")) * size
+        return (shape.head_size + config.text.number("index_head_dim")) * NUMBER
     heads = max(1, math.ceil(shape.kv_heads / parallel.tp)) if shape.kv_heads else 0
     value = config.text.number("v_head_dim") if "v_head_dim" in config.text.given else shape.head_size
-    return heads * (shape.head_size + (value or shape.head_size)) * size
+    return heads * (shape.head_size + (value or shape.head_size)) * NUMBER
 
 
-def _state_bytes(text: Config, parallel: Parallel, size: int) -> int:
+def _state_bytes(text: Config, parallel: Parallel) -> int:
     """The state of one layer for one sequence."""
     value_heads = text.number("linear_num_value_heads")
     linear = text.get("linear_attn_config")
@@ -117,18 +114,14 @@ def _state_bytes(text: Config, parallel: Parallel, size: int) -> int:
         keys = text.number("linear_num_key_heads") * text.number("linear_key_head_dim")
         values = value_heads * text.number("linear_value_head_dim")
         convolution = (2 * keys + values) * max(text.number("linear_conv_kernel_dim") - 1, 0)
-        return (convolution + values * text.number("linear_key_head_dim")) * size // parallel.tp
+        return (convolution + values * text.number("linear_key_head_dim")) * NUMBER // parallel.tp
     if isinstance(linear, dict):
         heads, head = linear.get("num_heads") or 0, linear.get("head_dim") or 0
         kernel = linear.get("short_conv_kernel_size") or 1
-        return (3 * heads * head * (kernel - 1) * size + heads * head * head * 4) // parallel.tp
+        return (3 * heads * head * (kernel - 1) * NUMBER + heads * head * head * 4) // parallel.tp
     if text.has("conv_L_cache") or text.get("conv_L_cache"):
         kernel = int(text.get("conv_L_cache") or 1)
-        return text.number("hidden_size") * max(kernel - 1, 0) * size // parallel.tp
-    return _mamba_bytes(text, size) // parallel.tp
-
-
-def _mamba_bytes(text: Config, size: int) -> int:
+        return text.number("hidden_size") * max(kernel - 1, 0) * NUMBER // parallel.tp
     states = text.number("mamba_d_state") or text.number("ssm_state_size") or text.number("state_size")
     kernel = text.number("mamba_d_conv") or text.number("conv_kernel")
     heads = text.number("mamba_n_heads") or text.number("mamba_num_heads") or text.number("n_mamba_heads")
@@ -137,7 +130,7 @@ def _mamba_bytes(text: Config, size: int) -> int:
     groups = text.number("mamba_n_groups") or text.number("n_groups") or text.number("mamba_ngroups")
     inner = heads * (head or 64) if heads else expand * text.number("hidden_size")
     convolution = (inner + 2 * groups * states) * max(kernel - 1, 0)
-    return (convolution + inner * states) * size
+    return (convolution + inner * states) * NUMBER // parallel.tp
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -243,9 +236,9 @@ def plan(
     groups: Groups,
     card: Card,
     parallel: Parallel,
-    utilisation: float = UTILISATION,
-    reserve: int = RESERVE,
-    estimate: int = 0,
+    utilisation: float,
+    reserve: int,
+    estimate: int,
 ) -> Plan:
     """The plan for one card and one cut; ``estimate``: bytes of the weights, where there are no headers."""
     whole = parallel.tp * parallel.pp

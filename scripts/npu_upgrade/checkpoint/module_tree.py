@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from npu_upgrade.checkpoint.name_map import name_map
 from npu_upgrade.checkpoint.registry import ModelSources, methods
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.program import UNKNOWN, ClassSymbol, File
 
 _MODEL_PACKAGES = ("vllm.model_executor.models", "vllm_ascend.models")
@@ -107,18 +108,13 @@ class ModuleTree:
                 plain = name in ("Module", "Protocol", "ABC") or isinstance(base, ast.Subscript)
                 if known is UNKNOWN and not plain:
                     found.setdefault("*", []).append(OPEN)  # a class of another library
-            for method in _constructors(owner.node):
+            methods_ = (item for item in owner.node.body if isinstance(item, ast.FunctionDef))
+            for method in (one for one in methods_ if one.name == "__init__" or one.name.startswith("_init")):
                 scope = _Scope(self.sources, owner.file, method, dict(node.bound), node.cls)
                 for name, nodes in scope.modules():
                     there = found.setdefault(name, [])
                     there += [one for one in nodes if one not in there]
         return found
-
-
-def _constructors(node: ast.ClassDef) -> Iterator[Function]:
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef) and (item.name == "__init__" or item.name.startswith("_init")):
-            yield item
 
 
 class _Scope:
@@ -151,9 +147,9 @@ class _Scope:
 
     def modules(self) -> Iterator[tuple[str, list[Node]]]:
         for node in ast.walk(self.method):
-            if isinstance(node, ast.Call) and _called(node) in _DYNAMIC:
+            if isinstance(node, ast.Call) and last_name(node) in _DYNAMIC:
                 yield "*", [OPEN]
-            if isinstance(node, ast.Call) and _called(node) in _NAMED and node.args:
+            if isinstance(node, ast.Call) and last_name(node) in _NAMED and node.args:
                 name = node.args[0]
                 yield (str(name.value) if isinstance(name, ast.Constant) else "*"), [LEAF]
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -188,7 +184,7 @@ class _Scope:
                 yield from self._made(value, depth)
 
     def _made(self, call: ast.Call, depth: int) -> Iterator[Node]:
-        name = _called(call)
+        name = last_name(call)
         if name in _NO_MODULES:
             return
         if name in _LISTS:
@@ -272,7 +268,3 @@ class _Scope:
 def _class_of(file: File, name: str) -> ClassSymbol | None:
     found = file.resolve(name)
     return found if isinstance(found, ClassSymbol) else None
-
-
-def _called(call: ast.Call) -> str:
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))

@@ -69,7 +69,10 @@ def name_map(one: ClassSymbol) -> NameMap | None:
     method = found[0].node
     calls = [node for node in ast.walk(method) if isinstance(node, ast.Call)]
     words = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
-    result = NameMap(sure=not _renames(method) and all(_as_given(call) for call in calls))
+    loads = [call for call in calls if getattr(call.func, "attr", "") == "load_weights"]
+    # whether the weights are handed on as they came, under their names
+    as_given = all(isinstance(call.args[0], ast.Name) for call in loads if call.args)
+    result = NameMap(sure=as_given and not _renames(method))
     if "mapper" in words:
         result = result.merged(_mapper(one, words["mapper"]))
     for call in calls:  # self.mapper.apply(weights)
@@ -80,7 +83,7 @@ def name_map(one: ClassSymbol) -> NameMap | None:
         if "prefix" in key or "substr" in key:
             result.ignored += [text for node in ast.walk(value) if (text := string(node))]
     result.ignored += list(_skipped(method))
-    if _calls_super(calls):
+    if any(re.fullmatch(r"super\([^()]*\)\.load_weights", ast.unparse(call.func)) for call in loads):
         above = name_map(found[1].owner) if len(found) > 1 else None
         result = result.merged(above or NameMap())
     return result
@@ -161,20 +164,3 @@ def _skipped(method: Function) -> Iterator[str]:
                         yield text
                     case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[argument, *_]):
                         yield from filter(None, (string(one) for one in ast.walk(argument)))
-
-
-def _as_given(call: ast.Call) -> bool:
-    """Whether a call that loads hands on the weights as they came."""
-    if getattr(call.func, "attr", "") != "load_weights" or not call.args:
-        return True
-    return isinstance(call.args[0], ast.Name)
-
-
-def _calls_super(calls: list[ast.Call]) -> bool:
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "load_weights"
-        and isinstance(call.func.value, ast.Call)
-        and getattr(call.func.value.func, "id", "") == "super"
-        for call in calls
-    )

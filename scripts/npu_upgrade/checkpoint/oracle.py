@@ -38,21 +38,19 @@ def consult(python: Path, folder: Path, own: msgspec.Struct) -> Oracle:
     return Oracle(answer, [] if "error" in answer else differences(own, answer))
 
 
-def ask(python: Path, folders: list[Path], seconds: float = _SECONDS) -> list[dict[str, Any]]:
+def ask(python: Path, folders: list[Path]) -> list[dict[str, Any]]:
     """One answer per folder, in order; ``error`` in an answer is vLLM's error message.
 
     Raises :class:`BadInput` when the interpreter does not run or has no vLLM.
     """
-    # the folder of the script is not on the path (-P), nor is the present one
-    command = [str(python), "-P", str(_PROBE)]
-    given = json.dumps([str(folder.absolute()) for folder in folders])
     try:
         done = subprocess.run(
-            command,
-            input=given,
+            # the folder of the script is not on the path (-P), nor is the present one
+            [str(python), "-P", str(_PROBE)],
+            input=json.dumps([str(folder.absolute()) for folder in folders]),
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=_SECONDS,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             check=False,
         )

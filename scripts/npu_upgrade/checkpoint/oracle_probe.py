@@ -73,15 +73,18 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module = types.ModuleType(spec.name)
         module.__path__ = []
         vars(module)["__version__"] = "0"
-        module.__getattr__ = lambda name: type(name, (), {}) if not name.startswith("__") else _none(name)
+        module.__getattr__ = made
         return module
 
     def exec_module(self, module):
         return None
 
 
-def _none(name):
-    raise AttributeError(name)
+def made(name):
+    """A class for every name that is asked for, but for Python's own."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
 
 
 def stand_in():

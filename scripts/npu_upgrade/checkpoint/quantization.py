@@ -11,7 +11,7 @@ import msgspec
 from npu_upgrade.checkpoint.config import Config
 from npu_upgrade.checkpoint.reading import Finding, error, listed, note, unsure
 from npu_upgrade.checkpoint.weights import BITS, Tensor
-from npu_upgrade.ground.tables import shortened
+from npu_upgrade.ground.tables import first_of, shortened
 
 _FP8 = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 _MODELOPT_FP8 = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}
@@ -48,7 +48,8 @@ def read_quantization(
     if given is None:
         return (Quantization(), []) if ascend is None else _ascend(ascend)
     method, findings = _method(given), []
-    details = {key: _short(given[key]) for key in _DETAILS if given.get(key) is not None}
+    known = {key: given[key] for key in _DETAILS if given.get(key) is not None}
+    details = {key: first_of(value, 6) if isinstance(value, list) else value for key, value in known.items()}
     if not method:
         what = f"{source} names no quant_method: {shortened(sorted(map(str, given)), 6)}"
         findings.append(unsure("quantization-unknown", what, source))
@@ -121,9 +122,8 @@ def check_quantization(
     """Hold the tensors against the method."""
     if not tensors:
         return []
-    described = found.method == "ascend" and description
     findings = _check_scales(found, tensors)
-    findings += _check_description(tensors, description) if described and description else []
+    findings += _check_description(tensors, description) if found.method == "ascend" and description else []
     return findings + _packed(found, tensors)
 
 
@@ -141,13 +141,10 @@ def _check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findi
         and not any(_SCALE_OF.sub(end, name) in tensors for end in ("", "_packed", "_quantized"))
     ]
     wrong = [name for name in weights if isinstance(block, list) and not _fits(name, tensors, block)]
-    of, not_of = (
-        f"{len(lacking)} of {len(weights)} fp8 weights",
-        f"do not have the shape of blocks of {block}",
-    )
-    result = listed("scale-missing", f"{of} have no scale", lacking)
+    result = listed("scale-missing", f"{len(lacking)} of {len(weights)} fp8 weights have no scale", lacking)
     result += listed("scale-unpaired", f"{len(lonely)} scales belong to no weight", lonely)
-    result += listed("scale-shape", f"{len(wrong)} scales {not_of}", wrong)
+    said = f"{len(wrong)} scales do not have the shape of blocks of {block}"
+    result += listed("scale-shape", said, wrong)
     if weights and not found.method:
         what = f"{len(weights)} weights are fp8 and no configuration says how they are quantized"
         result.append(error("quantization-undeclared", what, min(weights)))
@@ -159,11 +156,8 @@ def _check_scales(found: Quantization, tensors: dict[str, Tensor]) -> list[Findi
 
 def _scales_of(name: str, tensors: dict[str, Tensor]) -> list[str]:
     stem = name.removesuffix(".weight")
-    options = (
-        f"{name}_scale_inv",
-        f"{name}_scale",
-        *(f"{stem}.{end}" for end in ("scale", "weight_scale", "scales")),
-    )
+    ends = ("scale", "weight_scale", "scales")
+    options = (f"{name}_scale_inv", f"{name}_scale", *(f"{stem}.{end}" for end in ends))
     return [one for one in options if one in tensors and one != name]
 
 
@@ -206,7 +200,3 @@ def _packed(found: Quantization, tensors: dict[str, Tensor]) -> list[Finding]:
     wanted = {f"{stem}{other}" for stem in stems for other in ("qzeros", "scales")}
     lacking = wanted - tensors.keys()
     return listed("scale-missing", f"packed weights without {len(lacking)} of their tensors", lacking)
-
-
-def _short(value: Any) -> Any:
-    return [*value[:6], f"and {len(value) - 6} more"] if isinstance(value, list) and len(value) > 6 else value

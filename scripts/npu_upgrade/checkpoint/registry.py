@@ -183,11 +183,9 @@ class Ascend:
 
 def read_ascend(tree: SourceTree) -> Ascend:
     """The facts of a vllm-ascend source."""
-    quantizations, _ = string_list(
-        ModelSources(tree).module("vllm_ascend.platform"), "supported_quantization"
-    )
-    registered = registered_by_calls(tree, "vllm_ascend/models")
-    return Ascend(tree, registered, sorted(quantizations), _needs_blocks(tree))
+    platform = ModelSources(tree).module("vllm_ascend.platform")
+    quantizations = sorted(string_list(platform, "supported_quantization")[0])
+    return Ascend(tree, registered_by_calls(tree, "vllm_ascend/models"), quantizations, _needs_blocks(tree))
 
 
 def _needs_blocks(tree: SourceTree) -> str:

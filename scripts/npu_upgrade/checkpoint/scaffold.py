@@ -17,8 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.config import facts
-from npu_upgrade.checkpoint.families import families
-from npu_upgrade.checkpoint.likeness import Likeness, likest
+from npu_upgrade.checkpoint.likeness import Likeness, families, likest
 from npu_upgrade.checkpoint.parts import by_pattern
 from npu_upgrade.checkpoint.registry import Registry, read_registry
 from npu_upgrade.checkpoint.serving import Sources
@@ -59,8 +58,7 @@ def decisions(found: Analysis, like: Likeness) -> list[str]:
     result = [f"attention: {file.attention.kind} ({kinds or 'unknown'}), {count}"]
     names = by_pattern(found.weights.names)
     for what, pattern in _HINTS.items():
-        hits = [key for key in names if re.search(pattern, key)]
-        if hits:
+        if hits := [key for key in names if re.search(pattern, key)]:
             result.append(f"{what}: {', '.join(hits[:3])}")
     rope = found.config.text.get("rope_scaling") or found.config.text.get("rope_parameters")
     theta = found.config.text.get("rope_theta")
@@ -81,23 +79,20 @@ def plain(text: object) -> str:
 
 
 def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
-    """Each pattern of tensor names with how many there are, their shapes, and the names they get."""
-    result = []
+    """Each pattern of tensor names with how many there are, their shapes, and the names they get.
+
+    These are None while a question about it is open.
+    """
+    result, asked = [], {one.id for one in like.questions}
     for pattern, names in by_pattern(found.weights.names).items():
         if _SCALE.search(pattern):  # goes with its weight
             continue
         known = [found.weights.tensors[name] for name in names if name in found.weights.tensors]
         shapes = sorted({f"{list(one.shape)} {one.dtype}" for one in known})
         shown = shortened(shapes, 2) or "unknown shape"
-        targets = _targets(pattern, like)
+        targets = None if pattern in asked else like.weights.get(pattern)
         result.append({"pattern": pattern, "tensors": len(names), "shape": shown, "targets": targets})
     return result
-
-
-def _targets(pattern: str, like: Likeness) -> list[str] | None:
-    """The names of a pattern in the family, None while a question about it is open."""
-    asked = any(one.id == pattern for one in like.questions)
-    return None if asked else like.weights.get(pattern)
 
 
 def dequantizes(found: Analysis) -> bool:
@@ -112,10 +107,9 @@ def scaffold(found: Analysis, out: Path, form: Form, like: Likeness, registry: R
     ``registry``: of the vLLM that has the family.
     """
     wanted = scaffolded(found, form, like, out)
-    there = [str(out / path) for path in wanted if (out / path).exists()]
-    if there:
+    if there := next((out / path for path in wanted if (out / path).exists()), None):
         raise BadInput(
-            f"{there[0]} is there already",
+            f"{there} is there already",
             expected="a folder without these files",
             try_="another --scaffold OUT",
         )

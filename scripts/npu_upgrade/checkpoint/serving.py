@@ -144,12 +144,8 @@ def _add_class(found: Serving, registry: Registry, sources: Sources, config: Con
 
 
 def _wrapped(name: str, config: Config, registry: Registry, origin: str) -> Serving:
-    if name.endswith(("EmbeddingModel", "ForTextEncoding", "Model")):
-        purpose = "EmbeddingModel"
-    elif name.endswith(("ForSequenceClassification", "ClassificationModel")):
-        purpose = "ForSequenceClassification"
-    else:
-        purpose = "ForCausalLM"
+    purpose = "EmbeddingModel" if name.endswith(("ForTextEncoding", "Model")) else "ForCausalLM"
+    purpose = "ForSequenceClassification" if name.endswith("ForSequenceClassification") else purpose
     form = ("MultiModal" if config.is_nested else "") + ("MoE" if experts(config.text) else "")
     target = name if name.startswith("Transformers") else f"Transformers{form}{purpose}"
     why = f"no model of vLLM's own; Transformers has {name} and vLLM can run it as {target}"
@@ -164,12 +160,10 @@ def _wrapped(name: str, config: Config, registry: Registry, origin: str) -> Serv
 
 def _nobody(names: list[str], registry: Registry, origin: str) -> Serving:
     for one in names:
-        if one in registry.removed:
-            why = f"vLLM had it until {registry.removed[one]}"
-            return Serving("removed", one, read_from=origin, why=why)
-        if one in registry.moved:
-            why = f"vLLM points to a plugin: {registry.moved[one]}"
-            return Serving("moved", one, read_from=origin, why=why)
+        if last := registry.removed.get(one):
+            return Serving("removed", one, read_from=origin, why=f"vLLM had it until {last}")
+        if plugin := registry.moved.get(one):
+            return Serving("moved", one, read_from=origin, why=f"vLLM points to a plugin: {plugin}")
     why = "no registry has it" if names else "config.json names no architecture"
     return Serving("nobody", names[0] if names else "", read_from=origin, why=why)
 

@@ -49,7 +49,7 @@ class Shape(msgspec.Struct):
 def shape_of(config: Config, tokenizer_length: int | None = None, encoder_length: int | None = None) -> Shape:
     """The shape of the text model. ``encoder_length`` is what a sentence-transformers folder says."""
     text = config.text
-    mla = is_latent(config)
+    mla, per_token = is_latent(config), text.first(_EXPERTS_PER_TOKEN, 0)
     return Shape(
         hidden_size=text.number("hidden_size"),
         layers=layers(text),
@@ -58,7 +58,9 @@ def shape_of(config: Config, tokenizer_length: int | None = None, encoder_length
         head_size=head_size(config, mla),
         vocab_size=text.number("vocab_size"),
         experts=experts(text),
-        experts_per_token=_experts_per_token(text),
+        experts_per_token=max(
+            map(_whole, per_token if isinstance(per_token, list) else [per_token]), default=0
+        ),
         mla=mla,
         max_len=max_len(text, tokenizer_length, encoder_length),
     )
@@ -144,13 +146,6 @@ def experts(text: Config) -> int:
         moe = (block for block in blocks if isinstance(block, dict) and block.get("block_type") == "moe")
         found += [_whole(block.get("n_routed_experts")) for block in moe]
     return max(found)
-
-
-def _experts_per_token(text: Config) -> int:
-    value = text.first(_EXPERTS_PER_TOKEN, 0)
-    if isinstance(value, list):
-        return max(map(_whole, value), default=0)
-    return _whole(value)
 
 
 def max_len(text: Config, tokenizer_length: int | None = None, encoder_length: int | None = None) -> int:
@@ -285,10 +280,11 @@ def _by_blocks(text: Config) -> list[str]:
 
 
 def _block(block: Any) -> str:
-    attention = block.get("attention") if isinstance(block, dict) else None
+    block = block if isinstance(block, dict) else {}
+    attention = block.get("attention")
     if isinstance(attention, dict):
         return "none" if attention.get("no_op") or attention.get("replace_with_linear") else "full"
-    return _NAMES.get(block.get("block_type", ""), "full") if isinstance(block, dict) else "full"
+    return _NAMES.get(block.get("block_type", ""), "full")
 
 
 def _by_attn_type(config: Config) -> list[str]:

@@ -17,6 +17,7 @@ _TOKENIZERS = (
     *("spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken", "vocab.bpe"),
 )
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+_ENCODERS = ("bert", "roberta", "distilbert", "camembert", "xlnet", "albert", "xlm-roberta")
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
@@ -87,16 +88,12 @@ def _about_video(path: Path) -> list[str]:
 
 
 def _read_encoder(found: SideFiles, folder: Path) -> None:
-    names = (
-        f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "xlnet")
-    )
-    for name in (*names, "sentence_albert_config.json", "sentence_xlm-roberta_config.json"):
-        if (folder / name).exists():
-            value, problems = read_object(folder / name)
-            found.findings += problems
-            length = value.get("max_seq_length")
-            found.encoder_length = length if type(length) is int and length > 0 else None
-            return
+    paths = (folder / f"sentence_{kind}_config.json" for kind in _ENCODERS)
+    if path := next((one for one in paths if one.exists()), None):
+        value, problems = read_object(path)
+        found.findings += problems
+        length = value.get("max_seq_length")
+        found.encoder_length = length if type(length) is int and length > 0 else None
 
 
 def _imports(found: SideFiles, path: Path) -> list[str]:

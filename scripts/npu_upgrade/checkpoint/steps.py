@@ -20,6 +20,7 @@ from npu_upgrade.checkpoint.scaffold import (
 )
 from npu_upgrade.checkpoint.serving import Strategy
 from npu_upgrade.ground.command import ADAPT, Command
+from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.paths import models_folder
 
 SCHEMA = "npu-upgrade/adapt-plan/1"
@@ -90,11 +91,8 @@ class _Planned(msgspec.Struct):
 def planned_family(workspace: Path, model: str) -> Likeness | None:
     """The family that a plan of this workspace says the checkpoint is, when nothing of it is open."""
     for path in models_folder(workspace).glob("*/plan.json"):
-        try:
-            plan = msgspec.json.decode(path.read_bytes(), type=_Planned)
-        except (OSError, msgspec.MsgspecError):  # an older one, or one that is being written
-            continue
-        if Path(plan.model) == Path(model).absolute() and plan.likeness.complete:
+        plan = kept(path, _Planned)  # None of an older one, or one that is being written
+        if plan and Path(plan.model) == Path(model).absolute() and plan.likeness.complete:
             return plan.likeness
     return None
 

@@ -245,12 +245,8 @@ def _read_index(found: Weights, path: Path) -> None:
 
 def _plain(name: str) -> bool:
     """Whether an index's entry is a file name: no folder, no way out of this one."""
-    return (
-        0 < len(name) < 256
-        and not set(name) & {"/", "\\", "\0"}
-        and name not in (".", "..")
-        and name.isprintable()
-    )
+    fits = 0 < len(name) < 256 and name.isprintable()
+    return fits and name not in (".", "..") and not set(name) & {"/", "\\"}
 
 
 def _take(found: Weights, headers: dict[str, Header]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -70,7 +71,10 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
         sys.stdout, sys.stderr = out._stream, err._stream
         if place := workspace_of(argv):
             seconds = round(time.monotonic() - begun, 2)
-            _note(place, Call(started, [prog, *argv], seconds, code, out.characters, err.characters))
+            call = Call(started, [prog, *argv], seconds, code, out.characters, err.characters)
+            # a call is worth more than its note
+            with contextlib.suppress(OSError), open(place / NAME, "ab") as stream:
+                stream.write(f"{json.dumps(asdict(call))}\n".encode())
 
 
 def workspace_of(argv: Sequence[str]) -> Path | None:
@@ -81,11 +85,3 @@ def workspace_of(argv: Sequence[str]) -> Path | None:
         if (start / WORKSPACE_DIR).is_dir():
             return start / WORKSPACE_DIR
     return None
-
-
-def _note(place: Path, call: Call) -> None:
-    try:
-        with open(place / NAME, "ab") as stream:
-            stream.write(f"{json.dumps(asdict(call))}\n".encode())
-    except OSError:
-        pass  # a call is worth more than its note

@@ -2,53 +2,6 @@
 
 from __future__ import annotations
 
-UPGRADE = (
-    "discover",
-    "watch",
-    "lineage",
-    "merge",
-    "plan",
-    "port",
-    "audit",
-    "emulate",
-    "serve",
-    "deliver",
-    "features",
-    "capacity",
-    "performance",
-    "accuracy",
-    "reference",
-    "validate",
-    "blocks",
-    "explain",
-    "evidence",
-    "env",
-    "hooks",
-    "status",
-    "next",
-    "resolve",
-    "report",
-)
-# "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
-ADAPT = (
-    "adapt.analyze",
-    "adapt.plan",
-    "status",
-    "next",
-    "serve",
-    "reference",
-    "accuracy",
-    "features",
-    "capacity",
-    "performance",
-    "adapt.artifacts",
-    "adapt.deliver",
-    "report",
-    "validate",
-    "explain",
-    "evidence",
-    "env",
-)
 HELP = {
     "discover": "find releases, the vllm and vllm-ascend pair, whether all can be loaded, what is installed",
     "watch": "say what is new upstream since the last look, and what of it needs a hand",
@@ -80,3 +33,24 @@ HELP = {
     "adapt.artifacts": "write accuracy config, tutorial and reports of a model from its evidence",
     "adapt.deliver": "make the one signed-off commit of a model, and publish it on request",
 }
+UPGRADE = tuple(name for name in HELP if "." not in name)
+# "adapt.NAME" is the module commands/adapt/NAME.py, "NAME" one that upgrade.py has too
+ADAPT = (
+    "adapt.analyze",
+    "adapt.plan",
+    "status",
+    "next",
+    "serve",
+    "reference",
+    "accuracy",
+    "features",
+    "capacity",
+    "performance",
+    "adapt.artifacts",
+    "adapt.deliver",
+    "report",
+    "validate",
+    "explain",
+    "evidence",
+    "env",
+)

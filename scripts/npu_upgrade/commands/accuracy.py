@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure
@@ -40,28 +40,22 @@ _SECONDS = 4 * 3600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser, optional=True)
-    parser.add_argument("--config", type=Path, metavar="YAML", help="what to serve, to ask and to expect")
-    parser.add_argument("--write", action="store_true", help="write the measured values into the config")
-    parser.add_argument("--tasks", metavar="NAMES", help="tasks of lm_eval, separated by commas")
-    parser.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of your own")
-    parser.add_argument("--num-fewshot", type=int, metavar="N", help="examples in front of each question")
-    parser.add_argument("--limit", type=float, metavar="N", help="only so many questions (below 1: a share)")
-    parser.add_argument("--batch-size", metavar="N", help="as lm_eval has it")
-    parser.add_argument("--apply-chat-template", action="store_true", help="ask chats in place of texts")
-    parser.add_argument(
-        "--concurrent", type=positive(int), default=8, metavar="N", help="requests at once (8)"
+    option(parser, "--config YAML", "what to serve, to ask and to expect", type=Path)
+    option(parser, "--write", "write the measured values into the config")
+    option(parser, "--tasks NAMES", "tasks of lm_eval, separated by commas")
+    option(parser, "--include-path DIR", "a folder with tasks of your own", type=Path)
+    option(parser, "--num-fewshot N", "examples in front of each question", type=int)
+    option(parser, "--limit N", "only so many questions (below 1: a share)", type=float)
+    option(parser, "--batch-size N", "as lm_eval has it")
+    option(parser, "--apply-chat-template", "ask chats in place of texts")
+    option(parser, "--concurrent N", "requests at once (8)", type=positive(int), default=8)
+    option(
+        parser,
+        "--lm-eval PYTHON",
+        "the interpreter with lm_eval (default: the serving one); own: this project makes one",
     )
-    parser.add_argument(
-        "--lm-eval",
-        metavar="PYTHON",
-        help="the interpreter with lm_eval (default: the serving one); own: this project makes one",
-    )
-    parser.add_argument(
-        "--evaluation-seconds",
-        type=positive(float),
-        default=_SECONDS,
-        metavar="S",
-        help=f"at most ({_SECONDS:.0f})",
+    option(
+        parser, "--evaluation-seconds S", f"at most ({_SECONDS:.0f})", type=positive(float), default=_SECONDS
     )
 
 
@@ -84,7 +78,6 @@ def run(args: argparse.Namespace) -> Result:
         served = judge(session.launch, session.device, options, folder / "server.log")
         verdict = served.verdict if tasks or served.verdict is not Verdict.PASS else Verdict.FAIL
         result = conclude(
-            args,
             session,
             "accuracy",
             [served],

@@ -1,12 +1,24 @@
-"""Types of command-line options; argparse reports what does not fit."""
+"""Options as they are used, and their types; argparse reports what does not fit."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, _ActionsContainer
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 N = TypeVar("N", int, float)
+REPEATED: dict[str, Any] = {"action": "append", "default": []}  # for an option that is given several times
+
+
+def option(parser: _ActionsContainer, words: str, about: str, **more: Any) -> None:
+    """Add an option as it is used: ``--dry-run``, ``--out DIR``, ``--sequences N...`` for one or more."""
+    name, _, value = words.partition(" ")
+    if value:
+        more["metavar"] = value.removesuffix("...")
+        more |= {"nargs": "+"} if value.endswith("...") else {}
+    elif not {"action", "choices"} & more.keys():
+        more["action"] = "store_true"
+    parser.add_argument(name, help=about, **more)
 
 
 def positive(kind: Callable[[str], N]) -> Callable[[str], N]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.judge import (
     FILE,
     NEW,
@@ -30,7 +29,8 @@ from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
+from npu_upgrade.commands.arguments import option
+from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -46,38 +46,25 @@ MOST_KEYS = 200
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Asked(Trees):
     """What one audit is to look at."""
 
-    triple: Triple
-    old: Triple | None
     waivers: Waivers
-    job: GateJob | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend (default: the job's)")
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
-    )
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni; without it vllm-ascend itself is audited"
-    )
-    parser.add_argument(
-        "--baseline",
-        nargs="+",
-        default=["auto"],
-        metavar="SPEC",
-        help="the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
+    option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--omni SPEC", "the vllm-omni; without it vllm-ascend itself is audited")
+    option(
+        parser,
+        "--baseline SPEC...",
+        "the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
         "each where it differs from what belongs together",
+        default=["auto"],
     )
-    parser.add_argument(
-        "--waivers",
-        type=Path,
-        metavar="FILE",
-        help=f"accepted findings (default: {FILE} at the top of the tree)",
-    )
-    parser.add_argument("--check", nargs="+", metavar="NAME", help=f"only these: {', '.join(check_names())}")
+    option(parser, "--waivers FILE", f"accepted findings (default: {FILE} at the top of the tree)", type=Path)
+    option(parser, "--check NAME...", f"only these: {', '.join(check_names())}")
     add_job_arguments(parser)
 
 
@@ -90,16 +77,14 @@ def run(args: argparse.Namespace) -> Result:
 def _run(args: argparse.Namespace) -> Result:
     names = _names(args.check)
     asked = _asked(args)
-    problems = [finding.what for finding in belonging(asked.triple)]
-    for problem in problems:
-        say(f"note: these do not belong together: {problem}")
+    _ = asked.problems  # said before the work begins
     old = World(asked.old) if asked.old else None
     say(f"auditing {named(asked.triple)}" + (f", and {named(asked.old)}" if asked.old else ""))
     found, before = look_at_both(World(asked.triple, old), names)
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
-    judged = judge(found.without([*faults]), known, asked.waivers, _version(asked.triple))
-    result = _result(asked, judged, problems, faults, whole=bool(args.output))
+    judged = judge(found.without([*faults]), known, asked.waivers, asked.triple.ascend.version)
+    result = _result(asked, judged, faults, whole=bool(args.output))
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)
@@ -144,66 +129,45 @@ def _asked(args: argparse.Namespace) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    return _Asked(triple, baseline(args.baseline, triple, job), _all_waivers(args.waivers, triple, job), job)
+    return _Asked(triple, baseline(args.baseline, triple, job), job, _waivers(args.waivers, triple, job))
 
 
-def _all_waivers(path: Path | None, triple: Triple, job: GateJob | None) -> Waivers:
+def _waivers(path: Path | None, triple: Triple, job: GateJob | None) -> Waivers:
     """Those of the tree (or the file that was named), and those that `resolve` recorded in the job."""
-    found = _waivers(path, triple)
+    if path:
+        found = read_waivers_file(path)
+    else:
+        tree = triple.omni or triple.ascend
+        found = read_waivers(tree.read(FILE), FILE) if tree.exists(FILE) else NO_WAIVERS
     own = job.job.folder / JOB_WAIVERS if job else None
     if own is None or not own.exists():
         return found
     return Waivers(read_waivers_file(own).entries | found.entries)
 
 
-def _waivers(path: Path | None, triple: Triple) -> Waivers:
-    if path:
-        return read_waivers_file(path)
-    tree = triple.omni or triple.ascend
-    return read_waivers(tree.read(FILE), FILE) if tree.exists(FILE) else NO_WAIVERS
-
-
-def _result(
-    asked: _Asked, judged: list[Judged], problems: list[str], faults: dict[str, str], *, whole: bool
-) -> Result:
+def _result(asked: _Asked, judged: list[Judged], faults: dict[str, str], *, whole: bool) -> Result:
     found = counts(judged)
     unused = asked.waivers.unused(entry.finding.key for entry in judged)
-    parts = ["these versions do not belong together"] if problems else []
+    parts = ["these versions do not belong together"] if asked.problems else []
     parts.append(", ".join(f"{number} {state.lower()}" for state, number in found.items()))
     if found[NEW] and asked.old is None:
         parts.append("no old pair to compare with, so old and new look alike")
     parts += [f"{len(unused)} waivers match nothing"] if unused else []
     parts += [f"{', '.join(faults)} broke (a defect of the audit)"] if faults else []
-    data: dict[str, Any] = {
+    data: dict[str, Any] = asked.data | {
         "label": "static",
-        "belongs_together": not problems,
-        "problems": problems,
-        "triple": {name: tree.identity() for name, tree in asked.triple.trees().items()},
-        "baseline": asked.old and {name: tree.spec for name, tree in asked.old.trees().items()},
+        "belongs_together": not asked.problems,
         "counts": found,
         "unused_waivers": unused,
         "broken_checks": faults,
         "findings": as_data(judged, whole=whole),
     }
-    head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
-    text = f"{head}{_against(asked)}\n\n{as_text(judged)}"
     brief = {name: data[name] for name in ("problems", "baseline", "broken_checks") if data[name]}
     brief |= {"counts": found, "new": as_brief(judged)}
-    verdict = _verdict(found[NEW], asked.old is not None, faults)
-    return Result(verdict, "; ".join(parts), data, text, brief=brief)
-
-
-def _verdict(new: int, compared: bool, faults: dict[str, str]) -> Verdict:
-    """FAIL for what is certainly new; what could not be judged is neither FAIL nor PASS."""
-    if new and compared:
-        return Verdict.FAIL
-    return Verdict.INCONCLUSIVE if new or faults else Verdict.PASS
-
-
-def _against(asked: _Asked) -> str:
-    if asked.old is None:
-        return "compared with: nothing"
-    return f"compared with: {named(asked.old)}"
+    # what could not be judged is neither FAIL nor PASS
+    verdict = Verdict.INCONCLUSIVE if found[NEW] or faults else Verdict.PASS
+    verdict = Verdict.FAIL if found[NEW] and asked.old else verdict
+    return Result(verdict, "; ".join(parts), data, asked.head() + as_text(judged), brief=brief)
 
 
 def _next(result: Result, args: argparse.Namespace) -> Command | None:
@@ -214,7 +178,3 @@ def _next(result: Result, args: argparse.Namespace) -> Command | None:
     if not parity:
         return None
     return upgrade("port", "--omni", args.omni, "--ascend", args.ascend)
-
-
-def _version(triple: Triple) -> str | None:
-    return triple.ascend.version

@@ -13,12 +13,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.commands.blocks_inputs import read
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import upgrade
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import json_text, write_together
 from npu_upgrade.ground.paths import SKILL
+from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.catalogue import structure
@@ -27,7 +28,11 @@ from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
 from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.lineage.inference import infer
+from npu_upgrade.lineage.records import Bases
+from npu_upgrade.sources.releases import vllm_beside
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0 --out blocks
 --omni pypi:vllm-omni==0.30.0 --diff gpu npu
@@ -39,19 +44,15 @@ _SIDES = ("gpu", "npu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni to read (default: the job's, or the reference's)"
-    )
-    parser.add_argument(
-        "--ascend",
+    option(parser, "--omni SPEC", "the vllm-omni to read (default: the job's, or the reference's)")
+    option(
+        parser,
+        "--ascend SPEC",
+        "where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend (default)",
         default="pypi:vllm-ascend",
-        metavar="SPEC",
-        help="where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend (default)",
     )
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm of the GPU side (default: the release of the same number)"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the catalogue goes (default: the job)")
+    option(parser, "--vllm SPEC", "the vllm of the GPU side (default: the release of the same number)")
+    option(parser, "--out DIR", "where the catalogue goes (default: the job)", type=Path)
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--diff",
@@ -59,14 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A", "B"),
         help="two vllm-omni specs, or gpu and npu: markers and derived blocks of both beside each other",
     )
-    what.add_argument(
-        "--check", action="store_true", help="fail when the skill's own reference is stale for the tree"
-    )
-    what.add_argument(
-        "--update-references",
-        action="store_true",
-        help="write the reference of this skill; only in a source checkout of it",
-    )
+    option(what, "--check", "fail when the skill's own reference is stale for the tree")
+    option(what, "--update-references", "write the reference of this skill; only in a source checkout of it")
     add_job_arguments(parser)
 
 
@@ -157,15 +152,39 @@ def _update(args: argparse.Namespace) -> Result:
 
 def _catalogue(args: argparse.Namespace, omni: str, own: Path | None = None) -> tuple[Catalogue, SourceTree]:
     """The catalogue of one vllm-omni with the purposes known: in ``own`` first, then in the reference."""
-    sources, versions = read(omni, args.ascend, args.vllm)
+    sources, versions = _read(omni, args.ascend, args.vllm)
     known: list[Row] = []
     for path in filter(None, (own, SKILL / "references" / NAME)):
         known += rows(_existing(path))
-    return _built(sources, versions, known), sources.side.tree
+    return with_purposes(build(sources, versions), known), sources.side.tree
 
 
-def _built(sources: Sources, versions: dict[str, str], known: list[Row]) -> Catalogue:
-    return with_purposes(build(sources, versions), known)
+def _read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sources, dict[str, str]]:
+    """The sources of a catalogue, and their specs by role for the record.
+
+    ``ascend_spec`` is where vllm-ascend's history is. Without ``vllm_spec`` the vllm release that
+    belongs to the number of the vllm-omni is taken. Raises as ``open_source`` and ``infer``.
+    """
+    say(f"reading {omni_spec}")
+    omni = open_source(omni_spec)
+    side = omni_side(omni)
+    say("finding what every NPU method was copied from")
+    lineage = infer(side, ascend_spec)
+    bases = Bases(lineage) if lineage.base else None
+    ascend = _base_tree(lineage.base.spec) if lineage.base else None
+    spec = vllm_spec or vllm_beside(omni)
+    say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
+    vllm = open_source(spec) if spec else None
+    named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
+    return Sources(side, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}
+
+
+def _base_tree(spec: str) -> SourceTree | None:
+    try:
+        return open_source(spec)
+    except UpgradeError as error:
+        say(f"without the base tree, only the runner files are compared: {error.what}")
+        return None
 
 
 def _omni(args: argparse.Namespace, reference: Path | None = None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
 from npu_upgrade.gates.features.model import read
@@ -30,30 +30,27 @@ EXAMPLES = """/models/Qwen3-8B
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
-    parser.add_argument(
-        "--length",
+    option(
+        parser,
+        "--length N",
+        f"tokens of context to begin with ({LENGTH})",
         type=positive(int),
         default=LENGTH,
-        metavar="N",
-        help=f"tokens of context to begin with ({LENGTH})",
     )
-    parser.add_argument(
-        "--sequences",
+    option(
+        parser,
+        "--sequences N...",
+        f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
         type=positive(int),
-        nargs="+",
         default=list(SEQUENCES),
-        metavar="N",
-        help=f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--fill",
-        action="store_true",
-        help="also one request of the whole context for each length; it may take ten times the patience for "
+        "also one request of the whole context for each length; it may take ten times the patience for "
         "an answer",
     )
-    parser.add_argument(
-        "--no-maximum", action="store_true", help="leave out the start at the longest context that would fit"
-    )
+    option(parser, "--no-maximum", "leave out the start at the longest context that would fit")
 
 
 @noting("capacity")
@@ -83,16 +80,13 @@ def run(args: argparse.Namespace) -> Result:
         more = {"capacity": capacity.rows(), "promised_max_model_len": capacity.promised}
         text = _as_text(capacity)
         return conclude(
-            args, session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
+            session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
         )
 
 
 def _as_text(capacity: Capacity) -> str:
     rows = [
-        (
-            *(str(one.length), str(one.sequences), one.state, str(one.cache_tokens or "")),
-            one.why[:110],
-        )
+        (str(one.length), str(one.sequences), one.state, str(one.cache_tokens or ""), one.why[:110])
         for one in capacity.steps
     ]
     return table(("context", "sequences", "state", "KV cache tokens", ""), rows)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.publish import push_command
@@ -29,31 +30,27 @@ EXAMPLES = """--repo ../vllm-omni --dry-run
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commit_arguments(parser)
-    parser.add_argument(
-        "--include",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a changed file of the checkout that belongs to the upgrade (repeatable; remembered)",
+    option(
+        parser,
+        "--include FILE",
+        "a changed file of the checkout that belongs to the upgrade (repeatable; remembered)",
+        **REPEATED,
     )
     add_job_arguments(parser)
 
 
 def add_commit_arguments(parser: argparse.ArgumentParser) -> None:
     """The options about the commit, whatever is delivered."""
-    parser.add_argument("--repo", type=Path, required=True, metavar="DIR", help="the checkout to commit in")
-    parser.add_argument(
-        "--title", metavar="TEXT", help="the commit's title (default: by the target project's rule)"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check everything and show the message and the files"
-    )
-    parser.add_argument(
+    option(parser, "--repo DIR", "the checkout to commit in", type=Path, required=True)
+    option(parser, "--title TEXT", "the commit's title (default: by the target project's rule)")
+    option(parser, "--dry-run", "check everything and show the message and the files")
+    option(
+        parser,
         "--sign",
+        "sign the commit (default: when git is set up to)",
         action=argparse.BooleanOptionalAction,
-        help="sign the commit (default: when git is set up to)",
     )
-    parser.add_argument("--pr", action="store_true", help="push the branch and open a pull request with gh")
+    option(parser, "--pr", "push the branch and open a pull request with gh")
 
 
 def run(args: argparse.Namespace) -> Result:

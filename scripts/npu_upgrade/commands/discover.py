@@ -24,10 +24,12 @@ import msgspec
 
 from npu_upgrade.audit.together import Together, look_together, neighbour, vllms_of
 from npu_upgrade.commands import discovered
+from npu_upgrade.commands.arguments import REPEATED, option
+from npu_upgrade.commands.job_arguments import merging
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.ran_with import released_as
@@ -48,32 +50,18 @@ _NOTES = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--omni",
-        metavar="SPEC",
-        help="the vllm-omni to upgrade (default: the newest one for the pair's vllm)",
+    option(parser, "--omni SPEC", "the vllm-omni to upgrade (default: the newest one for the pair's vllm)")
+    option(parser, "--ascend SPEC", "the vllm-ascend to upgrade to (default: the newest release)")
+    option(parser, "--vllm SPEC", "the vllm to run on (default: the target's own, then the omni's)")
+    option(
+        parser,
+        "--repo NAME=PATH",
+        "a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to (default: the newest release)"
-    )
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm to run on (default: the target's own, then the omni's)"
-    )
-    parser.add_argument(
-        "--repo",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
-    )
-    parser.add_argument(
-        "--pre", action=argparse.BooleanOptionalAction, default=True, help="show pre-releases too"
-    )
-    parser.add_argument(
-        "--python",
-        type=Path,
-        metavar="PATH",
-        help="the interpreter whose packages are listed (default: this one)",
+    option(parser, "--pre", "show pre-releases too", action=argparse.BooleanOptionalAction, default=True)
+    option(
+        parser, "--python PATH", "the interpreter whose packages are listed (default: this one)", type=Path
     )
 
 
@@ -117,20 +105,16 @@ def run(args: argparse.Namespace) -> Result:
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
-    known = omni.tree and ascend.tree and verdict is not Verdict.INCONCLUSIVE
-    command = _merge_command(omni.tree, ascend.tree) if known else None
+    known = verdict is not Verdict.INCONCLUSIVE
+    command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and known else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)
     result = Result(verdict, summary, data, render(data), command, _brief(data))
     with contextlib.suppress(BadInput):  # a cache that cannot be written
-        discovered.keep(result, [Path.cwd(), *_checkout(args.omni)])
+        path = parse_spec(args.omni).path if args.omni else None
+        discovered.keep(result, [Path.cwd(), *([Path(path).expanduser()] if path else [])])
     return result
-
-
-def _checkout(omni: str | None) -> list[Path]:
-    path = parse_spec(omni).path if omni else None
-    return [Path(path).expanduser()] if path else []
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:
@@ -186,17 +170,9 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
     short = dict(together)
     for key in (key for key, found in together.items() if isinstance(found, list)):
-        short[key] = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key][:3]]
-        if more := len(together[key][3:]):
-            short[key].append(f"and {more} more")
+        lines = [textwrap.shorten(line, _WIDEST * 2, placeholder=" ...") for line in together[key]]
+        short[key] = first_of(lines, 3)
     return short
-
-
-def _merge_command(omni: SourceTree, ascend: SourceTree) -> Command:
-    spec = parse_spec(omni.spec)
-    checkout = spec.kind != "pypi" and (Path(spec.path or "") / ".git").exists()
-    place = ("--apply",) if checkout else ("--out", "upgrade-out")
-    return upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, *place)
 
 
 def _judge(
@@ -267,21 +243,16 @@ def _releases(data: dict[str, Any]) -> Iterator[str]:
         rows.append(("" if number else "last", *(_release(r) if r else "" for r in row)))
     rows.append(("source", *(p["source"] or "NONE" for p in projects.values())))
     yield table(("", *projects), rows)
-    for reason, silent in _reasons(projects).items():
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for project, p in projects.items():
+        for source, why in p["passed_over"].items():
+            reasons.setdefault(why, []).append((source, project))
+    for reason, silent in reasons.items():
         sources = list(dict.fromkeys(source for source, _ in silent))
         names = list(dict.fromkeys(project for _, project in silent))
         yield f"  passed over {', '.join(sources)} for {', '.join(names)}: {reason}"
     for project, p in projects.items():
         yield from (f"  {project}: {note}" for note in p["notes"])
-
-
-def _reasons(projects: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """Reason -> the (source, project) pairs passed over for it."""
-    reasons: dict[str, list[tuple[str, str]]] = {}
-    for project, p in projects.items():
-        for source, why in p["passed_over"].items():
-            reasons.setdefault(why, []).append((source, project))
-    return reasons
 
 
 def _release(release: dict[str, Any] | None) -> str:

@@ -23,11 +23,10 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import check_parses, open_project, open_triple
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.arguments import some_of
-from npu_upgrade.commands.gate_job import GateJob, baseline, begin, named, pins, told
+from npu_upgrade.commands.arguments import option, some_of
+from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios
@@ -60,14 +59,11 @@ _AUTO = ["needed"]
 _MOST = 6
 
 
-@dataclass
-class _Asked:
+@dataclass(frozen=True)
+class _Asked(Trees):
     """What one run is to play, and where its files go."""
 
-    triple: Triple
-    old: Triple | None
     choice: Choice
-    job: GateJob | None
     out: Path
     whole: bool
     keep_going: bool
@@ -75,39 +71,33 @@ class _Asked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend (default: the job's)")
-    parser.add_argument(
-        "--vllm", metavar="SPEC", help="the vllm (default: the one that vllm-ascend belongs with)"
-    )
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni (default: the job's); none: vllm-ascend runs alone"
-    )
-    parser.add_argument(
-        "--baseline",
-        nargs="+",
+    option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--omni SPEC", "the vllm-omni (default: the job's); none: vllm-ascend runs alone")
+    option(
+        parser,
+        "--baseline SPEC...",
+        "the old pair failures are compared with: auto (default), none, or its specs, in any order",
         default=["auto"],
-        metavar="SPEC",
-        help="the old pair failures are compared with: auto (default), none, or its specs, in any order",
     )
-    parser.add_argument(
-        "--tiers",
+    option(
+        parser,
+        "--tiers LIST",
+        f"some of {','.join(TIERS)} (default: all)",
         type=some_of(TIERS),
         default=TIERS,
-        metavar="LIST",
-        help=f"some of {','.join(TIERS)} (default: all)",
     )
-    parser.add_argument(
-        "--scenarios",
-        nargs="+",
+    option(
+        parser,
+        "--scenarios NAME...",
+        "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
-        metavar="NAME",
-        help="needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
     )
-    parser.add_argument("--rest", action="store_true", help="also run what the last result named as pending")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first new failure")
-    parser.add_argument("--background", action="store_true", help="return at once; a file has the progress")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep logs and results in DIR")
-    parser.add_argument("--list", action="store_true", help="list the scenarios and end")
+    option(parser, "--rest", "also run what the last result named as pending")
+    option(parser, "--keep-going", "do not stop at the first new failure")
+    option(parser, "--background", "return at once; a file has the progress")
+    option(parser, "--out DIR", "keep logs and results in DIR", type=Path)
+    option(parser, "--list", "list the scenarios and end")
     add_job_arguments(parser)
 
 
@@ -206,7 +196,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
-    return _Asked(triple, old, choice, job, _folder(args.out), whole, args.keep_going, target)
+    return _Asked(triple, old, job, choice, _folder(args.out), whole, args.keep_going, target)
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -247,9 +237,7 @@ def _folder(out: Path | None) -> Path:
 
 
 def _play(asked: _Asked) -> Result:
-    problems = [finding.what for finding in belonging(asked.triple)]
-    for problem in problems:
-        say(f"note: these do not belong together: {problem}")
+    _ = asked.problems  # said before the work begins
     before = Before(asked.old, asked.out / "old") if asked.old else None
     by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
     olds: dict[tuple[str, str], Outcome | None] = {}
@@ -291,15 +279,11 @@ def _play(asked: _Asked) -> Result:
     # without an old pair everything would count as changed
     compares = asked.old is not None and played.outcomes[0].state == PASS
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
-    return _result(asked, played, together, covered, problems)
+    return _result(asked, played, together, covered)
 
 
 def _result(
-    asked: _Asked,
-    played: Played,
-    together: Sequence[Compared],
-    covered: Sequence[Coverage],
-    problems: list[str],
+    asked: _Asked, played: Played, together: Sequence[Compared], covered: Sequence[Coverage]
 ) -> Result:
     decided = verdict(together)
     by_tier = tiers(together)
@@ -307,12 +291,9 @@ def _result(
     left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
     pending = left + [f"{tier} {one.name}" for tier, one in asked.choice.pending]
     silent = not_shown(together)
-    data: dict[str, Any] = {
+    data: dict[str, Any] = asked.data | {
         "label": LABEL,
         "verified_on_npu": False,
-        "triple": {name: tree.identity() for name, tree in asked.triple.trees().items()},
-        "baseline": asked.old and {name: tree.spec for name, tree in asked.old.trees().items()},
-        "problems": problems,
         "tiers": by_tier,
         "runs": [
             one.new.as_json()
@@ -337,9 +318,7 @@ def _result(
         summary += f"; not shown: {', '.join(one.partition(':')[0] for one in silent)}"
     if asked.old is None:
         summary += "; no old pair to compare with"
-    head = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in problems)
-    against = named(asked.old) if asked.old else "nothing"
-    text = f"{head}{LABEL} of {named(asked.triple)}\ncompared with: {against}\n\n{as_text(together, covered)}"
+    text = asked.head(f"{LABEL} of {named(asked.triple)}\n") + as_text(together, covered)
     if left:
         text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:

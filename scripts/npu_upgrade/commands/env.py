@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
 from npu_upgrade.environments.specs import read_spec
@@ -44,13 +44,11 @@ _TOLD = ("vllm", "torch==", "torch-npu", "torch_npu", "transformers", "lm-eval",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "make", "prune"))
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"for make: {', '.join(_FOR)}")
-    parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help=f"prune what was not used for DAYS ({_DAYS:.0f})"
-    )
-    parser.add_argument("--all", action="store_true", help="prune all, and the package cache")
-    parser.add_argument("--dry-run", action="store_true", help="say what prune would remove, remove nothing")
+    option(parser, "--older-than DAYS", f"prune what was not used for DAYS ({_DAYS:.0f})", type=float)
+    option(parser, "--all", "prune all, and the package cache")
+    option(parser, "--dry-run", "say what prune would remove, remove nothing")
     for name, project in {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}.items():
-        parser.add_argument(f"--{name}", metavar="SPEC", help=f"for make emulation: the {project}")
+        option(parser, f"--{name} SPEC", f"for make emulation: the {project}")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -63,12 +61,7 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.older_than is not None and args.older_than < 0:
         raise BadInput("--older-than is negative", expected="a number of days", try_="--older-than 30")
-    actions: dict[str, Callable[[argparse.Namespace], Result]] = {
-        "list": _list,
-        "make": _make,
-        "prune": _prune,
-    }
-    return actions[args.action](args)
+    return {"list": _list, "make": _make, "prune": _prune}[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> Result:
@@ -112,8 +105,12 @@ def _make(args: argparse.Namespace) -> Result:
             expected=f"one of {', '.join(_FOR)}",
             try_=upgrade("env", "make", "NAME").short,
         )
-    makers = {"emulation": _emulation, "vllm-cpu": _vllm_cpu}
-    python = makers.get(args.name, lambda args: str(ensure(read_spec(args.name))))(args)
+    if args.name == "vllm-cpu":
+        from npu_upgrade.gates.vllm_cpu import cpu_python
+
+        python = str(cpu_python())
+    else:
+        python = _emulation(args) if args.name == "emulation" else str(ensure(read_spec(args.name)))
     return Result(Verdict.PASS, f"{args.name} is ready", {"name": args.name, "python": python}, python)
 
 
@@ -130,12 +127,6 @@ def _emulation(args: argparse.Namespace) -> str:
     omni = open_project(args.omni, "vllm-omni") if args.omni else None
     triple = open_triple(omni, args.ascend, args.vllm)
     return str(prepare(triple.omni, triple.ascend, triple.vllm).python)
-
-
-def _vllm_cpu(args: argparse.Namespace) -> str:
-    from npu_upgrade.gates.vllm_cpu import cpu_python
-
-    return str(cpu_python())
 
 
 def _prune(args: argparse.Namespace) -> Result:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence import chain
 from npu_upgrade.evidence.chain import Record
@@ -39,11 +40,11 @@ import run.tar.gz --workspace ../vllm-omni"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show", "check", "compare", "pack", "import"))
+    parser.add_argument("action", choices=tuple(_ACTIONS))
     parser.add_argument(
         "what", nargs="*", metavar="RUN", help="runs by id, or the pack to import (default: all runs)"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where pack writes (tar.gz)")
+    option(parser, "--out FILE", "where pack writes (tar.gz)", type=Path)
     add_workspace_argument(parser)
 
 
@@ -51,15 +52,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL when a run's files are not as recorded; exit 2 for a pack that is refused."""
     place = workspace_store if args.action == "import" else present_store
     store = place(args.workspace or find_workspace(Path.cwd()))
-    actions: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
-        "list": _list,
-        "show": _show,
-        "check": _check,
-        "compare": _compare,
-        "pack": _pack,
-        "import": _import,
-    }
-    return actions[args.action](store, args)
+    return _ACTIONS[args.action](store, args)
 
 
 def _list(store: Store, args: argparse.Namespace) -> Result:
@@ -122,10 +115,8 @@ def _compare(store: Store, args: argparse.Namespace) -> Result:
             try_=upgrade("evidence", "list").short,
         )
     record, data = compare(store, *args.what)
-    said = f"{record.label}: {record.summary}"
-    return Result(
-        Verdict(record.verdict), said, {"label": record.label} | data, next=overview(store.workspace)
-    )
+    said, data = f"{record.label}: {record.summary}", {"label": record.label} | data
+    return Result(Verdict(record.verdict), said, data, next=overview(store.workspace))
 
 
 def _pack(store: Store, args: argparse.Namespace) -> Result:
@@ -136,16 +127,11 @@ def _pack(store: Store, args: argparse.Namespace) -> Result:
             expected="runs in this workspace, and a file to write",
             try_=f"{upgrade('evidence', 'list').short}, then evidence pack RUN --out FILE",
         )
-    target = pack(
-        store, ids, args.out, _origin(store, {job.id for id in ids if (job := store.find(id)[0].job)})
-    )
+    jobs = {job.id for id in ids if (job := store.find(id)[0].job)}
+    target = pack(store, ids, args.out, _origin(store, jobs))
     said = f"{len(ids)} runs in {target} ({target.stat().st_size} bytes)"
-    return Result(
-        Verdict.PASS,
-        said,
-        {"pack": str(target)},
-        next=upgrade("evidence", "import", str(target)),
-    )
+    taking = upgrade("evidence", "import", str(target))
+    return Result(Verdict.PASS, said, {"pack": str(target)}, next=taking)
 
 
 def _import(store: Store, args: argparse.Namespace) -> Result:
@@ -156,13 +142,10 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
     added, known = take(store, Path(args.what[0]), _origin(store))
     taken = [store.find(id)[0] for id in (*added, *known)]
     jobs = sorted({one.job.id for one in taken if one.job})
-    of_job = f"; they are of {', '.join(jobs)}" if jobs else ""
-    return Result(
-        Verdict.PASS,
-        f"{len(added)} runs added, {len(known)} were here already{of_job}",
-        {"added": added, "known": known, "jobs": jobs},
-        next=overview(store.workspace),
-    )
+    said = f"{len(added)} runs added, {len(known)} were here already"
+    said += f"; they are of {', '.join(jobs)}" if jobs else ""
+    data = {"added": added, "known": known, "jobs": jobs}
+    return Result(Verdict.PASS, said, data, next=overview(store.workspace))
 
 
 def _origin(store: Store, jobs: Collection[str] | None = None) -> Origin | None:
@@ -171,6 +154,12 @@ def _origin(store: Store, jobs: Collection[str] | None = None) -> Origin | None:
 
     found = upgraded_in(store.workspace)
     return found.origin if found and (jobs is None or found.job.id in jobs) else None
+
+
+_ACTIONS: dict[str, Callable[[Store, argparse.Namespace], Result]] = {
+    **{"list": _list, "show": _show, "check": _check},
+    **{"compare": _compare, "pack": _pack, "import": _import},
+}
 
 
 def overview(workspace: Path) -> Command:

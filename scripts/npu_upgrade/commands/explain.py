@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from npu_upgrade.gates.serving.log_lines import read
-from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain
+from npu_upgrade.commands.arguments import option
+from npu_upgrade.gates.serving.root_cause import Explanation, as_text, explain_file
 from npu_upgrade.gates.serving.signatures import PAGE, render, signatures
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -33,12 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log", nargs="?", type=Path, metavar="FILE", help="the log: stdout and stderr of the server"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help=f"fail when references/{PAGE} is stale")
-    what.add_argument(
-        "--update-references",
-        action="store_true",
-        help=f"write references/{PAGE}; only in a source checkout of this skill",
-    )
+    option(what, "--check", f"fail when references/{PAGE} is stale")
+    option(what, "--update-references", f"write references/{PAGE}; only in a source checkout of this skill")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -51,15 +47,7 @@ def run(args: argparse.Namespace) -> Result:
         return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
     if args.log is None:
         raise BadInput("no log is named", expected="a file", try_=upgrade("explain", "serve.log").short)
-    try:
-        found = explain(read(args.log))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {args.log}: {error.strerror or error}",
-            expected="a readable log file",
-            try_="redirect the server into one: vllm serve ... > serve.log 2>&1",
-        ) from error
-    return _result(args.log, found)
+    return _result(args.log, explain_file(args.log))
 
 
 def _result(log: Path, found: Explanation) -> Result:
@@ -82,12 +70,8 @@ def _result(log: Path, found: Explanation) -> Result:
 
 def _check() -> Result:
     path = SKILL / "references" / PAGE
-    same = path.is_file() and path.read_text("utf-8") == render(signatures())
-    if same:
-        return Result(Verdict.PASS, f"{PAGE} holds", {"reference": str(path)})
-    return Result(
-        Verdict.FAIL,
-        f"{PAGE} is stale: the signatures changed, or it was edited by hand",
-        {"reference": str(path)},
-        next=upgrade("explain", "--update-references"),
-    )
+    data = {"reference": str(path)}
+    if path.is_file() and path.read_text("utf-8") == render(signatures()):
+        return Result(Verdict.PASS, f"{PAGE} holds", data)
+    stale = f"{PAGE} is stale: the signatures changed, or it was edited by hand"
+    return Result(Verdict.FAIL, stale, data, next=upgrade("explain", "--update-references"))

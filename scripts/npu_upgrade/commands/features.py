@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.locate import model_folder
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.capability import FEATURES
@@ -45,27 +46,16 @@ EXAMPLES = """/models/Qwen3-30B-A3B -- --tensor-parallel-size 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser, optional=True)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=FEATURES,
-        default=list(FEATURES),
-        metavar="NAME",
-        help=", ".join(FEATURES),
-    )
-    parser.add_argument(
-        "--lora", type=Path, metavar="DIR", help="the adapter to ask for (default: one with random weights)"
-    )
-    parser.add_argument(
-        "--no-ladder", action="store_true", help="leave the diagnosis out when nothing serves"
-    )
-    parser.add_argument(
+    option(parser, "--only NAME...", ", ".join(FEATURES), choices=FEATURES, default=list(FEATURES))
+    option(parser, "--lora DIR", "the adapter to ask for (default: one with random weights)", type=Path)
+    option(parser, "--no-ladder", "leave the diagnosis out when nothing serves")
+    option(
+        parser,
         "--probe",
-        action="store_true",
-        help="only say what the features are called, in --ascend and --vllm or for --python; start nothing",
+        "only say what the features are called, in --ascend and --vllm or for --python; start nothing",
     )
-    parser.add_argument("--ascend", metavar="SPEC", help="with --probe: the vllm-ascend to read")
-    parser.add_argument("--vllm", metavar="SPEC", help="with --probe: the vllm to read")
+    option(parser, "--ascend SPEC", "with --probe: the vllm-ascend to read")
+    option(parser, "--vllm SPEC", "with --probe: the vllm to read")
 
 
 @noting("features")
@@ -128,7 +118,6 @@ def run(args: argparse.Namespace) -> Result:
         text = matrix.as_text() + (f"\n\n{ladder_text(ladder.rungs)}" if ladder.rungs else "")
         if servers.served:
             return conclude(
-                args,
                 session,
                 "features",
                 servers.served,

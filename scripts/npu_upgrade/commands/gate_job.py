@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Generator, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import following, named_job
@@ -24,6 +26,7 @@ from npu_upgrade.ground import command
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import STAGES, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -143,12 +146,12 @@ def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
 def pins(triple: Triple) -> dict[str, Any]:
     """Which vllm-ascend and vllm a gate judged against, as evidence names them."""
     names = {"vllm_ascend": "ascend", "vllm": "vllm"}
-    return {names[top]: _pin(tree) for top, tree in triple.trees().items() if top in names}
-
-
-def _pin(tree: SourceTree) -> dict[str, Any]:
-    exact = tree.version or (tree.sha and not tree.dirty)
-    return tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+    found = {}
+    for top, tree in triple.trees().items():
+        if top in names:
+            exact = tree.version or (tree.sha and not tree.dirty)
+            found[names[top]] = tree.identity() | ({} if exact else {"tree": content_digest(tree)})
+    return found
 
 
 def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -172,10 +175,39 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
     return old
 
 
+@dataclass(frozen=True)
+class Trees:
+    """What a gate looks at, and the matched old pair that it is compared with."""
+
+    triple: Triple
+    old: Triple | None
+    job: GateJob | None
+
+    @functools.cached_property
+    def problems(self) -> list[str]:
+        """What speaks against the trees, said as it is found."""
+        found = [finding.what for finding in belonging(self.triple)]
+        for problem in found:
+            say(f"note: these do not belong together: {problem}")
+        return found
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "problems": self.problems,
+            "triple": {name: tree.identity() for name, tree in self.triple.trees().items()},
+            "baseline": self.old and {name: tree.spec for name, tree in self.old.trees().items()},
+        }
+
+    def head(self, title: str = "") -> str:
+        """The first lines for people."""
+        apart = "".join(f"DO NOT BELONG TOGETHER: {problem}\n" for problem in self.problems)
+        return f"{apart}{title}compared with: {named(self.old) if self.old else 'nothing'}\n\n"
+
+
 def named(triple: Triple) -> str:
     """The trees of a triple with their versions, for people."""
-    return " + ".join(_label(tree) for tree in triple.trees().values())
-
-
-def _label(tree: SourceTree) -> str:
-    return f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
+    return " + ".join(
+        f"{tree.project} {tree.version or (tree.sha or 'working tree')[:12]}"
+        for tree in triple.trees().values()
+    )

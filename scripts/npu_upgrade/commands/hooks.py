@@ -10,6 +10,7 @@ import argparse
 
 from npu_upgrade.audit.runner_hooks import reference
 from npu_upgrade.audit.runner_hooks.catalogue import ASCEND, OMNI, VLLM
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_atomic
@@ -22,10 +23,10 @@ EXAMPLES = """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vllm", metavar="VERSION", help="this release of vLLM only")
-    parser.add_argument("--ascend", metavar="VERSION", help="this release of vllm-ascend only")
-    parser.add_argument("--omni", metavar="VERSION", help="this release of vllm-omni only, for its stages")
-    parser.add_argument("--write", action="store_true", help="write references/runner-hooks.md anew")
+    option(parser, "--vllm VERSION", "this release of vLLM only")
+    option(parser, "--ascend VERSION", "this release of vllm-ascend only")
+    option(parser, "--omni VERSION", "this release of vllm-omni only, for its stages")
+    option(parser, "--write", "write references/runner-hooks.md anew")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.ground.command import ADAPT, Command, program, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.stages import Walk, find_workspace, next_step
+from npu_upgrade.sources.spec import parse_spec
 
 if TYPE_CHECKING:
     from npu_upgrade.ground.verdict import Result
@@ -21,18 +23,26 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     if program() == ADAPT:
         parser.add_argument("model", nargs="?", metavar="NAME", help="the model (default: the last one)")
     else:
-        parser.add_argument("--job", metavar="ID", help="the job (default: the current one)")
+        option(parser, "--job ID", "the job (default: the current one)")
     add_workspace_argument(parser)
 
 
 def add_workspace_argument(parser: argparse.ArgumentParser) -> None:
     """``--workspace``."""
-    parser.add_argument(
-        "--workspace",
+    option(
+        parser,
+        "--workspace DIR",
+        "the folder with .npu-upgrade (default: the nearest above the present folder)",
         type=Path,
-        metavar="DIR",
-        help="the folder with .npu-upgrade (default: the nearest above the present folder)",
     )
+
+
+def merging(omni: str, ascend: str) -> Command:
+    """The merge of a vllm-ascend: on a new branch of the checkout that ``omni`` names, else into a folder."""
+    spec = parse_spec(omni)
+    checkout = spec.path and (Path(spec.path).expanduser() / ".git").exists()
+    place = ("--apply",) if checkout else ("--out", "upgrade-out")
+    return upgrade("merge", "--omni", omni, "--ascend", ascend, *place)
 
 
 # Each program's job is imported when it is asked for: the other one's modules are dear.

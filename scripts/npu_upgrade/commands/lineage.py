@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.commands.blocks_inputs import vllm_release
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -24,8 +24,9 @@ from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.lineage.history import Version, open_newest
 from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
-from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
+from npu_upgrade.lineage.records import Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage
+from npu_upgrade.sources.releases import vllm_beside
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 EXAMPLES = """--omni pypi:vllm-omni==0.30.0
@@ -34,25 +35,25 @@ EXAMPLES = """--omni pypi:vllm-omni==0.30.0
 --downstream pypi:vllm-ascend==0.30.0rc2 --upstream pypi:vllm==0.30.0
 --downstream pypi:vllm-omni==0.30.0 --upstream pypi:vllm==0.30.0"""
 _FILES = 20
+_OF_BASE = ("spec", "score", "runner_up", "runner_up_score", "confidence")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--omni", metavar="SPEC", help="the vllm-omni to look at")
-    which.add_argument("--downstream", metavar="SPEC", help="any project that builds on others")
-    parser.add_argument(
-        "--ascend",
-        default="pypi:vllm-ascend",
-        metavar="SPEC",
-        help="with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
+    option(which, "--omni SPEC", "the vllm-omni to look at")
+    option(which, "--downstream SPEC", "any project that builds on others")
+    option(
+        parser,
+        "--ascend SPEC",
+        "with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
         "the version being the one to upgrade to (default: pypi:vllm-ascend)",
+        default="pypi:vllm-ascend",
     )
-    parser.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help="what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
+    option(
+        parser,
+        "--upstream SPEC",
+        "what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
+        **REPEATED,
     )
 
 
@@ -65,21 +66,16 @@ def run(args: argparse.Namespace) -> Result:
 def _of_omni(args: argparse.Namespace) -> Result:
     """What the NPU side of a vllm-omni has of vllm-ascend and vllm."""
     omni = open_source(args.omni)
-    side, specs, ascend = _omni(omni, args)
+    package, farther = omni_side(omni).project.upstreams
+    ascend = open_newest(args.ascend)
+    # each upstream's tree, and where its history is
+    upstreams, specs = {package: ascend}, {package: args.ascend}
+    if vllm := next(iter(args.upstream), None) or vllm_beside(omni):
+        upstreams[farther], specs[farther] = open_newest(vllm), vllm
+    side = omni_side(omni, upstreams)
     found = Origins(side, specs)
     found.history_of_runners()  # says what is wrong with it
     return _result(found, side, ascend)
-
-
-def _omni(omni: SourceTree, args: argparse.Namespace) -> tuple[Downstream, dict[str, str], SourceTree]:
-    """The NPU side, where the histories of its upstreams are, and the vllm-ascend to upgrade to."""
-    package, farther = omni_side(omni).project.upstreams
-    ascend = open_newest(args.ascend)
-    upstreams, specs = {package: ascend}, {package: args.ascend}
-    vllm = next(iter(args.upstream), None) or vllm_release(omni)
-    if vllm:
-        upstreams[farther], specs[farther] = open_newest(vllm), vllm
-    return omni_side(omni, upstreams), specs, ascend
 
 
 def _of_any(args: argparse.Namespace) -> Result:
@@ -109,10 +105,13 @@ def _of_any(args: argparse.Namespace) -> Result:
 def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:
     found, omni = whole.runners, side.tree
     base = found.base if found else None
-    data = {
+    data: dict[str, Any] = {
         "omni": omni.identity(),
         "ascend": ascend.spec,
-        "base": base and _base_data(base),
+        "base": base
+        and _version_data(base.version)
+        | {name: getattr(base, name) for name in _OF_BASE}
+        | {"window": [_version_data(version) for version in base.window]},
         "methods": [_method_data(m) for m in found.methods if m.upstream_exists] if found else [],
         "own": [f"{m.runner}: {m.name}" for m in found.methods if not m.upstream_exists] if found else [],
     }
@@ -176,21 +175,9 @@ def _files(units: Sequence[UnitLineage]) -> str:
     return text + f"\n{more} more files, and {rest} with nothing of upstream's"
 
 
-def _base_data(base: Base) -> dict[str, Any]:
-    return _version_data(base.version) | {
-        "spec": base.spec,
-        "score": base.score,
-        "runner_up": base.runner_up,
-        "runner_up_score": base.runner_up_score,
-        "confidence": base.confidence,
-        "window": [_version_data(version) for version in base.window],
-    }
-
-
 def _method_data(method: MethodLineage) -> dict[str, Any]:
-    numbers = ("copied", "statements", "matched", "coverage", "share", "score", "runner_up_score")
-    return {"runner": method.runner, "path": method.path, "name": method.name} | {
-        **{name: getattr(method, name) for name in numbers},
+    names = ("runner", "path", "name", "copied", "statements", "matched", "coverage", "share", "score")
+    return {name: getattr(method, name) for name in (*names, "runner_up_score")} | {
         "best": method.best and method.best.label,
         "runner_up": method.runner_up and method.runner_up.label,
         "confidence": method.confidence,

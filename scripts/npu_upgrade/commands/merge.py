@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import following
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -57,50 +57,43 @@ EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--omni", metavar="SPEC", help="the vllm-omni to upgrade")
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to upgrade to")
-    parser.add_argument("--downstream", metavar="SPEC", help="any project that copies from another one")
-    parser.add_argument("--upstream", metavar="SPEC", help="with --downstream: what to upgrade to")
-    parser.add_argument(
-        "--base",
-        default="auto",
-        metavar="SPEC",
-        help="the vllm-ascend the runners were copied from (default auto: inferred for each method); "
+    option(parser, "--omni SPEC", "the vllm-omni to upgrade")
+    option(parser, "--ascend SPEC", "the vllm-ascend to upgrade to")
+    option(parser, "--downstream SPEC", "any project that copies from another one")
+    option(parser, "--upstream SPEC", "with --downstream: what to upgrade to")
+    option(
+        parser,
+        "--base SPEC",
+        "the vllm-ascend the runners were copied from (default auto: inferred for each method); "
         "with --downstream: the upstream that it is on now (default auto: what its pins or its number say)",
+        default="auto",
     )
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument(
+    option(
+        place,
         "--again",
-        action="store_true",
-        help="merge the current job again where it was; its result is moved aside, answers are kept",
+        "merge the current job again where it was; its result is moved aside, answers are kept",
     )
-    place.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the merged files and the plan below DIR"
-    )
-    place.add_argument(
-        "--apply",
+    option(place, "--out DIR", "write the merged files and the plan below DIR", type=Path)
+    option(
+        place,
+        "--apply REPO",
+        "write them to a new branch of a checkout (default: the one that --omni names)",
         nargs="?",
         const=Path(),
         type=Path,
-        metavar="REPO",
-        help="write them to a new branch of a checkout (default: the one that --omni names)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--gains",
-        choices=SCOPES,
-        help="what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
+        "what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
         "gates to prove), all (each is asked about); the commit names what was left",
+        choices=SCOPES,
     )
-    parser.add_argument("--branch", metavar="NAME", help="with --apply: the new branch")
-    parser.add_argument(
-        "--mark",
-        action="store_true",
-        help="put markers around omni code that has none, in methods without conflicts",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="with --out: overwrite files that were edited there"
-    )
-    parser.add_argument("--workspace", type=Path, metavar="DIR", help="the folder for .npu-upgrade")
+    option(parser, "--branch NAME", "with --apply: the new branch")
+    option(parser, "--mark", "put markers around omni code that has none, in methods without conflicts")
+    option(parser, "--replace", "with --out: overwrite files that were edited there")
+    option(parser, "--workspace DIR", "the folder for .npu-upgrade", type=Path)
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -129,7 +122,7 @@ def _merge_any(args: argparse.Namespace) -> Result:
     _format(tree.root, merged)
     identities = {"omni": tree, "ascend": target, "base": now}
     versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
-    plan = build_plan(merged, versions, patch_items(origins, target), _earlier(out))
+    plan = build_plan(merged, versions, patch_items(origins, target), read_object(out / "plan.json") or None)
     texts = {out / path: text for path, text in merged.files.items()}
     write_together(texts | {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)})
     result = _told(plan, f"copies merged in {len(merged.files)} files", merged, out, out)
@@ -168,7 +161,9 @@ def _run(args: argparse.Namespace) -> Result:
     out = (args.out or workspace_root(workspace) / "out").absolute()
     _refuse_edited(out, args.replace or before is not None)
     omni, ascend = _source(inputs.omni), _source(inputs.target)
-    job = start_job(workspace, omni=omni, ascend=ascend, base=_base(inputs, args.base), out=out)
+    # an inferred base is no input of the job
+    base_named = {"spec": inputs.base.spec, "identity": inputs.base_identity} if args.base != "auto" else None
+    job = start_job(workspace, omni=omni, ascend=ascend, base=base_named, out=out)
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
@@ -187,7 +182,7 @@ def _run(args: argparse.Namespace) -> Result:
         mark=args.mark,
     )
     _format(repo or inputs.omni.root, merged)
-    earlier = before[1] if before else _earlier(out)
+    earlier = before[1] if before else read_object(out / "plan.json") or None
     plan = _plan(inputs, base, merged, earlier)
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
@@ -197,7 +192,8 @@ def _run(args: argparse.Namespace) -> Result:
         checkout = check_applicable(repo, branch)
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
-        apply_change(checkout, branch, inputs.omni.sha or "HEAD", _changed(merged))
+        changed = {path: text for path, text in merged.files.items() if text != merged.ours[path]}
+        apply_change(checkout, branch, inputs.omni.sha or "HEAD", changed)
     else:
         files |= {out / path: text for path, text in merged.files.items()}
     sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
@@ -209,19 +205,17 @@ def _run(args: argparse.Namespace) -> Result:
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     result.next = following(job)
-    result.brief = {name: result.data[name] for name in _BRIEF if result.data.get(name)}
+    shown = ("job", "branch", "moved_aside")
+    result.brief = {name: result.data[name] for name in shown if result.data.get(name)}
     result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
     return result
-
-
-_BRIEF = ("job", "branch", "moved_aside")
 
 
 def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
     """The current job and its plan, whose sources and place become those of ``args``."""
     job = open_job(args.workspace or find_workspace(Path.cwd()))
-    plan = json.loads(plan_path(job).read_text("utf-8")) if plan_path(job).exists() else None
-    if plan is None or args.omni or args.ascend or args.branch:
+    plan = read_object(plan_path(job))
+    if not plan or args.omni or args.ascend or args.branch:
         raise BadInput(
             "--again merges the current job with its own sources, in its own place",
             expected=f"a job that was merged ({job.id}), and of the sources at most --base",
@@ -274,8 +268,7 @@ def _repo(args: argparse.Namespace) -> Path | None:
 
 def _refuse_edited(out: Path, replace: bool) -> None:
     """Raise :class:`BadInput` when files of an earlier merge in ``out`` were edited since."""
-    plan = _earlier(out)
-    for entry in (plan or {}).get("files", []):
+    for entry in read_object(out / "plan.json").get("files", []):
         path = out / entry["path"]
         if not replace and path.exists() and sha256(path.read_bytes()) != entry["sha256_merged"]:
             raise BadInput(
@@ -285,20 +278,8 @@ def _refuse_edited(out: Path, replace: bool) -> None:
             )
 
 
-def _earlier(out: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads((out / "plan.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
 def _source(tree: Any) -> dict[str, Any]:
     return {"spec": tree.spec, "identity": merge_inputs.identity(tree)}
-
-
-def _base(inputs: Inputs, asked: str) -> dict[str, Any] | None:
-    """The base a person named; an inferred one is no input of the job."""
-    return {"spec": inputs.base.spec, "identity": inputs.base_identity} if asked != "auto" else None
 
 
 def _plan(
@@ -338,10 +319,6 @@ def _sides(merged: MergedRunners) -> list[dict[str, str]]:
         sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
         found.append({"path": entry.path, "name": entry.name} | sides)
     return found
-
-
-def _changed(merged: MergedRunners) -> dict[str, str]:
-    return {path: text for path, text in merged.files.items() if text != merged.ours[path]}
 
 
 def _result(

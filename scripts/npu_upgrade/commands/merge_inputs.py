@@ -8,7 +8,6 @@ from typing import Any
 
 from npu_upgrade.audit.together import Together, is_known, look_together, vllms_of
 from npu_upgrade.audit.triples import vllm_of
-from npu_upgrade.commands.blocks_inputs import vllm_release
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
@@ -19,7 +18,7 @@ from npu_upgrade.lineage.project import distribution, package_of
 from npu_upgrade.lineage.records import Bases, check_direction, find_version
 from npu_upgrade.merge.gone import vllm_tree
 from npu_upgrade.merge.runners import read_target
-from npu_upgrade.sources.releases import PassedOver
+from npu_upgrade.sources.releases import PassedOver, vllm_beside
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.pieces import Labels
@@ -129,7 +128,7 @@ def read_any(downstream: str, upstream: str, base: str) -> tuple[SourceTree, Sou
 def _own_upstream(tree: SourceTree, target: SourceTree) -> str | None:
     if package_of(target) != "vllm":
         return None
-    return vllm_of(tree) if tree.project == "vllm-ascend" else vllm_release(tree)
+    return vllm_of(tree) if tree.project == "vllm-ascend" else vllm_beside(tree)
 
 
 def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, named_walk
 from npu_upgrade.commands.next_text import as_asked, notes_of, options
 from npu_upgrade.ground.command import ADAPT, program, upgrade
@@ -36,14 +37,10 @@ _FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: a
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_arguments(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--continue", action="store_true", dest="go_on", help="go on after a stop (for a person; with --note)"
-    )
+    option(how, "--continue", "go on after a stop (for a person; with --note)", dest="go_on")
     what = "a gate or the requirements" if program() == ADAPT else "look, port or emulate"
-    how.add_argument(
-        "--skip", metavar="STAGE", help=f"leave out {what} (with --note); the delivery names it as left out"
-    )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
+    option(how, "--skip STAGE", f"leave out {what} (with --note); the delivery names it as left out")
+    option(parser, "--note TEXT", "why, for the record", default="")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -12,7 +12,7 @@ import argparse
 from dataclasses import replace
 
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.commands.arguments import positive
+from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.performance import Bench
@@ -31,17 +31,14 @@ INPUT, OUTPUT, CONCURRENCY = 1024, 128, (1, 16)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
-    for option, default, what in (("--input-len", INPUT, "prompt"), ("--output-len", OUTPUT, "answer")):
-        parser.add_argument(
-            option, type=positive(int), metavar="N", help=f"tokens of each {what} ({default}, or what fits)"
-        )
-    parser.add_argument(
-        "--concurrency",
+    for name, default, what in (("input-len", INPUT, "prompt"), ("output-len", OUTPUT, "answer")):
+        option(parser, f"--{name} N", f"tokens of each {what} ({default}, or what fits)", type=positive(int))
+    option(
+        parser,
+        "--concurrency N...",
+        f"requests at once, one measurement each ({' '.join(map(str, CONCURRENCY))})",
         type=positive(int),
-        nargs="+",
         default=list(CONCURRENCY),
-        metavar="N",
-        help=f"requests at once, one measurement each ({' '.join(map(str, CONCURRENCY))})",
     )
 
 
@@ -57,7 +54,6 @@ def run(args: argparse.Namespace) -> Result:
         said = "; ".join(one.shown for one in bench.loads)
         rows = [tuple(map(str, row.values())) for row in bench.rows()]
         return conclude(
-            args,
             session,
             "performance",
             [served],

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands import port_inputs
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
@@ -43,28 +44,20 @@ EXAMPLES = """--top
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="the vllm-omni with the NPU runners (default: the job's checkout)"
-    )
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend they are for (default: the job's)")
-    parser.add_argument(
-        "--gpu", metavar="SPEC", help="the vllm-omni with the GPU side to port from (default: that of --omni)"
-    )
-    parser.add_argument("--vllm", metavar="SPEC", help="the vllm of that GPU side (default: by its number)")
-    parser.add_argument(
-        "--since",
+    option(parser, "--omni SPEC", "the vllm-omni with the NPU runners (default: the job's checkout)")
+    option(parser, "--ascend SPEC", "the vllm-ascend they are for (default: the job's)")
+    option(parser, "--gpu SPEC", "the vllm-omni with the GPU side to port from (default: that of --omni)")
+    option(parser, "--vllm SPEC", "the vllm of that GPU side (default: by its number)")
+    option(
+        parser,
+        "--since SPEC",
+        "the vllm-omni whose GPU side the NPU runners correspond to (default auto: inferred)",
         default="auto",
-        metavar="SPEC",
-        help="the vllm-omni whose GPU side the NPU runners correspond to (default auto: inferred)",
     )
-    parser.add_argument("--apply", nargs="+", default=[], metavar="ID", help="take these hunks")
-    parser.add_argument(
-        "--group", nargs="+", default=[], metavar="NAME", help="take all of a method, e.g. ar.sample_tokens"
-    )
-    parser.add_argument("--top", action="store_true", help="take all of the first tier")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the files below DIR, not into the checkout"
-    )
+    option(parser, "--apply ID...", "take these hunks", default=[])
+    option(parser, "--group NAME...", "take all of a method, e.g. ar.sample_tokens", default=[])
+    option(parser, "--top", "take all of the first tier")
+    option(parser, "--out DIR", "write the files below DIR, not into the checkout", type=Path)
     add_job_arguments(parser)
 
 

@@ -31,7 +31,7 @@ def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
         "reasons": entry.reasons,
         "carried": carried,
         "note": note,
-        "text": hunk.text if entry.tier < 3 else None,
+        "text": hunk.text,
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.gates.reference.reference import NoReference, make
 from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.ground.command import Command, program
@@ -26,18 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="the folder of the checkpoint, or a cached Hugging Face id"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the reference goes")
-    parser.add_argument(
-        "--python",
+    option(parser, "--out FILE", "where the reference goes", type=Path, required=True)
+    option(
+        parser,
+        "--python PYTHON",
+        "the interpreter with Transformers; cpu (default) or cpu:VERSION: that of our own vLLM",
         default="cpu",
-        metavar="PYTHON",
-        help="the interpreter with Transformers; cpu (default) or cpu:VERSION: that of our own vLLM",
     )
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="let the checkpoint's own code run; a person has to agree",
-    )
+    option(parser, "--trust-remote-code", "let the checkpoint's own code run; a person has to agree")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_adaptation, named_job
 from npu_upgrade.ground.command import ADAPT, program, upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -23,10 +24,8 @@ EXAMPLES = """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: report.html of the job)")
-    parser.add_argument(
-        "--markdown", action="store_true", help="the beginning of the page, as the text of a pull request"
-    )
+    option(parser, "--out FILE", "the page (default: report.html of the job)", type=Path)
+    option(parser, "--markdown", "the beginning of the page, as the text of a pull request")
     add_job_arguments(parser)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -50,9 +51,10 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 _MOST, _WIDEST = 20, 160
 
 
-class _How(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An answer, without the question."""
+class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An answer to one question or to several alike, from the command line or a file of answers."""
 
+    id: str | list[str]
     answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
     imports: list[str] = []
@@ -68,49 +70,37 @@ class _How(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def word(self) -> str:
         return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
 
-
-class Given(_How, frozen=True, kw_only=True):
-    """One answer, from the command line or a file of answers."""
-
-    id: str
-
-
-class _Entry(_How, frozen=True, kw_only=True):
-    """An entry of a file of answers, for one question or for several alike."""
-
-    id: str | list[str]
+    @property
+    def ids(self) -> list[str]:
+        """The questions it answers; a text is written once, and what it closes is closed."""
+        ids = [self.id] if isinstance(self.id, str) else self.id
+        return ids[:1] if self.answer == "with" else ids
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="what `next` asks about")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--from", dest="file", metavar="FILE", help="take all answers of FILE, or none")
-    how.add_argument("--list", action="store_true", help="list what is open and what was answered")
-    how.add_argument("--undo", action="store_true", help="take the newest answer to ID back")
-    how.add_argument("--take", choices=("ours", "theirs", "base"), help="answer a conflict with one side")
-    how.add_argument(
-        "--with", dest="given", metavar="FILE", help="answer with the text of FILE (- for stdin)"
-    )
+    option(how, "--from FILE", "take all answers of FILE, or none", dest="file")
+    option(how, "--list", "list what is open and what was answered")
+    option(how, "--undo", "take the newest answer to ID back")
+    option(how, "--take", "answer a conflict with one side", choices=("ours", "theirs", "base"))
+    option(how, "--with FILE", "answer with the text of FILE (- for stdin)", dest="given")
     for name, about in (
         ("accept", "it was looked at and is right; a hunk: take it"),
         ("by-hand", "a hunk: the NPU side has it in a form of its own (with --note)"),
         ("waive", "nothing is to be done about it (with --note)"),
         ("leave", "a hunk: leave it for the next upgrade (with --note)"),
     ):
-        how.add_argument(f"--{name}", action="store_const", const=name, dest="word", help=about)
-    parser.add_argument(
-        "--import", dest="imports", action="append", default=[], metavar="LINE", help="an import to add"
-    )
-    parser.add_argument(
-        "--in",
+        option(how, f"--{name}", about, action="store_const", const=name, dest="word")
+    option(parser, "--import LINE", "an import to add", dest="imports", **REPEATED)
+    option(
+        parser,
+        "--in RUNNER",
+        "with --with: the runner that the methods belong to: base, ar, ... (default: where ID is)",
         dest="runner",
-        metavar="RUNNER",
-        help="with --with: the runner that the methods belong to: base, ar, ... (default: where ID is)",
     )
-    parser.add_argument(
-        "--until", default="", metavar="VERSION", help="with --waive: when a finding counts again"
-    )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the record")
+    option(parser, "--until VERSION", "with --waive: when a finding counts again", default="")
+    option(parser, "--note TEXT", "why, for the record", default="")
     add_job_arguments(parser)
 
 
@@ -139,7 +129,7 @@ def _hunk_by_word(args: argparse.Namespace, workspace: Path, job: Job | None = N
 
 def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.file:
-        return _all_of(job, _entries(args.file))
+        return _all_of(job, [(id_, one) for one in _entries(args.file) for id_ in one.ids])
     found = asks(job, load_plan(job), job.records())
     if args.list:
         return _listed(job, found)
@@ -171,55 +161,44 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
 
 def _entries(name: str) -> list[Given]:
     try:
-        entries = msgspec.yaml.decode(_text_of(name), type=list[_Entry])
+        return msgspec.yaml.decode(_text_of(name), type=list[Given])
     except msgspec.MsgspecError as error:
         raise BadInput(
             f"{name} holds no answers: {error}",
             expected="a YAML list of entries with id, answer and note or text",
             try_="the template that `next` shows",
         ) from error
-    return [
-        Given(**{name: getattr(one, name) for name in _How.__struct_fields__}, id=id_)
-        for one in entries
-        for id_ in _ids(one)
-    ]
 
 
-def _ids(entry: _Entry) -> list[str]:
-    """The questions an entry answers; a text is written once, and what it closes is closed."""
-    ids = [entry.id] if isinstance(entry.id, str) else entry.id
-    return ids[:1] if entry.answer == "with" else ids
-
-
-def _all_of(job: Job, entries: list[Given]) -> Result:
+def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     """Take all answers, one after the other; the first that is refused takes those before it back."""
     taken: list[tuple[Ask, Answer]] = []
     refused: dict[str, list[str]] = {}
     found = asks(job, load_plan(job), job.records())
     asked = {ask.id for ask in found}
     try:
-        for given in entries:
+        for id_, given in entries:
             found = asks(job, load_plan(job), job.records()) if taken else found
-            if given.id in asked and all(ask.id != given.id for ask in found):
+            if id_ in asked and all(ask.id != id_ for ask in found):
                 continue  # an answer before it closed it too
-            ask = _open(job, found, given.id)
+            ask = _open(job, found, id_)
             done = _answer(job, given, ask)
             if done.entry is None:
-                refused[given.id] = done.problems
+                refused[id_] = done.problems
                 break
             assert isinstance(done.entry, Answer)
             taken.append((ask, done.entry))
     except BadInput:
         _take_back(job, taken)
         raise
-    data: dict[str, Any] = {"job": job.id, "ids": [given.id for given in entries]}
+    data: dict[str, Any] = {"job": job.id, "ids": [id_ for id_, _ in entries]}
     if refused:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
         data |= {"problems": refused, "written": False}
         summary, brief = f"none of {len(entries)} answers is taken", {"problems": refused}
         return Result(Verdict.FAIL, summary, data, text, _next(job), brief)
-    states = {ask.id: _state(ask, entry.how) for ask, entry in taken if _state(ask, entry.how)}
+    states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
     return _recheck(job, data, f"{len(taken)} answers", states, notes)
@@ -230,9 +209,10 @@ def _take_back(job: Job, taken: list[tuple[Ask, Answer]]) -> None:
         answer.undo(job, entry)
 
 
-def _state(ask: Ask, how: str) -> str:
-    """The new state of the plan's item, empty when the plan has no such item."""
-    return ("waived" if how == "waive" else "done") if ask.stage in (ITEM, LOOK) else ""
+def _states(taken: list[tuple[Ask, Answer]]) -> dict[str, str]:
+    """The new states of the plan's items, by id."""
+    items = [(ask.id, entry.how) for ask, entry in taken if ask.stage in (ITEM, LOOK)]
+    return {id_: "waived" if how == "waive" else "done" for id_, how in items}
 
 
 def _open(job: Job, found: list[Ask], id_: str) -> Ask:
@@ -318,8 +298,7 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
-    states = {ask.id: state} if (state := _state(ask, given.answer)) else {}
-    return _recheck(job, data, f"{ask.id}: {entry.how}", states, {ask.id: given.note})
+    return _recheck(job, data, f"{ask.id}: {entry.how}", _states([(ask, entry)]), {ask.id: given.note})
 
 
 def _recheck(

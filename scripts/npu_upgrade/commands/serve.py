@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.steps import planned_family
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
 from npu_upgrade.gates.serving import root_cause
@@ -45,16 +46,16 @@ _OWN_KERNELS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--ladder",
-        action="store_true",
-        help="when it fails, start again with less (same, eager, Dynamo off, text only): a diagnosis",
+        "when it fails, start again with less (same, eager, Dynamo off, text only): a diagnosis",
     )
-    parser.add_argument(
-        "--reference",
+    option(
+        parser,
+        "--reference FILE",
+        "what Transformers answers, recorded elsewhere of these weights (the command reference)",
         type=Path,
-        metavar="FILE",
-        help="what Transformers answers, recorded elsewhere of these weights (the command reference)",
     )
 
 
@@ -74,7 +75,6 @@ def run(args: argparse.Namespace) -> Result:
             diagnose(servers, served, ladder)
         interrupted = any(one.interrupted for one in (served, *servers.served))
         return conclude(
-            args,
             session,
             "serve",
             [served],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.locate import MODELS
-from npu_upgrade.commands.arguments import pair, positive
+from npu_upgrade.commands.arguments import REPEATED, option, pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.evidence.store import DRY_RUN, workspace_store
@@ -51,84 +51,66 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         help=f"its folder, a name below {MODELS}, or a Hugging Face id",
     )
     parser.set_defaults(passed_on=[])  # what follows -- goes to vllm serve as it is
-    parser.add_argument(
+    option(
+        parser,
         "--load-format",
+        "weights: real (default) or dummy, the fast gate",
         choices=(DUMMY, REAL),
         default=REAL,
-        help="weights: real (default) or dummy, the fast gate",
     )
-    parser.add_argument(
-        "--python",
+    option(
+        parser,
+        "--python PYTHON",
+        "the interpreter with vllm; auto: that of the vllm on PATH; cpu or cpu:VERSION: our own",
         default="auto",
-        metavar="PYTHON",
-        help="the interpreter with vllm; auto: that of the vllm on PATH; cpu or cpu:VERSION: our own",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--omni",
+        "vllm serve --omni, with vllm-omni's stages (default: inside an upgrade of vllm-omni)",
         action=argparse.BooleanOptionalAction,
-        help="vllm serve --omni, with vllm-omni's stages (default: inside an upgrade of vllm-omni)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--emulated",
-        action="store_true",
-        help="on the emulated NPU, in an environment made for the planned vllm-ascend; with --python: in "
+        "on the emulated NPU, in an environment made for the planned vllm-ascend; with --python: in "
         "that one, labelled so whatever it passes",
     )
-    parser.add_argument(
-        "--gate", type=Path, metavar="FILE", help="a gate file: requests and what their answers have to be"
+    option(parser, "--gate FILE", "a gate file: requests and what their answers have to be", type=Path)
+    option(parser, "--port N", "the port (default: any free one)", type=int)
+    option(
+        parser, "--work-dir DIR", f"where it is started ({WORK_DIR} where there is one, else here)", type=Path
     )
-    parser.add_argument("--port", type=int, metavar="N", help="the port (default: any free one)")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"where it is started ({WORK_DIR} where there is one, else here)",
-    )
-    parser.add_argument(
-        "--env", type=pair, action="append", default=[], metavar="NAME=VALUE", help="set for the server"
-    )
-    parser.add_argument(
-        "--expect-import",
+    option(parser, "--env NAME=VALUE", "set for the server", type=pair, **REPEATED)
+    option(
+        parser,
+        "--expect-import PACKAGE=DIR",
+        "fail unless PACKAGE is imported from below DIR, for instance vllm=/vllm-workspace/vllm",
         type=pair,
-        action="append",
-        default=[],
-        metavar="PACKAGE=DIR",
-        help="fail unless PACKAGE is imported from below DIR, for instance vllm=/vllm-workspace/vllm",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--keep-pythonpath", action="store_true", help="leave PYTHONPATH; a diagnostic, never a default"
-    )
-    parser.add_argument(
-        "--generations", type=positive(int), default=3, metavar="N", help="generations it has to survive (3)"
-    )
-    parser.add_argument(
-        "--quiet", type=float, default=5.0, metavar="S", help="seconds in which nothing may end (5)"
-    )
+    option(parser, "--keep-pythonpath", "leave PYTHONPATH; a diagnostic, never a default")
+    option(parser, "--generations N", "generations it has to survive (3)", type=positive(int), default=3)
+    option(parser, "--quiet S", "seconds in which nothing may end (5)", type=float, default=5.0)
     add_budget_argument(
         parser,
         "most seconds of a phase: " + ", ".join(f"{name} {most:.0f}" for name, most in BUDGETS.items()),
     )
-    parser.add_argument(
-        "--still",
+    option(
+        parser,
+        "--still S",
+        f"seconds without log and work that are a hang ({STILL:.0f})",
         type=float,
         default=STILL,
-        metavar="S",
-        help=f"seconds without log and work that are a hang ({STILL:.0f})",
     )
-    parser.add_argument(
-        "--answer", type=float, default=120.0, metavar="S", help="most seconds of one answer (120)"
-    )
-    parser.add_argument(
-        "--end-leftovers",
-        action="store_true",
-        help="end what earlier runs of this gate left behind, and nothing else",
-    )
+    option(parser, "--answer S", "most seconds of one answer (120)", type=float, default=120.0)
+    option(parser, "--end-leftovers", "end what earlier runs of this gate left behind, and nothing else")
     add_workspace_argument(parser)
 
 
 def add_budget_argument(parser: argparse.ArgumentParser, text: str) -> None:
     """``--budget PHASE=S``, repeatable, explained by ``text``: pairs of a phase and its most seconds."""
-    parser.add_argument("--budget", type=_budget, action="append", default=[], metavar="PHASE=S", help=text)
+    option(parser, "--budget PHASE=S", text, type=_budget, **REPEATED)
 
 
 def _budget(text: str) -> tuple[str, float]:
@@ -184,7 +166,6 @@ def asked(args: argparse.Namespace) -> Session:
 
 
 def conclude(
-    args: argparse.Namespace,
     session: Session,
     gate: str,
     runs: Sequence[Served],
@@ -192,7 +173,7 @@ def conclude(
     summary: str,
     text: str,
     more: Mapping[str, Any],
-    stopped: Stopped = None,
+    stopped: Stopped,
     **details: Any,
 ) -> Result:
     """Record the starts of a gate, and say what comes next; an interruption goes on once they are recorded.

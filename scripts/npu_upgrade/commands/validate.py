@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npu_upgrade.commands.arguments import listed, positive, some_of
+from npu_upgrade.commands.arguments import listed, option, positive, some_of
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.commands.serving_arguments import add_budget_argument
@@ -65,66 +65,46 @@ _RELEASED = ("pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--npu", action="store_true", help="the ladder of a machine with NPUs")
-    parser.add_argument(
-        "--model", default="", metavar="MODEL", help="the model; with --matrix, part of its name"
-    )
-    parser.add_argument(
-        "--rungs",
+    option(parser, "--npu", "the ladder of a machine with NPUs")
+    option(parser, "--model MODEL", "the model; with --matrix, part of its name", default="")
+    option(
+        parser,
+        "--rungs LIST",
+        f"without --npu: some of {','.join(NAMES)}",
         type=some_of(NAMES),
         default=NAMES,
-        metavar="LIST",
-        help=f"without --npu: some of {','.join(NAMES)}",
     )
-    parser.add_argument(
-        "--omni", metavar="SPEC", help="without --npu: the vllm-omni (default: the workspace's upgrade)"
-    )
-    parser.add_argument("--ascend", metavar="SPEC", help="the vllm-ascend to it")
-    parser.add_argument(
-        "--matrix",
-        type=Path,
-        metavar="FILE",
-        help="with --npu: models, sizes and gates (references/serving.md)",
-    )
-    parser.add_argument(
-        "--gates",
-        type=some_of(GATES),
-        default=(),
-        metavar="LIST",
-        help=f"with --npu: some of {','.join(GATES)}",
-    )
-    parser.add_argument(
-        "--tp",
+    option(parser, "--omni SPEC", "without --npu: the vllm-omni (default: the workspace's upgrade)")
+    option(parser, "--ascend SPEC", "the vllm-ascend to it")
+    option(parser, "--matrix FILE", "with --npu: models, sizes and gates (references/serving.md)", type=Path)
+    option(parser, "--gates LIST", f"with --npu: some of {','.join(GATES)}", type=some_of(GATES), default=())
+    option(
+        parser,
+        "--tp LIST",
+        "with --npu: tensor-parallel sizes",
         type=lambda text: [positive(int)(one) for one in listed(text)],
         default=(),
-        metavar="LIST",
-        help="with --npu: tensor-parallel sizes",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--mode",
+        "with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
         choices=("omni", "plain"),
-        help="with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
     )
     add_budget_argument(parser, "with --npu: most seconds of a phase of each start, as serve takes it")
-    parser.add_argument(
-        "--before",
+    option(
+        parser,
+        "--before PYTHON",
+        "with --npu: the interpreter of the pair before the upgrade, to compare with",
         default="",
-        metavar="PYTHON",
-        help="with --npu: the interpreter of the pair before the upgrade, to compare with",
     )
-    parser.add_argument(
-        "--pack", type=Path, metavar="FILE", help="write a file that does this on a machine without a network"
-    )
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="with --npu: cells as tasks of this Ray cluster (auto: the running one)",
-    )
-    parser.add_argument(
-        "--python",
+    option(parser, "--pack FILE", "write a file that does this on a machine without a network", type=Path)
+    option(parser, "--ray ADDRESS", "with --npu: cells as tasks of this Ray cluster (auto: the running one)")
+    option(
+        parser,
+        "--python PYTHON",
+        "the interpreter that serves (default: cpu; with --npu: of the vllm on PATH)",
         default="",
-        metavar="PYTHON",
-        help="the interpreter that serves (default: cpu; with --npu: of the vllm on PATH)",
     )
     add_workspace_argument(parser)
     parser.set_defaults(passed_on=[])  # what follows -- goes to every vllm serve

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.commands.job_arguments import add_workspace_argument
+from npu_upgrade.commands.arguments import REPEATED, option
+from npu_upgrade.commands.job_arguments import add_workspace_argument, merging
 from npu_upgrade.commands.watch_request import check_asked, open_request
 from npu_upgrade.delivery.publish import keep_issue
-from npu_upgrade.gates.serving.log_lines import read
-from npu_upgrade.gates.serving.root_cause import explain
+from npu_upgrade.gates.serving.root_cause import explain_file
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import write_atomic
@@ -52,51 +52,56 @@ _SHOWN, _TITLES = 12, 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--omni", metavar="SPEC", help="the vllm-omni that watches vllm-ascend")
-    which.add_argument("--downstream", metavar="SPEC", help="any project that builds on others")
-    parser.add_argument(
-        "--ascend",
+    option(which, "--omni SPEC", "the vllm-omni that watches vllm-ascend")
+    option(which, "--downstream SPEC", "any project that builds on others")
+    option(
+        parser,
+        "--ascend SPEC",
+        "with --omni: git:PATH[@REF] for its commits, pypi:vllm-ascend for its releases (the default)",
         default="pypi:vllm-ascend",
-        metavar="SPEC",
-        help="with --omni: git:PATH[@REF] for its commits, pypi:vllm-ascend for its releases (the default)",
     )
-    parser.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help="with --downstream: what is watched, then what else it builds on; with --omni: the vllm",
+    option(
+        parser,
+        "--upstream SPEC",
+        "with --downstream: what is watched, then what else it builds on; with --omni: the vllm",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--since",
-        metavar="POINT",
-        help="look from this commit, release or YYYY-MM-DD on (default: what was seen last)",
+    option(
+        parser,
+        "--since POINT",
+        "look from this commit, release or YYYY-MM-DD on (default: what was seen last)",
     )
-    parser.add_argument("--tier", choices=("import",), help="run the emulated import too (minutes)")
-    parser.add_argument(
-        "--bisect", metavar="UNIT", help="name the first step where a copied unit does not merge by itself"
+    option(parser, "--tier", "run the emulated import too (minutes)", choices=("import",))
+    option(
+        parser,
+        "--bisect UNIT",
+        "name the first step where a copied unit does not merge by itself (without --tier)",
     )
-    parser.add_argument(
-        "--log", type=Path, metavar="FILE", help="name what upstream brought the error of a log"
-    )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="the HTML page (default: in .npu-upgrade)")
-    parser.add_argument(
-        "--issue",
+    option(parser, "--log FILE", "name what upstream brought the error of a log", type=Path)
+    option(parser, "--page FILE", "the HTML page (default: in .npu-upgrade)", type=Path)
+    option(
+        parser,
+        "--issue OWNER/NAME",
+        "keep one issue up to date by gh; without gh its text is left in a file",
         nargs="?",
         const="",
-        metavar="OWNER/NAME",
-        help="keep one issue up to date by gh; without gh its text is left in a file",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--open-pr",
-        action="store_true",
-        help="when nothing is open: one signed-off commit of the upgrade on a branch, its pull request by gh",
+        "when nothing is open: one signed-off commit of the upgrade on a branch, its pull request by gh",
     )
     add_workspace_argument(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing new needs a hand, FAIL when it does, INCONCLUSIVE when it is to be looked at."""
+    if args.bisect and args.tier:
+        raise BadInput(
+            "--bisect looks at the merge of one unit, --tier imports all of them",
+            expected="one of the two",
+            try_=f"--since POINT --tier {args.tier} names the step that breaks the import; or --bisect alone",
+        )
     workspace = _workspace(args)
     repo = check_asked(args.omni) if args.open_pr else None
     if args.log:
@@ -167,13 +172,7 @@ def _next(seen: Seen, downstream: str, args: argparse.Namespace) -> Command | No
     """The upgrade to what was looked at last, where something came since the copies were taken."""
     if not args.omni or not seen.entries:
         return None
-    spec = parse_spec(downstream)
-    place = (
-        ["--apply"]
-        if spec.path and (Path(spec.path).expanduser() / ".git").exists()
-        else ["--out", "upgrade-out"]
-    )
-    return upgrade("merge", "--omni", downstream, "--ascend", seen.spec, *place)
+    return merging(downstream, seen.spec)
 
 
 def _result(judge: Judge, found: Look, seen: Seen, follow: Command | None) -> Result:
@@ -271,12 +270,7 @@ def _bisected(judge: Judge, name: str) -> Result:
 
 def _explained(log: Path, state: Watched) -> Result:
     """The root cause of a log, the mention that names the same things, and what it says to do."""
-    try:
-        first = explain(read(log)).first
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {log}: {error.strerror}", expected="a log", try_="another file"
-        ) from error
+    first = explain_file(log).first
     if first is None:
         return Result(Verdict.INCONCLUSIVE, f"{log} names no error", {"log": str(log)})
     text = "\n".join((first.text, *first.tail))

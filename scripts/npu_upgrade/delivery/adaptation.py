@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
 from npu_upgrade.artifacts.render import COMMENT, REPORT, with_delivery
@@ -17,7 +15,7 @@ from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
 from npu_upgrade.delivery.commit import Delivery, Done
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
 from npu_upgrade.delivery.place import open_place
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.judged import judged
@@ -26,9 +24,11 @@ from npu_upgrade.evidence.runs import REAL, Run, standing
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
+from npu_upgrade.ground.kept import written
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
+TAGS = ("Model", "Feature")  # of the commit's title: the first that the project has
 NPU = "npu"  # the requirement that --pending-npu leaves open
 _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
@@ -74,13 +74,6 @@ class Adapted:
         return "\n".join(texts[COMMENT] for texts in self.reports.values())
 
 
-class Delivered(msgspec.Struct, frozen=True):
-    """``delivered.json`` of a model: the commit that delivers it."""
-
-    commit: str
-    branch: str
-
-
 def prepare(order: Order) -> Adapted:
     """Check evidence, documents, checkout and all changes, and write the message; changes nothing.
 
@@ -90,10 +83,10 @@ def prepare(order: Order) -> Adapted:
     names = ", ".join(one.name for one in facts)
     runs = [run for one in facts for run in _check_runs(one)]
     _check_gaps(order)
-    written = {one.folder: _check_documents(one, order) for one in order.parts}
+    checked = {one.folder: _check_documents(one, order) for one in order.parts}
     place = open_place(order.repo, f"Adapted-Model: {names}", new=f"adapt-{facts[0].name}")
     root = place.checkout.root
-    documents = sorted({path for _, one in written.values() for path in (*one.files, *one.kept)})
+    documents = sorted({path for _, one in checked.values() for path in (*one.files, *one.kept)})
     patches = (order.patch_dir or root.parent) / facts[0].name
     choice = choose(place, order.roots, order.named, documents, patches)
     subject = choice.subject(root)
@@ -112,10 +105,10 @@ def prepare(order: Order) -> Adapted:
     served = [one.served.record.id for one in facts if one.served]
     validation = ", ".join(served) if on_npu and served else PENDING
     sections = _sections(order.parts, choice, len(code), runs)
-    text = compose(place, order.title, default_title(root, names), sections, validation)
+    text = compose(place, order.title, f"Support {names}", TAGS, sections, validation)
     said = "" if on_npu else Validation().said
     delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
-    reports = {folder: dict(bundle.reports) for folder, (bundle, _) in written.items()}
+    reports = {folder: dict(bundle.reports) for folder, (bundle, _) in checked.items()}
     return Adapted(delivery, code, choice.patches, runs, reports)
 
 
@@ -139,8 +132,7 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
             files=delivery.changed,
         )
         write_atomic(folder / REPORT, report)
-        delivered = Delivered(done.sha, delivery.place.branch)
-        write_json(folder / "delivered.json", msgspec.to_builtins(delivered))
+        write_json(folder / "delivered.json", {"commit": done.sha, "branch": delivery.place.branch})
     return done
 
 
@@ -157,31 +149,14 @@ def comment(adapted: Adapted, sha: str, issue: str) -> str:
     """
     place, path = adapted.delivery.place, next(iter(adapted.reports)) / "posted.json"
     body = f"{adapted.comment}\nCommit {sha} on branch {place.branch}.\n"
-    posted = _posted(path)
+    again = "move it away, then the same command; look first whether the issue has the comment"
+    posted = written(path, dict[str, list[str]], try_=again) or {}
     if sha256(body) in posted.get(issue, []):
         return "posted before"
     answer = publish.comment(place.checkout.root, issue, body)
     posted[issue] = [*posted.get(issue, []), sha256(body)]
     write_json(path, posted)
     return answer
-
-
-def _posted(path: Path) -> dict[str, list[str]]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.MsgspecError) as error:
-        raise BadInput(
-            f"cannot read which comments were posted from {path}: {error}",
-            expected="the file as this tool wrote it",
-            try_="move it away, then the same command; look first whether the issue has the comment",
-        ) from error
-
-
-def default_title(root: Path, name: str) -> str:
-    """The title by the rule of the project at ``root``, which may have a tag for models or for features."""
-    return f"[{rule_for(root).tag('Model', 'Feature')}] Support {name}"
 
 
 def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run]) -> list[Section]:
@@ -237,10 +212,10 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
             expected="accuracy config, tutorial and its entries beside the code",
             try_=again,
         )
-    written = state.of(tree)
+    before = state.of(tree)
     changes = [one for root in roots for one in root.changed()] if roots else None
     bundle = make_bundle(
-        facts, form_of(tree), written, Choices(tuple(written.kept), reports=written.reports), changes
+        facts, form_of(tree), before, Choices(tuple(before.kept), reports=before.reports), changes
     )
     if bundle.changed:
         raise BadInput(
@@ -257,7 +232,7 @@ def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:
                 expected="every gap named where the model's users read",
                 try_=f"put back the line with {lost.sign}, or {lost.command.short}",
             )
-    return bundle, written
+    return bundle, before
 
 
 def _check_gaps(order: Order) -> None:

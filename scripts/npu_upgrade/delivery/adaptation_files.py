@@ -16,6 +16,7 @@ from npu_upgrade.evidence.subject import ABSENT, Subject, check_path, subject_of
 from npu_upgrade.gates.plugin import BUILDS, METADATA
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.tables import shortened
 
 _HEAD = b"# adapt.py deliver:"
@@ -79,9 +80,7 @@ def planned_files(plan: Path, repo: Path) -> tuple[str, ...]:
 
     Those of a plugin belong to ``repo`` where it lies in it.
     """
-    try:
-        found = msgspec.json.decode(plan.read_bytes(), type=_Plan)
-    except (OSError, msgspec.MsgspecError):
+    if (found := kept(plan, _Plan)) is None:
         return ()
     plugin = Path(found.trees["plugin"].root).resolve() if "plugin" in found.trees else None
     own = [plugin.relative_to(repo.resolve())] if plugin and plugin.is_relative_to(repo.resolve()) else []
@@ -199,16 +198,15 @@ def _is_code(path: str, root: Root) -> bool:
     return package is not None and path.startswith(f"{package}/")
 
 
-def _without_leftovers(paths: Iterable[str], root: Root) -> list[str]:
+def _without_leftovers(paths: Sequence[str], root: Root) -> list[str]:
     """Those that no build and no import left beside the sources."""
-    sources = [path for path in paths if not any(_has_part(path, form) for form in METADATA)]
+    parts = {path: PurePosixPath(path).parts for path in paths}
+    sources = [
+        path for path in paths if not any(fnmatch(one, form) for one in parts[path] for form in METADATA)
+    ]
     folders = {one for path in sources for one in PurePosixPath(path).parents if one.name in BUILDS}
     made = {folder for folder in folders if _is_made(folder, root)}
     return [path for path in sources if made.isdisjoint(PurePosixPath(path).parents)]
-
-
-def _has_part(path: str, form: str) -> bool:
-    return any(fnmatch(part, form) for part in PurePosixPath(path).parts)
 
 
 def _is_made(folder: PurePosixPath, root: Root) -> bool:

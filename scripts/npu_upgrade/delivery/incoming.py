@@ -92,7 +92,8 @@ def check_free(checkout: Checkout, incoming: Mapping[str, Content]) -> None:
 @contextlib.contextmanager
 def in_place(root: Path, incoming: Mapping[str, Content]) -> Generator[Callable[[], object]]:
     """Write ``incoming`` below ``root``; unless the given function is called, it is all taken back."""
-    before = {path: (read_bytes(root / path), _mode(root / path)) for path in incoming}
+    modes = {path: (root / path).stat().st_mode & 0o7777 for path in incoming if (root / path).exists()}
+    before = {path: (read_bytes(root / path), modes.get(path, 0o644)) for path in incoming}
     folders = {parent for path in incoming for parent in (root / path).parents if not parent.exists()}
     with contextlib.ExitStack() as undo:
         for folder in sorted(folders):
@@ -115,7 +116,3 @@ def _put(path: Path, data: bytes | None, mode: int) -> None:
         return
     write_atomic(path, data)
     os.chmod(path, mode)
-
-
-def _mode(path: Path) -> int:
-    return path.stat().st_mode & 0o7777 if path.exists() else 0o644

@@ -55,17 +55,25 @@ def evidence(records: Sequence[Record]) -> Section:
 
 
 def compose(
-    place: Place, title: str | None, default: str, sections: Sequence[Section], validation: str
+    place: Place,
+    title: str | None,
+    about: str,
+    tags: Sequence[str],
+    sections: Sequence[Section],
+    validation: str,
 ) -> str:
     """The whole message but for the sign-off, which git adds as the last trailer.
 
-    The title is the one given, else that of the earlier delivery, else ``default``. What people wrote into
-    the commit that this one replaces is kept. Raises :class:`BadInput` for a title against the rule.
+    The title is the one given, else that of the earlier delivery, else ``about`` with the first of ``tags``
+    that the project has. What people wrote into the commit that this one replaces is kept. Raises
+    :class:`BadInput` for a title against the rule.
     """
-    earlier = place.earlier
+    earlier, rule = place.earlier, rule_for(place.checkout.root)
     text, trailers = _kept(earlier.body, place, sections) if earlier else ([], [])
-    chosen = title if title is not None else earlier.title if earlier else default
-    parts = [check_title(rule_for(place.checkout.root), chosen, default)]
+    default = rule.titled(about, tags)
+    parts = [
+        check_title(rule, title if title is not None else earlier.title if earlier else default, default)
+    ]
     parts += [section.text for section in sections if section.items] + text
     said = f"{VALIDATION}: {validation}"
     if len(said) > WIDTH:  # git takes a line that begins with a blank for the rest of the trailer above it
@@ -122,19 +130,25 @@ class TitleRule:
             return f"{self.project} wants one of {', '.join(f'[{p}]' for p in self.prefixes)}"
         return None
 
-    def tag(self, *wanted: str) -> str:
-        """The first of ``wanted`` that the project has, as it spells it, else the first."""
+    def titled(self, text: str, tags: Sequence[str]) -> str:
+        """A title with the first of ``tags`` that the project has, as it spells it, else the first."""
         known = {prefix.lower(): prefix for prefix in self.prefixes}
-        return next((known[tag.lower()] for tag in wanted if tag.lower() in known), wanted[0])
+        tag = next((known[tag.lower()] for tag in tags if tag.lower() in known), tags[0])
+        return f"[{tag}] {text}"
 
 
 def rule_for(root: Path) -> TitleRule:
     """The rule of the project checked out at ``root``, read from its own files where they state it."""
     if (root / "vllm_omni").is_dir():
+        guide = _text(root / "docs/contributing/README.md")
+        stated = re.findall(r"^[-*] `\[([\w/ ]+)\][^`]*`", guide, re.MULTILINE)
         # The list of the contributing guide leaves out NPU, the tag its NPU upgrades carry.
-        return TitleRule("vllm-omni", (*(_from_guide(root) or _OMNI), "NPU"), anywhere=False)
+        return TitleRule("vllm-omni", (*(stated or _OMNI), "NPU"), anywhere=False)
     if (root / "vllm_ascend").is_dir():
-        return TitleRule("vllm-ascend", _from_workflows(root) or _ASCEND)
+        flows = map(_text, sorted((root / ".github/workflows").glob("*.y*ml")))
+        found = (re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", flow) for flow in flows)
+        listed = next((tuple(one[1].split("|")) for one in found if one), _ASCEND)
+        return TitleRule("vllm-ascend", listed)
     return TitleRule()
 
 
@@ -147,18 +161,6 @@ def check_title(rule: TitleRule, title: str, example: str) -> str:
             try_=f'--title "{example}"',
         )
     return title
-
-
-def _from_guide(root: Path) -> tuple[str, ...]:
-    guide = _text(root / "docs/contributing/README.md")
-    return tuple(re.findall(r"^[-*] `\[([\w/ ]+)\][^`]*`", guide, re.MULTILINE))
-
-
-def _from_workflows(root: Path) -> tuple[str, ...]:
-    for path in sorted((root / ".github/workflows").glob("*.y*ml")):
-        if stated := re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", _text(path)):
-            return tuple(stated.group(1).split("|"))
-    return ()
 
 
 def _text(path: Path) -> str:

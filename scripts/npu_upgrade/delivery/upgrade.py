@@ -10,11 +10,10 @@ from typing import Any
 
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.commit import Delivery, Done
-from npu_upgrade.delivery.kept import check_kept
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence, rule_for
-from npu_upgrade.delivery.place import Place, not_alone, open_place
+from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
+from npu_upgrade.delivery.place import not_alone, open_place
 from npu_upgrade.delivery.publish import push_command
-from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
+from npu_upgrade.delivery.refusals import check_contents, check_kept, check_places, check_staged
 from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
 from npu_upgrade.evidence.subject import Subject, check_path
@@ -28,6 +27,8 @@ from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.validation import Validation, validate
 
+TAGS = ("NPU", "Misc")  # of the commit's title: the first that the project has
+
 
 def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     """Check the checkout, the files and the evidence, and write the message; changes nothing.
@@ -40,7 +41,11 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     root = place.checkout.root
     check_staged(place.checkout, plan.files)
     check_places(place.checkout, plan.files)
-    _check_own(place, plan)
+    if others := sorted(set(place.earlier.files) - set(plan.files)) if place.earlier else []:
+        raise not_alone(
+            f"{place.head[:12]} also changes {shortened(others)}, which the delivery does not",
+            "git reset --soft HEAD^, deliver again, and commit those files on top",
+        )
     changed = changed_since(place.checkout, place.base, plan.files)
     if not changed:
         raise BadInput(
@@ -54,8 +59,9 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     standing = _check_evidence(job, plan, subject)
     ran = validate(job, plan, subject, job.records(), root)
     ascend = plan.versions.get("ascend") or {}
-    default = default_title(root, str(ascend.get("version") or short_pin(ascend)))
-    text = compose(place, title, default, _sections(job, plan, changed, standing, ran), ran.trailer)
+    about = f"Upgrade to vllm-ascend {ascend.get('version') or short_pin(ascend)}"
+    sections = _sections(job, plan, changed, standing, ran)
+    text = compose(place, title, about, TAGS, sections, ran.trailer)
     folders = top_folders(plan.files)
     left = {*edited(place.checkout, place.base, folders), *untracked(place.checkout, folders)}
     return Delivery(
@@ -111,21 +117,6 @@ def request(delivery: Delivery) -> str:
     tested = next(part for part in parts if part.startswith("Evidence"))
     facing = "None beyond the versions: the NPU runners follow a newer vllm-ascend."
     return publish.request(delivery.place, delivery.text, f"{tested}\n\n{delivery.said}", facing)
-
-
-def default_title(root: Path, version: str) -> str:
-    """The title by the rule of the project at ``root``."""
-    return f"[{rule_for(root).tag('NPU', 'Misc')}] Upgrade to vllm-ascend {version}"
-
-
-def _check_own(place: Place, plan: Plan) -> None:
-    """Nobody added other files to the earlier delivery."""
-    others = sorted(set(place.earlier.files) - set(plan.files)) if place.earlier else []
-    if others:
-        raise not_alone(
-            f"{place.head[:12]} also changes {shortened(others)}, which the delivery does not",
-            "git reset --soft HEAD^, deliver again, and commit those files on top",
-        )
 
 
 def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
@@ -185,7 +176,10 @@ def _sections(
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
         counted("Edited beside the merge", [path for path in plan.further if path in changed]),
-        *(counted(f"{state.capitalize()} items", _items(plan, state)) for state in ("open", "waived")),
+        *(
+            counted(f"{state.capitalize()} items", [_titled(item) for item in plan.items_in(state)])
+            for state in ("open", "waived")
+        ),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
         counted("Written by hand for the NPU side", _by_hand(job)),
         _not_ported(job),
@@ -212,14 +206,9 @@ def _not_ported(job: Job) -> Section:
     return replace(found, detail=f"({count(len(left), 'hunk')} of {count(len(groups), 'feature')})")
 
 
-def _items(plan: Plan, state: str) -> list[str]:
-    return [f"{item['id']}: {_title(item)}" for item in plan.items_in(state)]
-
-
-def _title(item: dict[str, Any]) -> str:
-    """What the item says, without what its id says already and without its file."""
+def _titled(item: dict[str, Any]) -> str:
+    """The id, and what the item says without what its id says already and without its file."""
     kind, title = str(item.get("kind", "item")), str(item.get("title") or item.get("summary") or "")
     title = title.removeprefix(f"{item.get('path')}: ")
-    if title and item["id"].startswith(f"{kind}-"):
-        return title
-    return f"{kind}: {title}" if title else kind
+    said = [title] if title and item["id"].startswith(f"{kind}-") else [kind, *filter(None, [title])]
+    return ": ".join([item["id"], *said])

@@ -63,6 +63,11 @@ class Run:
         """The first root cause, empty when there is none."""
         return self.map("root")
 
+    @property
+    def names_unsupported(self) -> bool:
+        """Whether a feature does not work, which is a requirement of its own."""
+        return any(row.get("status") == "unsupported" for row in self.many("features"))
+
     def many(self, key: str) -> list[dict[str, Any]]:
         """A list of objects of the result, empty when the gate had nothing for it."""
         return [one for one in self.result.get(key) or [] if isinstance(one, dict)]

@@ -6,9 +6,6 @@ stated with every value.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +17,7 @@ from npu_upgrade.evidence.runs import Run
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.gate import Extra
 from npu_upgrade.gates.serving.launch import Launch
+from npu_upgrade.gates.serving.measuring import measure
 from npu_upgrade.gates.serving.requests import Client, without_proxy
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.progress import say
@@ -28,7 +26,6 @@ LOG = "bench-{}.log"
 RESULT = "bench-{}.json"
 _EACH, _FEWEST = 4, 8  # requests for each of those at once; at least
 _SECONDS = 1800.0
-_POLL = 1.0  # seconds between two looks at the server
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -114,26 +111,10 @@ class Bench:
         command = [*self.launch.program(), "bench", "serve", *words, *trust]
         command += ["--ignore-eos", "--save-result", "--disable-tqdm"]
         log = self.folder / LOG.format(number)
-        with open(log, "wb") as stream:
-            process = subprocess.Popen(
-                command,
-                env=without_proxy(self.launch.variables()) | _OFFLINE,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            why = _wait(process, client)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if process.returncode and not why:
-            lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
-            why = f"vllm bench serve ended with {process.returncode}: {lines[-1] if lines else 'no word'}"
-        return why
+        variables = without_proxy(self.launch.variables()) | _OFFLINE
+        return measure(
+            command, log, variables=variables, cwd=self.folder, seconds=_SECONDS, broken=client.broken
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """What was measured, as results name it."""
@@ -147,14 +128,3 @@ class Bench:
 
 _KEYS = ("output_throughput", "total_token_throughput", "median_ttft_ms", "median_tpot_ms")
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # the tokenizer is where the weights are
-
-
-def _wait(process: subprocess.Popen, client: Client) -> str:
-    for _ in range(int(_SECONDS / _POLL)):
-        try:
-            process.wait(_POLL)
-            return ""
-        except subprocess.TimeoutExpired:
-            if why := client.broken():
-                return f"the server broke while it was measured: {why}"
-    return f"no end after {_SECONDS:.0f} s"

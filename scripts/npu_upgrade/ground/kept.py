@@ -1,4 +1,4 @@
-"""What was found before, a file for each; one that cannot be read or written is no reason to fail."""
+"""What was written down before, a file for each: found again where it can be, or it has to be as it was."""
 
 from __future__ import annotations
 
@@ -26,3 +26,23 @@ def keep(path: Path, value: T) -> T:
     with contextlib.suppress(BadInput):
         write_atomic(path, msgspec.json.encode(value))
     return value
+
+
+def written(path: Path, kind: type[T], *, try_: str, schema: str = "") -> T | None:
+    """What this tool wrote into a file, None where there is none; ``schema`` is what it has to name.
+
+    Raises :class:`BadInput` for a file that is damaged, or of another version.
+    """
+    try:
+        value = msgspec.json.decode(path.read_bytes(), type=kind)
+        if schema and getattr(value, "schema", "") != schema:
+            raise ValueError(f"schema {getattr(value, 'schema', '')!r}")
+        return value
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"cannot read {path}: {error}",
+            expected="the file as this version of the tool writes it" + (f" ({schema})" if schema else ""),
+            try_=try_,
+        ) from error

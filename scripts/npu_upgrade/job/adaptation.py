@@ -392,7 +392,8 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     if (
         gate.emulated
         and gate.gate == "features"
-        and _has_experts(one)
+        and one.analysed
+        and one.analysed.properties.experts > 1
         and not given(command.passed_on, *_RANKS)
     ):
         command = replace(command, passed_on=(*command.passed_on, *_TWO_RANKS))
@@ -418,7 +419,7 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     said = f"{newest.label}: {newest.verdict}: {newest.record.summary}{_cause(newest)}"
     if not one.tried(command) or "interrupted" in newest.record.summary:
         return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""))
-    if name in SKIPPABLE and (newest.verdict == "INCONCLUSIVE" or _names_unsupported(newest)):
+    if name in SKIPPABLE and (newest.verdict == "INCONCLUSIVE" or newest.names_unsupported):
         said += "; it would say the same again, and the requirements name what is open"
         return replace(found, state=State.DONE, said=said)
     said += "; it would say the same again: change what it names, in the code, the options or around it"
@@ -428,15 +429,6 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
 def _cause(run: Run) -> str:
     root = run.root
     return f"; root cause: {root['cause']}; {root.get('next')}" if root.get("cause") else ""
-
-
-def _names_unsupported(run: Run) -> bool:
-    """Whether a feature that does not work made it fail, which is a requirement of its own."""
-    return any(row.get("status") == "unsupported" for row in run.many("features"))
-
-
-def _has_experts(one: Adaptation) -> bool:
-    return one.analysed is not None and one.analysed.properties.experts > 1
 
 
 def _halted(one: Adaptation, gate: Gate, command: Command) -> Halted | None:

@@ -120,8 +120,8 @@ def _undo_file(job: Job, journal: Journal, entry: Answer) -> str:
         write_atomic(path, now.replace(entry.text.rstrip("\n") + "\n", entry.marked))
     else:
         return f"{entry.path} was changed since: put the lines back by hand, then upgrade.py plan"
-    if entry.marked:
-        _forget(job, entry)
+    for one in conflicts_in(entry.marked, entry.path, {}) if entry.marked else ():
+        remembered(job).forget(conflict_key(*one.texts), {"path": entry.path, "method": entry.unit})
     return ""
 
 
@@ -171,12 +171,6 @@ def _remember(job: Job, plan: Plan, conflict: OpenConflict, text: str) -> None:
     where = {"path": conflict.path, "method": conflict.method, "job": job.id, "versions": versions}
     where |= {"labels": conflict.marked.labels}
     remembered(job).remember(conflict_key(base, ours, theirs), base, ours, theirs, text, where)
-
-
-def _forget(job: Job, entry: Answer) -> None:
-    for one in conflicts_in(entry.marked, entry.path, {}):
-        key = conflict_key(*one.texts)
-        remembered(job).forget(key, {"path": entry.path, "method": entry.unit})
 
 
 def set_hunk(workspace: Path, id_: str, how: str = "", note: str = "") -> bool:

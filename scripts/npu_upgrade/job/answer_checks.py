@@ -31,7 +31,8 @@ def problems(before: str, after: str) -> list[str]:
             said = error.msg if isinstance(error, SyntaxError) else str(error)
             return [f"the file does not parse with it: {said}{line}"]
     was = _readings(before)
-    found = _new_names(was, readings)
+    names = sorted(_undefined(readings) - _undefined(was))
+    found = [f"nothing defines {', '.join(names)}"] if names else []
     found += [f"the method {name} would be gone" for name in sorted(_units(was) - _units(readings))]
     return found + _odd_markers(was, readings)
 
@@ -67,11 +68,6 @@ def _readings(text: str) -> list[str]:
             continue
         good.append(side.text)
     return good
-
-
-def _new_names(was: list[str], readings: list[str]) -> list[str]:
-    names = sorted(_undefined(readings) - _undefined(was))
-    return [f"nothing defines {', '.join(names)}"] if names else []
 
 
 def _undefined(readings: list[str]) -> AbstractSet[str]:

@@ -92,7 +92,8 @@ def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:
     answers, skipped = job.journal.answers(), job.skipped
     conflicts = open_conflicts(job.root, plan)
     found = [_conflict(one) for one in conflicts]
-    found += [_item(item, job.root) for item in plan.items if _is_open(item, conflicts)]
+    left = [item for item in plan.items_in("open") if item.get("kind") != "conflict"]
+    found += [_item(item, job.root) for item in left if item["id"] not in ids(conflicts)]
     found += _hunks(job, answers)
     found += _findings(job, answers, records)
     found += _failed_runs(job, answers, records)
@@ -105,10 +106,6 @@ def _conflict(one: OpenConflict) -> Ask:
     how = (*(("--take", role) for role in reversed(roles)), WITH)
     what = f"{one.path}:{one.first}: conflict in {one.method}: {one.reason}"
     return Ask(CONFLICT, one.id, what, one.path, one.method, one.first, one.last, texts, how, one)
-
-
-def _is_open(item: dict[str, Any], conflicts: list[OpenConflict]) -> bool:
-    return item.get("state") == "open" and item.get("kind") != "conflict" and item["id"] not in ids(conflicts)
 
 
 def _item(item: dict[str, Any], root: Path) -> Ask:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from npu_upgrade.evidence.subject import Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.kept import written
 from npu_upgrade.job.changes import base_of, edited
 from npu_upgrade.job.job import Job
 from npu_upgrade.sources.checkout import open_checkout
@@ -74,22 +74,13 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
     ``repo`` is the checkout with its files, where that is not the job's own.
     """
     path = plan_path(job)
-    try:
-        value = msgspec.json.decode(path.read_bytes(), type=_File)
-        if value.schema != SCHEMA:
-            raise ValueError(f"schema {value.schema}, not {SCHEMA}")
-    except FileNotFoundError as error:
+    value = written(path, _File, schema=SCHEMA, try_="run upgrade.py merge again")
+    if value is None:
         raise BadInput(
             f"job {job.id} has no plan: {path} is missing",
             expected="plan.json, which merge writes",
             try_="upgrade.py next",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read {path}: {error}",
-            expected=f"a plan as merge wrote it ({SCHEMA})",
-            try_="run upgrade.py merge again",
-        ) from error
+        )
     for one in value.files:
         check_path(one.path)
     files = {one.path: one.sha256_merged is not None for one in value.files}

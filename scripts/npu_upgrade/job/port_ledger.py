@@ -17,6 +17,7 @@ from npu_upgrade.code.statements import END, render, statements_of
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.kept import written
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.lineage.downstream import Runner
@@ -26,6 +27,7 @@ SCHEMA = "npu-upgrade/port/1"
 OPEN, PORTED, WAIVED, BY_HAND, GONE = "open", "ported", "waived", "by-hand", "gone"
 DECIDED = (WAIVED, BY_HAND)
 """What a person said of a hunk, so that it is not to be taken."""
+_ANEW = "restore it, or move it away: open hunks are found again, waivers are lost"
 
 
 class Entry(Struct, frozen=True):
@@ -130,7 +132,11 @@ class Ledger:
             if not (old or new):
                 raise SyntaxError("it holds no statement")
         except SyntaxError as error:
-            raise _unreadable(self.path, f"{name}: {error}") from error
+            raise BadInput(
+                f"cannot read {self.path}: {name}: {error}",
+                expected=f"the file as this tool wrote it ({SCHEMA})",
+                try_=_ANEW,
+            ) from error
         return Hunk(entry.kind, runner, entry.unit, old, new, after=entry.after) if runner else None
 
     def _put(self, name: str, entry: Entry) -> None:
@@ -139,20 +145,4 @@ class Ledger:
 
 
 def _load(path: Path) -> _File:
-    try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-        if file.schema != SCHEMA:
-            raise ValueError(f"another schema: {file.schema}")
-        return file
-    except FileNotFoundError:
-        return _File(SCHEMA)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, why: object) -> BadInput:
-    return BadInput(
-        f"cannot read the port ledger {path}: {why}",
-        expected=f"the file as this tool wrote it ({SCHEMA})",
-        try_="restore it, or move it away: open hunks are found again, waivers are lost",
-    )
+    return written(path, _File, schema=SCHEMA, try_=_ANEW) or _File(SCHEMA)

@@ -168,16 +168,11 @@ def gaps(judged: Iterable[Judged]) -> list[Gap]:
 def _failed(known: Known) -> Outcome:
     # what fails on the emulated NPU may lack an operator there only; the commit lists it
     failed = (run for run in known.newest.values() if run.verdict == "FAIL" and run.label != DRY_RUN)
-    run = next((run for run in failed if not _has_unsupported(run)), None)
+    run = next((run for run in failed if not (run.gate == "features" and run.names_unsupported)), None)
     if run is None:
         return Proven()
     what = f"gate {run.gate} ({run.label}) failed for this code: {run.record.summary}"
     return Gap(what, adapt("evidence", "show", run.id), refused=True)
-
-
-def _has_unsupported(run: Run) -> bool:
-    """Whether it failed for features that do not work, each of which is a requirement of its own."""
-    return run.gate == "features" and any(row.get("status") == "unsupported" for row in run.many("features"))
 
 
 def _analysed(known: Known) -> Outcome:

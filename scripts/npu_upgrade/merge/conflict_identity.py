@@ -45,8 +45,4 @@ def _code_lines(text: str) -> list[str]:
 
 def _first_column(text: str) -> int:
     """The column of the first statement, 0 when there is none."""
-    return next(map(_indent, _code_lines(text)), 0)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    return next((len(line) - len(line.lstrip()) for line in _code_lines(text)), 0)

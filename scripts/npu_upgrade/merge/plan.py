@@ -14,7 +14,6 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome
-from npu_upgrade.threeway.pieces import Conflict, Flag
 
 SCHEMA = "npu-upgrade/plan/1"
 
@@ -82,21 +81,12 @@ def copy_items(outcome: MethodOutcome) -> Iterator[Item]:
         title = f"{where}: upstream removed the method this is a copy of"
         yield Item(item_id("gone", where), "gone", title, detail, entry.path, True)
     for conflict in outcome.merged.conflicts if outcome.merged else []:
-        yield _conflict_item(where, entry.path, conflict)
+        texts, title = conflict.texts(), f"{where}: conflict: {conflict.reason}"
+        yield Item(item_id("conflict", where, *texts), "conflict", title, _three(texts), entry.path, True)
     for flag in outcome.merged.flags if outcome.merged else []:
-        yield _flag_item(where, entry.path, flag)
-
-
-def _conflict_item(where: str, path: str, conflict: Conflict) -> Item:
-    texts = conflict.texts()
-    title = f"{where}: conflict: {conflict.reason}"
-    return Item(item_id("conflict", where, *texts), "conflict", title, _three(texts), path, True)
-
-
-def _flag_item(where: str, path: str, flag: Flag) -> Item:
-    texts = (flag.base, flag.ours, flag.theirs)
-    title = f"{where}: {flag.reason}"
-    return Item(item_id(f"flag-{flag.kind}", where, *texts), f"flag-{flag.kind}", title, _three(texts), path)
+        texts, kind = (flag.base, flag.ours, flag.theirs), f"flag-{flag.kind}"
+        title = f"{where}: {flag.reason}"
+        yield Item(item_id(kind, where, *texts), kind, title, _three(texts), entry.path)
 
 
 REWRITTEN = "what it is about was rewritten since"

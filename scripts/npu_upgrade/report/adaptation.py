@@ -19,13 +19,14 @@ from npu_upgrade.report.overview import DRIVER, REVIEWER, Change, Open, Overview
 
 def gather_adaptation(one: Adaptation, walk: Walk) -> dict[str, Any]:
     """The data of the page: its first screen, then plain lists and dictionaries of text and numbers."""
-    features, decisions = _features(one), one.plan.get("decisions")
+    features, decisions, found = _features(one), one.plan.get("decisions"), one.analysed
+    facts = [("Architecture", found.properties.architecture), *described(found).items()] if found else []
     return {
         "first": _first(one, walk),
         "about": f"checkpoint {one.where}",
         "trees": list(_trees(one.plan)),
         "analysis": one.analysis,
-        "facts": _described(one),
+        "facts": facts,
         "requirements": [judged.as_json() for judged in one.judged],
         "findings": bounded(rows_of(one.analysis, "findings")),
         "memory": bounded(rows_of(one.analysis, "memory")),
@@ -75,12 +76,6 @@ def _trees(plan: dict[str, Any]) -> Iterator[dict[str, str]]:
             commit = f" at {str(tree['sha'])[:12]}{state}" if tree.get("sha") else ""
             absent = "" if tree.get("there") else " (not there)"
             yield {"name": name, "at": str(tree.get("spec") or f"{tree.get('root')}{commit}{absent}")}
-
-
-def _described(one: Adaptation) -> list[tuple[str, str]]:
-    """What the checkpoint is and who serves it."""
-    found = one.analysed
-    return [("Architecture", found.properties.architecture), *described(found).items()] if found else []
 
 
 def _features(one: Adaptation) -> dict[str, Any]:

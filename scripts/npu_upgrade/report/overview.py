@@ -96,7 +96,8 @@ def overview(
         state += "" if on_npu else "; nothing that counts ran on an NPU"
     else:
         state, verdict = f"Not delivered yet. Next: {step.why}", "INCONCLUSIVE"
-    left = [*_stopped(step), *_stages(walk, step), *_left_out(walk), *more]
+    skipped = [Open(REVIEWER, f"{name} was left out: {why}") for name, why in walk.journal.skipped().items()]
+    left = [*_stopped(step), *_stages(walk, step), *skipped, *more]
     return Overview(title, why, state, verdict, changed, _proven(walk), left)
 
 
@@ -153,8 +154,3 @@ def _command(stage: Stage, step: Step) -> str:
     """The command of a stage where it is what comes next."""
     command = step.command if stage == step.stage else None
     return str(command) if command and not step.stop else ""
-
-
-def _left_out(walk: Walk) -> Iterator[Open]:
-    for name, why in walk.journal.skipped().items():
-        yield Open(REVIEWER, f"{name} was left out: {why}")

@@ -25,6 +25,8 @@ from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.git import Repo, version_of_tag
 from npu_upgrade.sources.index import Published, releases_of
+from npu_upgrade.sources.pins import pair_of
+from npu_upgrade.sources.tree import SourceTree
 
 if TYPE_CHECKING:
     import httpx
@@ -57,6 +59,12 @@ def published(project: str) -> list[Published]:
     except PassedOver as error:
         say(f"note: the releases of {project} are not known: {error}")
         return []
+
+
+def vllm_beside(omni: SourceTree) -> str | None:
+    """The vllm release with the number of a vllm-omni (they share it), None when nothing tells."""
+    pair = pair_of([], omni.version, omni.date, published("vllm")) if omni.version else None
+    return f"pypi:vllm=={pair.vllm}" if pair and pair.vllm else None
 
 
 def from_clone(clone: Path | None) -> list[Published]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from npu_upgrade.audit.run import check_names, run_checks
 from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import Answer, answers
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import line_numbers, nodes_of, split_statements
 from npu_upgrade.ground.collector import collected
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
@@ -153,7 +153,7 @@ class Judge:
         world = World(self._triple(tree, target), self._old, self._beneath)
         names = [name for name in check_names() if not name.startswith(_ASIDE)]
         found = [one for one in run_checks(world, names) if one.incident]
-        theirs = self._said(target)
+        theirs = self._upstream_says(target)
         return [
             gone_item(one)
             for one in found
@@ -161,29 +161,24 @@ class Judge:
         ]
 
     def _theirs(self, finding: Finding, texts: Mapping[str, Answer], theirs: frozenset[str]) -> bool:
-        """Whether upstream says itself what does not hold with this vllm: the step is for a newer one."""
+        """Whether upstream says itself what does not hold, and not with words of our NPU side.
+
+        The step is for a newer vllm, upstream is at odds with itself, or our GPU side has yet to follow.
+        """
         there, here = finding.there, finding.here
-        if not (there and self._beneath and self._beneath.judges(there.path.partition("/")[0])):
+        if there is None or there.path in self.ours.side.paths:
             return False
         if here.path not in texts:
-            return here.path.startswith(f"{self.ours.package}/")
-        tree = parse_module(texts[here.path].text).tree
-        lines = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
-        found = (one for one in lines if one.lineno <= here.line <= (one.end_lineno or one.lineno))
-        return here.text in theirs or any(ast.unparse(one) in theirs for one in found)
+            beneath = self._beneath and self._beneath.judges(there.path.partition("/")[0])
+            return bool(beneath) and here.path.startswith(f"{self.ours.package}/")
+        said = {text for first, last, text in _said(texts[here.path].text) if first <= here.line <= last}
+        return bool((said | {here.text}) & theirs)
 
-    def _said(self, target: SourceTree) -> frozenset[str]:
-        """The statements of upstream's runner, imports name by name."""
+    def _upstream_says(self, target: SourceTree) -> frozenset[str]:
+        """What upstream's runner says."""
         path = self.ours.side.upstream.path
-        if not target.exists(path):
-            return frozenset()
-        found = set()
-        for node in ast.walk(parse_module(target.read(path)).tree):
-            if isinstance(node, ast.ImportFrom):
-                found |= {f"from {node.module} import {one.name}" for one in node.names}
-            elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
-                found.add(ast.unparse(node))
-        return frozenset(found)
+        found = _said(target.read(path)) if target.exists(path) else ()
+        return frozenset(text for _, _, text in found)
 
     def _merged_runners(self, target: SourceTree, step: Step) -> dict[str, Answer]:
         """The runner files merged onto a step, one way to resolve what conflicts are left in them."""
@@ -218,3 +213,12 @@ class Judge:
         if self._is_ascend:
             return Triple(None, tree, upstream)
         return Triple(tree, upstream, self.vllm or NO_TREE)
+
+
+def _said(source: str) -> Iterator[tuple[int, int, str]]:
+    """The statements of a file with their first and last lines; imports name by name."""
+    statements = split_statements(source)
+    for one, (first, last) in zip(statements, line_numbers(statements, 0), strict=True):
+        names = [node for node in nodes_of(one.key) if isinstance(node, ast.ImportFrom)]
+        said = [f"from {node.module} import {name.name}" for node in names for name in node.names]
+        yield from ((first, last, text) for text in said or [one.key])

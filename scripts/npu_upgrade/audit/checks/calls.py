@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -71,15 +72,29 @@ def _shifted(world: World, calls: Iterable[list[_Judged]]) -> Iterator[Finding]:
 
 
 def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
-    """The calls of the audited files by identity, each on all classes on whose objects it runs."""
+    """The calls of the audited files by identity, each on all classes on whose objects it runs; with those
+    of the project's other files that come to functions of the audited ones."""
     found: dict[int, list[_Judged]] = {}
-    for scope in audited_scopes(world, resolver):
+    audited = {id(file) for file in world.files}
+    for scope in (*audited_scopes(world, resolver), *_users(world)):
         for call in resolver.body(scope.node).calls:
-            if callees := resolver.callees(call, scope):
+            callees = resolver.callees(call, scope)
+            if callees and (id(scope.file) in audited or id(callees[0].file) in audited):
                 reasons = [misfit(call, callee.node, bound=callee.bound) for callee in callees]
                 reason = reasons[0] if all(reasons) else ""
                 found.setdefault(id(call), []).append(_Judged(call, scope, callees[0], reason))
     return found
+
+
+def _users(world: World) -> Iterator[Scope]:
+    """The functions of the project's other files that name a package of the audited ones."""
+    audited = {file.path for file in world.files}
+    packages = {path.rpartition("/")[0].replace("/", ".") for path in audited} - {world.side.project.package}
+    named = re.compile("|".join(rf"\b{re.escape(package)}\b" for package in sorted(packages)) or "$^")
+    for path in world.program.paths(world.side.project.package) if world.of_omni else ():
+        if path not in audited and named.search(world.program.text(path)):
+            file = world.program.file(path)
+            yield from functions_of(file) if file else ()
 
 
 def _finding(judged: _Judged) -> Finding:

@@ -1,6 +1,5 @@
-"""Operators from outside the trees that are called or taken apart otherwise than everywhere else in them.
-
-No source tells the schema of ``torch_npu.npu_add_rms_norm``; its other uses do.
+"""Operators that are called or taken apart otherwise than their schema says, or, where nothing declares
+them, than everywhere else in the trees.
 """
 
 from __future__ import annotations
@@ -9,16 +8,18 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.operator_schemas import OPERATORS, Schema, Schemas
 from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import misfit
 from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 
-ABOUT = "operators called or taken apart otherwise than everywhere else in the trees"
+ABOUT = "operators called or taken apart otherwise than their schema, or all other uses, say"
 
-_ROOTS = ("torch_npu.", "torch.ops.")
 _FEWEST = 2  # other uses, all alike
 
 
@@ -43,7 +44,14 @@ class Use:
 
 def check(world: World) -> Iterator[Finding]:
     audited = {id(file) for file in world.files}
-    mine = [(name, use) for file in world.files for name, uses in _uses(file).items() for use in uses]
+    schemas = Schemas(world)
+    mine: list[tuple[str, Use]] = []
+    for file in (*world.files, *_beside(world)):
+        for name, use in ((name, use) for name, uses in _uses(file).items() for use in uses):
+            if declared := schemas.of(name):
+                yield from _against(name, use, declared)
+            elif id(file) in audited:
+                mine.append((name, use))
     others: dict[str, list[Use]] = {name: [] for name, _ in mine}
     for package in world.program.trees.keys() - {"vllm"}:
         for path in world.program.paths(package) if others else ():
@@ -57,9 +65,28 @@ def check(world: World) -> Iterator[Finding]:
         yield from _judged(name, use, others[name])
 
 
+def _beside(world: World) -> Iterator[File]:
+    """The project's other files that call operators of NPUs."""
+    audited = {file.path for file in world.files}
+    for path, text in files_with(world.program, world.side.project.package, "torch_npu"):
+        file = world.program.file(path) if path not in audited and "torch_npu." in text else None
+        yield from [file] if file else []
+
+
+def _against(name: str, use: Use, schemas: Sequence[Schema]) -> Iterator[Finding]:
+    """What no schema of the operator allows."""
+    reasons = [misfit(use.call, schema.node, bound=False) for schema in schemas]
+    numbers = {schema.results for schema in schemas}
+    if all(reasons):
+        yield _finding("schema", name, use, f"calls {name}(), which {reasons[0]}", schemas[0].place)
+    elif use.taken and None not in numbers and use.taken not in numbers:
+        what = f"takes {use.taken} results of {name}(), and it returns {schemas[0].results}"
+        yield _finding("results", name, use, what, schemas[0].place)
+
+
 def _uses(file: File) -> dict[str, list[Use]]:
     """The calls of operators in a file, by their dotted names."""
-    if not any(root in file.source for root in _ROOTS):
+    if not any(root in file.source for root in OPERATORS):
         return {}
     taken = {
         id(node.value): len(target.elts)
@@ -70,7 +97,7 @@ def _uses(file: File) -> dict[str, list[Use]]:
     }
     found: dict[str, list[Use]] = {}
     for node in file.nodes:
-        if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(_ROOTS):
+        if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(OPERATORS):
             found.setdefault(name, []).append(Use(file, node, taken.get(id(node), 0)))
     return found
 
@@ -81,7 +108,7 @@ def _judged(name: str, use: Use, others: Sequence[Use]) -> Iterator[Finding]:
     if use.taken and len(apart) >= _FEWEST and len(numbers) == 1 and use.taken not in numbers:
         (number,) = numbers
         what = f"takes {use.taken} results of {name}(), and all others take {number}"
-        yield _finding("results", name, use, apart[0], what)
+        yield _finding("results", name, use, what, _place(apart[0]))
     plain = [other for other in others if other.is_plain and other.keywords]
     if not use.is_plain or len(plain) < _FEWEST:
         return
@@ -90,20 +117,24 @@ def _judged(name: str, use: Use, others: Sequence[Use]) -> Iterator[Finding]:
     given = len(use.call.args)
     if always and never and all(len(other.call.args) >= given for other in plain):
         what = f"gives {name}() {', '.join(sorted(never))}, and all others give {', '.join(sorted(always))}"
-        yield _finding("keyword", name, use, plain[0], what)
+        yield _finding("keyword", name, use, what, _place(plain[0]))
 
 
-def _finding(kind: str, name: str, use: Use, other: Use, what: str) -> Finding:
+def _place(use: Use) -> Side:
+    return side(use.file, use.call, unparse(use.call))
+
+
+def _finding(kind: str, name: str, use: Use, what: str, there: Side) -> Finding:
     scopes = functions_of(use.file)
     scope = next((one.name for one in scopes if any(node is use.call for node in walk(one.node))), "")
     return Finding(
         kind=kind,
         owner=scope,
-        subject=f"{name}: {what.rpartition(', and ')[0]}",
+        subject=f"{name}: {what.partition(', and ')[0]}",
         what=f"{scope or use.file.path} {what}",
-        here=side(use.file, use.call, unparse(use.call)),
-        there=side(other.file, other.call, unparse(other.call)),
+        here=_place(use),
+        there=there,
         incident="S",
         why="the operator has one schema, and the call raises where it does not fit that",
-        todo="call it as the others do",
+        todo="call it as its schema, or the others, say",
     )

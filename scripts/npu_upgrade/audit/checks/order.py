@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.operator_schemas import OPERATORS
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, places_of, signature
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import dotted, last_name
 from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.places import files_with
+from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Callee, Scope
 
-ABOUT = "arguments and unpacked results in each other's place"
+_FEWEST = 2  # others that take a result by the same name, all from one place
+ABOUT = "arguments and results in each other's place, or taken from another one than everywhere else"
 
 
 def check(world: World) -> Iterator[Finding]:
     resolver = resolver_of(world.program)
     told: set[int] = set()
+    taken: dict[str, list[tuple[Scope, ast.Tuple | ast.List, ast.Call]]] = {}
     for scope in audited_scopes(world, resolver):
         body = resolver.body(scope.node)
         for call in body.calls:
@@ -31,10 +37,79 @@ def check(world: World) -> Iterator[Finding]:
         for target, value in body.unpacked:
             if not isinstance(value, ast.Call) or id(value) in told:
                 continue
-            found = [_results(target, callee, resolver) for callee in resolver.callees(value, scope)]
+            callees = resolver.callees(value, scope)
+            if callees or _is_operator(value):
+                taken.setdefault(last_name(value.func), []).append((scope, target, value))
+            found = [_results(target, callee, resolver) for callee in callees]
             if found and all(found) and found[0]:
                 told.add(id(value))
                 yield _finding("result-order", scope, target, value, found[0], resolver)
+
+    for name, mine in taken.items():
+        others = [(file, node, _names(node.targets[0])) for file, node in _takers(world, name)]
+        for scope, target, value in mine:
+            # What an operator returns goes by what it is told to.
+            alike = (one for one in others if one[1].value is not value)
+            known = [one for one in alike if not _is_operator(value) or _told(one[1].value) == _told(value)]
+            if id(value) not in told and (
+                found := _misplaced(_names(target), [names for *_, names in known])
+            ):
+                told.add(id(value))
+                name, place, usual = found
+                file, node = next((f, n) for f, n, names in known if names[usual : usual + 1] == [name])
+                yield _by_use(scope, target, value, (name, place, usual), side(file, node, unparse(node)))
+
+
+def _is_operator(call: ast.Call) -> bool:
+    return dotted(call.func).startswith(OPERATORS)
+
+
+def _told(value: ast.expr) -> set[str | None]:
+    return {keyword.arg for keyword in value.keywords} if isinstance(value, ast.Call) else set()
+
+
+def _takers(world: World, name: str) -> Iterator[tuple[File, ast.Assign]]:
+    """The statements of all trees that take results of a callee of that name apart."""
+    unpacks = re.compile(rf"[,)]\s*(?:\w+\s*)?=\s*(?:await\s+)?[\w.]*\b{name}\(")
+    for package in world.program.trees:
+        for path, text in files_with(world.program, package, f"{name}("):
+            file = world.program.file(path) if unpacks.search(text) else None
+            for node in file.nodes if file else ():
+                called = node.value if isinstance(node, ast.Assign) else None
+                if file and isinstance(called, ast.Call) and last_name(called.func) == name:
+                    assert isinstance(node, ast.Assign)
+                    yield file, node
+
+
+def _names(target: ast.expr) -> list[str]:
+    return [last_name(item) for item in target.elts] if isinstance(target, (ast.Tuple, ast.List)) else []
+
+
+def _misplaced(names: Sequence[str], others: Sequence[Sequence[str]]) -> tuple[str, int, int] | None:
+    """The first name taken from a place where no other has it, with that place and the one that all take it
+    from who take as many results."""
+    others = [other for other in others if len(other) == len(names)]
+    for place, name in enumerate(names):
+        places = [other.index(name) for other in others if name in other]
+        if name.strip("_") and len(places) >= _FEWEST and len(set(places)) == 1 and places[0] != place:
+            return name, place, places[0]
+    return None
+
+
+def _by_use(scope: Scope, at: ast.expr, call: ast.Call, found: tuple[str, int, int], there: Side) -> Finding:
+    name, place, usual = found
+    text = unparse(call.func)
+    return Finding(
+        kind="result-place",
+        owner=scope.name,
+        subject=f"{text}: {name}",
+        what=f"{scope.name} takes {name} as result {place + 1} of {text}(), and all others as {usual + 1}",
+        here=side(scope.file, at, unparse(call)),
+        there=there,
+        incident="S",
+        why="the count fits, so that nothing fails there and one result is taken for another",
+        todo=f"take {name} from where the others take it",
+    )
 
 
 def _arguments(call: ast.Call, callee: Callee) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides, statements_of, upstream_of
@@ -17,6 +17,7 @@ from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
 from npu_upgrade.program.program import File
+from npu_upgrade.program.scope import locals_of
 from npu_upgrade.threeway.align import fine_changes, weight
 
 ABOUT = "helpers of the same name on both sides whose bodies differ in meaning"
@@ -89,8 +90,8 @@ def _of_upstream(both: Both, text: str = "") -> bool:
 
 def _lost(helper: _Helper) -> list[Statement]:
     """The statements of the GPU side whose meaning the NPU side lacks."""
-    gpu = _telling(statements_of(helper.gpu_file, helper.gpu))
     npu = list(statements_of(helper.npu_file, helper.npu))
+    gpu = _telling(_in_names_of(npu, statements_of(helper.gpu_file, helper.gpu), helper))
     keys = {_key(statement) for statement in npu}
     folded = _folded(gpu, keys)
     return [
@@ -102,6 +103,30 @@ def _lost(helper: _Helper) -> list[Statement]:
         and statement not in folded
         and not _is_contained(statement, npu[change.b0 : change.b1])
         and helper.told.isdisjoint(_WORD.findall(statement.key))
+    ]
+
+
+def _in_names_of(npu: Sequence[Statement], gpu: Sequence[Statement], helper: _Helper) -> list[Statement]:
+    """The GPU side's statements with those locals renamed that the NPU side has under other names."""
+    here, there = locals_of(helper.npu).names.keys(), locals_of(helper.gpu).names.keys()
+    words = {word for statement in npu for word in _WORD.findall(statement.key)}
+    theirs = {word for statement in gpu for word in _WORD.findall(statement.key)}
+    old, new = there - words, here - theirs
+    names: dict[str, str] = {}
+    if old and new:
+        shapes: dict[str, list[list[str]]] = {}
+        for statement in npu:
+            shapes.setdefault(_WORD.sub("_", statement.key), []).append(_WORD.findall(statement.key))
+        for statement in gpu:
+            own = _WORD.findall(statement.key)
+            for other in shapes.get(_WORD.sub("_", statement.key), ()):
+                pairs = {(a, b) for a, b in zip(own, other, strict=True) if a != b}
+                fit = all(a in old and b in new and names.get(a, b) == b for a, b in pairs)
+                if fit and len({b for _, b in pairs}) == len(pairs):
+                    names |= dict(pairs)
+    return [
+        replace(statement, key=_WORD.sub(lambda word: names.get(word[0], word[0]), statement.key))
+        for statement in gpu
     ]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import is_stub
+from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, not_taken, signature
+from npu_upgrade.code.signatures import Function, misfits, not_taken, signature
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
@@ -74,6 +74,12 @@ def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]
     if resolver.gives(patch.original) and not resolver.gives(new) and not is_stub(new):
         what = f"{patch.place} returns something, and what is put there returns nothing"
         yield _finding("no-result", patch, " -> None", what, new)
+    elif forgets(new, patch.original, resolver):
+        what = f"what is put in place of {patch.place} may end without a result, and that always has one"
+        yield _finding("no-result", patch, " -> None at its end", what, new)
+    if wrong := _misfits(patch, new, world, bound=bool(patch.cls) and lands_as != {"staticmethod"}):
+        what = f"a caller of {patch.place} does not fit what is put there: {wrong[0]}"
+        yield _finding("caller", patch, f": {wrong[0].rpartition(': ')[2]}", what, new)
     if patch.cls and not own and not lands_as:
         yield from _lacking(patch, new, patch.cls, world)
 
@@ -132,6 +138,30 @@ def _not_fitting(new: Function, patch: Patch) -> list[str]:
     """What the replacement asks for and the original does not have."""
     assert patch.original
     return [name for name in not_taken(new, patch.original) if " " in name]
+
+
+def _misfits(patch: Patch, new: Function, world: World, *, bound: bool) -> list[str]:
+    """The calls that fit the original and not the replacement, in files that know what it is put on."""
+    assert patch.original
+    if not any(" " not in name for name in not_taken(new, patch.original)):
+        return []
+    last = patch.owner.rpartition(".")[2]
+    calls = [
+        node
+        for file in _files_with(patch.name, world)
+        if last in file.source or file is patch.home
+        for node in file.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) == patch.name
+        if not _is_overridden(file, node, world)
+    ]
+    return misfits(calls, patch.original, new, bound)
+
+
+def _is_overridden(file: File, call: ast.Call, world: World) -> bool:
+    """Whether a call stands in a method in whose place the NPU side has its own."""
+    method = file.method_at(call.lineno)
+    heirs = (cls for cls in world.side.classes if method and method.owner in cls.mro[1:])
+    return any(method and cls.lookup(method.name) is not method for cls in heirs)
 
 
 def _is_called_on_self(patch: Patch) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import functions_of, is_stub, overriding
+from npu_upgrade.audit.overrides import forgets, functions_of, is_stub, overriding
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -108,7 +108,12 @@ def _results(
     method: Method, parents: list[Method], cls: ClassSymbol, resolver: Resolver
 ) -> Iterator[Finding]:
     """An override that returns nothing where all its parents return something that is used."""
-    if resolver.gives(method.node) or is_stub(method.node):
+    if is_stub(method.node):
+        return
+    if all(forgets(method.node, parent.node, resolver) for parent in parents):
+        what = f"{method.qualname} may end without a result, {parents[0].qualname} always has one"
+        yield _finding("no-result", method, parents[0], " -> None at its end", what)
+    if resolver.gives(method.node):
         return
     if all(resolver.gives(parent.node) for parent in parents) and _is_used(method.name, cls, resolver):
         what = f"{method.qualname} returns nothing, {parents[0].qualname} does, and its result is used"

@@ -10,13 +10,16 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol, Program
 
-ABOUT = "methods and class attributes that a base leaves to its heirs and an NPU class does not have"
+ABOUT = "what a base leaves to its heirs, or answers with what is for GPUs, and an NPU class does not have"
 
+_INTERFACE = "Platform"
+# A dotted path with ``gpu`` or ``cuda`` among its words, as of ``vllm.v1.worker.gpu.block_table``.
+_GPU_MODULE = re.compile(r"(?=[\w.]*(?:[._]|\b)(?:gpu|cuda)(?:[._]|\b))\w+(?:\.\w+)+")
 _FEWEST = 2  # other heirs that have it; one placeholder among them may lack it
 
 
@@ -27,6 +30,38 @@ def check(world: World) -> Iterator[Finding]:
             for name, node in _announced(base).items():
                 if name not in have and _lacks(cls, base, name) and _is_left_out(cls, base, name, world):
                     yield _finding(cls, base, name, node)
+        yield from _abstract(cls)
+        if any(owner.name == _INTERFACE for owner in cls.mro[1:]):
+            yield from _of_gpus(cls)
+
+
+def _of_gpus(cls: ClassSymbol) -> Iterator[Finding]:
+    """What a platform leaves to an interface that answers with a module made for GPUs."""
+    for name in {name for owner in cls.mro for name in owner.methods}:
+        method = cls.lookup(name)
+        if method and method.owner.name.endswith(_INTERFACE) and method.owner is not cls:
+            nodes = [node for node in walk(method.node) if isinstance(node, (ast.ImportFrom, ast.Constant))]
+            modules = [n.module or "" if isinstance(n, ast.ImportFrom) else string(n) for n in nodes]
+            if any(_GPU_MODULE.fullmatch(module) for module in modules):
+                yield _finding(cls, method.owner, name, method.node)
+
+
+def _abstract(cls: ClassSymbol) -> Iterator[Finding]:
+    """The abstract methods that make it impossible to make an object of a class."""
+    if cls.is_open or not any("ABC" in map(last_name, owner.outside) for owner in cls.mro):
+        return
+    if any(_is_abstract(method.node) for method in cls.methods.values()) or "ABC" in map(
+        last_name, cls.outside
+    ):
+        return
+    for name in {name for owner in cls.mro[1:] for name in owner.methods}:
+        method = cls.lookup(name)
+        if method and _is_abstract(method.node):
+            yield _finding(cls, method.owner, name, method.node)
+
+
+def _is_abstract(node: Function) -> bool:
+    return any(last_name(item) == "abstractmethod" for item in node.decorator_list)
 
 
 @held
@@ -45,7 +80,7 @@ def _is_for_heirs(node: Function) -> bool:
     raises = any(
         "NotImplementedError" in ast.unparse(stmt) for stmt in node.body if isinstance(stmt, ast.Raise)
     )
-    return raises or any(last_name(item) == "abstractmethod" for item in node.decorator_list)
+    return raises or _is_abstract(node)
 
 
 def _lacks(cls: ClassSymbol, base: ClassSymbol, name: str) -> bool:

@@ -24,6 +24,7 @@ from npu_upgrade.commands.adapt.model_arguments import (
     named_sources,
     write_state,
 )
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.verdict import Result, Verdict
 
@@ -39,9 +40,9 @@ _MOST_PATTERNS = 40
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     share = "share of a device's memory (default: %(default)s)"
-    parser.add_argument("--utilisation", type=_share, default=UTILISATION, metavar="X", help=share)
+    option(parser, "--utilisation X", share, type=_share, default=UTILISATION)
     size = "what activations, graphs and communication take of it (default: %(default)g)"
-    parser.add_argument("--reserve-gib", type=_size, default=RESERVE / GIB, metavar="N", help=size)
+    option(parser, "--reserve-gib N", size, type=_size, default=RESERVE / GIB)
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -15,7 +15,7 @@ from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
-from npu_upgrade.artifacts.state import load_state, make_model_folder, model_folder, state_path
+from npu_upgrade.artifacts.state import STATE, load_state, make_model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
@@ -23,9 +23,11 @@ from npu_upgrade.commands.adapt.deliverable_arguments import (
     roots_of,
 )
 from npu_upgrade.commands.adapt.model_arguments import options_again
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
@@ -41,35 +43,20 @@ Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the model as the gates were given it, or its name")
-    parser.add_argument(
-        "--tree", type=Path, required=True, metavar="DIR", help="the checkout that gets config and tutorial"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where the reports go (default: in the workspace)"
-    )
+    option(parser, "--tree DIR", "the checkout that gets config and tutorial", type=Path, required=True)
+    option(parser, "--out DIR", "where the reports go (default: in the workspace)", type=Path)
     add_identity_arguments(parser)
     add_root_arguments(parser)
-    parser.add_argument(
-        "--keep",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="leave this generated file as it is (repeatable)",
+    option(parser, "--keep FILE", "leave this generated file as it is (repeatable)", **REPEATED)
+    option(
+        parser,
+        "--replace FILE",
+        "generate this file anew although it was not written here; git must have its text",
+        **REPEATED,
     )
-    parser.add_argument(
-        "--replace",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="generate this file anew although it was not written here; git must have its text",
-    )
-    parser.add_argument(
-        "--reports", action="store_true", help="report and runbook into the tree, too, for the commit"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; FAIL on a gap or a file out of date"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="write nothing; show the differences")
+    option(parser, "--reports", "report and runbook into the tree, too, for the commit")
+    option(parser, "--check", "write nothing; FAIL on a gap or a file out of date")
+    option(parser, "--dry-run", "write nothing; show the differences")
     add_workspace_argument(parser)
 
 
@@ -79,7 +66,7 @@ def run(args: argparse.Namespace) -> Result:
     form = form_of(args.tree)
     roots = roots_of(args)
     facts = gathered(args, workspace, roots)
-    folder = model_folder(workspace, facts.name)
+    folder = models_folder(workspace) / facts.name
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
     before = state.of(args.tree)
@@ -98,7 +85,7 @@ def run(args: argparse.Namespace) -> Result:
     make_model_folder(workspace, facts.name)
     texts = {args.tree / path: text for path, text in bundle.changed.items()}
     texts |= {out / name: text for name, text in bundle.reports.items()}
-    write_together(texts | {state_path(folder): state.text(args.tree, bundle.written)})
+    write_together(texts | {folder / STATE: state.text(args.tree, bundle.written)})
     step = _filling(args, facts.gaps, folder) if facts.gaps else _again(args, "--check")
     return Result(Verdict.PASS, f"{files} changed{gaps}", data, _listing(bundle, facts), step)
 

@@ -14,18 +14,19 @@ from pathlib import Path
 
 from npu_upgrade.artifacts.render import REPORT
 from npu_upgrade.artifacts.roots import Root
-from npu_upgrade.artifacts.state import model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
     add_root_arguments,
     gathered,
     roots_of,
 )
+from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.deliver import add_commit_arguments, for_real, outcome, planned
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.delivery.adaptation import Order, Part, carry_out, comment, prepare, request
 from npu_upgrade.delivery.adaptation_files import Named, planned_files
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.adaptation import notes_of
 from npu_upgrade.job.journal import Journal
@@ -48,24 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commit_arguments(parser)
     add_root_arguments(parser)
     add_identity_arguments(parser)
-    for option, text in (
-        ("--include", "a changed file, folder or pattern that belongs to the model (repeatable)"),
-        ("--leave", "a changed file, folder or pattern that stays out of the commit (repeatable)"),
-        ("--open", "a gap that is delivered open, and named in the commit (repeatable)"),
+    for name, about in (
+        ("include", "a changed file, folder or pattern that belongs to the model (repeatable)"),
+        ("leave", "a changed file, folder or pattern that stays out of the commit (repeatable)"),
+        ("open", "a gap that is delivered open, and named in the commit (repeatable)"),
     ):
-        parser.add_argument(option, action="append", default=[], metavar="NAME", help=text)
-    parser.add_argument(
-        "--pending-npu", action="store_true", help="accept real weights on a CPU; the commit says so"
+        option(parser, f"--{name} NAME", about, **REPEATED)
+    option(parser, "--pending-npu", "accept real weights on a CPU; the commit says so")
+    option(
+        parser, "--patch-dir DIR", "where the other project's patch goes (default: beside --repo)", type=Path
     )
-    parser.add_argument(
-        "--patch-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the other project's patch goes (default: beside --repo)",
-    )
-    parser.add_argument(
-        "--comment", metavar="ISSUE", help="post the issue comment with gh: a number or an address"
-    )
+    option(parser, "--comment ISSUE", "post the issue comment with gh: a number or an address")
     add_workspace_argument(parser)
 
 
@@ -115,5 +109,5 @@ def run(args: argparse.Namespace) -> Result:
 def _part(args: argparse.Namespace, model: str, workspace: Path, roots: list[Root]) -> Part:
     """One model of the delivery, with what was left out of it on the way."""
     facts = gathered(argparse.Namespace(**vars(args) | {"model": model}), workspace, roots)
-    folder = model_folder(workspace, facts.name)
+    folder = models_folder(workspace) / facts.name
     return Part(facts, model, folder, notes_of(Journal(folder).skipped(), facts.gaps))

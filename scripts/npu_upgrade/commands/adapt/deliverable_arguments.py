@@ -8,39 +8,29 @@ from pathlib import Path
 from npu_upgrade.artifacts.facts import Facts, gather
 from npu_upgrade.artifacts.naming import Source, check_id, check_name, check_place
 from npu_upgrade.artifacts.roots import Root, open_root
-from npu_upgrade.artifacts.state import load_state, model_folder
+from npu_upgrade.artifacts.state import load_state
 from npu_upgrade.commands.adapt.model_arguments import ROOTS
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.store import workspace_store
+from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.job.adaptation import name_of
 
 
 def add_identity_arguments(parser: argparse.ArgumentParser) -> None:
     """``--name`` and ``--hf-id``."""
-    parser.add_argument("--name", help="what its files are called (default: the last part of MODEL)")
+    option(parser, "--name NAME", "what its files are called (default: the last part of MODEL)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--hf-id", metavar="ORG/NAME", help="where the weights are published, when MODEL is a folder"
-    )
-    where.add_argument(
-        "--unpublished",
-        metavar="PATH",
-        help="the weights are published nowhere: what config and page call them",
-    )
+    option(where, "--hf-id ORG/NAME", "where the weights are published, when MODEL is a folder")
+    option(where, "--unpublished PATH", "the weights are published nowhere: what config and page call them")
 
 
 def add_root_arguments(parser: argparse.ArgumentParser) -> None:
     """The implementation roots, and the commits their changes are counted from."""
-    for option, project in (("--vllm", "vLLM"), ("--ascend", "vllm-ascend")):
-        parser.add_argument(
-            option,
-            type=Path,
-            metavar="DIR",
-            help=f"the checkout of {project} with the work (default: {ROOTS[option[2:]]} when it is one)",
-        )
-        parser.add_argument(
-            f"{option}-base", metavar="REF", help="the commit its changes are counted from (default: HEAD)"
-        )
+    for name, project in (("vllm", "vLLM"), ("ascend", "vllm-ascend")):
+        about = f"the checkout of {project} with the work (default: {ROOTS[name]} when it is one)"
+        option(parser, f"--{name} DIR", about, type=Path)
+        option(parser, f"--{name}-base REF", "the commit its changes are counted from (default: HEAD)")
 
 
 def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Facts:
@@ -49,9 +39,9 @@ def gathered(args: argparse.Namespace, workspace: Path, roots: list[Root]) -> Fa
     source = Source(check_id(args.hf_id) if args.hf_id else None, check_place(args.unpublished))
     # under the checkpoint's own name, whatever its files are to be called
     own = name_of(args.model)
-    analysis = model_folder(workspace, own) / "analysis.json"
+    analysis = models_folder(workspace) / own / "analysis.json"
     if source.name is None:  # as it was given the last time
-        source = load_state(model_folder(workspace, name or own)).source
+        source = load_state(models_folder(workspace) / (name or own)).source
     code = judged({root.package.name: root.package for root in roots})[0].files if roots else None
     return gather(workspace_store(workspace), args.model, analysis, name, source, code)
 

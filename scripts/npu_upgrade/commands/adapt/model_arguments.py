@@ -12,6 +12,7 @@ from npu_upgrade.artifacts.state import make_model_folder
 from npu_upgrade.checkpoint.locate import MODELS
 from npu_upgrade.checkpoint.registry import REGISTRY, plugin_models, read_ascend
 from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_json
@@ -28,20 +29,18 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="a folder, a name below --models, or a Hugging Face id"
     )
-    parser.add_argument(
-        "--models", type=Path, default=MODELS, metavar="DIR", help=f"where models lie (default: {MODELS})"
-    )
+    option(parser, "--models DIR", f"where models lie (default: {MODELS})", type=Path, default=MODELS)
     for name, root in ROOTS.items():
-        parser.add_argument(
-            f"--{name}",
-            metavar="SPEC",
-            help=f"a folder, pypi:NAME==VERSION or git:PATH@REF (default: {root} when it is there)",
+        option(
+            parser,
+            f"--{name} SPEC",
+            f"a folder, pypi:NAME==VERSION or git:PATH@REF (default: {root} when it is there)",
         )
-    parser.add_argument(
-        "--python",
+    option(
+        parser,
+        "--python FILE",
+        "an interpreter with vLLM: its source and plugins are used, and vLLM itself is asked",
         type=Path,
-        metavar="FILE",
-        help="an interpreter with vLLM: its source and plugins are used, and vLLM itself is asked",
     )
     add_workspace_argument(parser)
 

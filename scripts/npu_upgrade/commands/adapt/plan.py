@@ -39,8 +39,10 @@ from npu_upgrade.commands.adapt.model_arguments import (
     state_folder,
     write_state,
 )
+from npu_upgrade.commands.arguments import REPEATED, option, pair
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -56,34 +58,27 @@ EXAMPLES = """/models/Qwen3-8B
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument(
-        "--delivery",
+    option(
+        parser,
+        "--delivery DIR",
+        "the checkout that gets the commit (default: the one around this folder, else /workspace)",
         type=Path,
-        metavar="DIR",
-        help="the checkout that gets the commit (default: the one around this folder, else /workspace)",
     )
-    parser.add_argument("--scaffold", type=Path, metavar="OUT", help="write scaffolds into this folder")
-    parser.add_argument(
+    option(parser, "--scaffold OUT", "write scaffolds into this folder", type=Path)
+    option(
+        parser,
         "--form",
+        "a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
         choices=("plugin", "tree"),
         default="plugin",
-        help="a package that vLLM loads, or files in OUT, a checkout of vllm-ascend (default: plugin)",
     )
-    parser.add_argument(
-        "--decide",
-        action="append",
-        default=[],
-        type=_decision,
-        metavar="ID=ANSWER",
-        help="answer a question of the plan (repeatable); answers are kept",
+    option(
+        parser,
+        "--decide ID=ANSWER",
+        "answer a question of the plan (repeatable); answers are kept",
+        type=pair,
+        **REPEATED,
     )
-
-
-def _decision(text: str) -> tuple[str, str]:
-    name, equals, answer = text.partition("=")
-    if not (name and equals and answer):
-        raise argparse.ArgumentTypeError("ID=ANSWER is expected, as the plan names them")
-    return name, answer
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -96,7 +91,8 @@ def run(args: argparse.Namespace) -> Result:
     found.file.verdict = found.file.judge().value
     # names without a place are what an adapter is for; anything else has to be put right first
     verdict = found.file.judge(ignored=("name-unmapped",))
-    earlier = _earlier(args, found)
+    # nothing of a plan that is damaged, which this one replaces
+    earlier = kept(state_folder(args, found.file.name) / "plan.json", _Earlier) or _Earlier()
     trees = _trees(args, sources) | _plugin(args, found, earlier)
     is_new = found.file.strategy.name == "native adapter"
     answers = earlier.answers | dict(args.decide)
@@ -148,14 +144,10 @@ def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
         found[name] = _tree(source.root if is_folder and source and source.root else default)
         if source and not is_folder:
             found[name].spec, found[name].version = source.spec, source.version
-    return found | {"delivery": _tree(args.delivery or _around(Path.cwd()) or WORK_DIR)}
-
-
-def _around(folder: Path) -> Path | None:
-    """The checkout around a folder, where it can take the commit of a model."""
-    places = (one for one in (folder, *folder.parents) if (one / ".git").exists())
-    root = next(places, None)
-    return root if root and delivery_problem(root, folder.name) is None else None
+    here = Path.cwd()
+    around = next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
+    fits = around and delivery_problem(around, here.name) is None
+    return found | {"delivery": _tree(args.delivery or (around if fits else None) or WORK_DIR)}
 
 
 class _Earlier(msgspec.Struct):
@@ -163,14 +155,6 @@ class _Earlier(msgspec.Struct):
 
     trees: dict[str, Tree] = {}
     answers: dict[str, str] = {}
-
-
-def _earlier(args: argparse.Namespace, found: Analysis) -> _Earlier:
-    try:
-        written = (state_folder(args, found.file.name) / "plan.json").read_bytes()
-        return msgspec.json.decode(written, type=_Earlier)
-    except (OSError, msgspec.MsgspecError):  # there is none; this plan replaces one that is damaged
-        return _Earlier()
 
 
 def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dict[str, Tree]:

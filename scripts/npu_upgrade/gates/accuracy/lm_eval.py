@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from typing import Any
 from npu_upgrade.gates.accuracy.config_file import Task, by_name, compare
 from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.launch import Launch, given
+from npu_upgrade.gates.serving.measuring import measure
 from npu_upgrade.gates.serving.requests import Client, without_proxy
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import read_object, sha256
@@ -35,8 +34,6 @@ names, include = sys.argv[1].split(","), sys.argv[2:]
 get_task_dict(names, TaskManager(include_path=include[0] if include else None))
 """
 _LOADING = 600.0  # seconds
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|NotFound)\b: ")
-_POLL = 1.0  # seconds between two looks at the server
 _SHORT = ("num_fewshot", "limit", "batch_size")
 
 
@@ -171,26 +168,13 @@ def evaluate(
 
     Its output goes to ``folder``/lm_eval.log. It is ended when the server breaks or ``seconds`` are over.
     """
-    log = folder / LOG
     variables = without_proxy(os.environ) | {"OPENAI_API_KEY": "none", "TOKENIZERS_PARALLELISM": "false"}
     variables.pop("PYTHONPATH", None)
-    with open(log, "wb") as stream:
-        process = subprocess.Popen(
-            evaluation.command(url, name, folder / "lm_eval"),
-            cwd=evaluation.include or folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-        try:
-            why = _wait(process, seconds, broken)
-        finally:
-            _end(process)
+    command, cwd = evaluation.command(url, name, folder / "lm_eval"), evaluation.include or folder
+    why = measure(command, folder / LOG, variables=variables, cwd=cwd, seconds=seconds, broken=broken)
     results = files_of(folder).get(RESULTS)
-    if why or process.returncode != 0 or results is None:
-        return None, why or f"lm_eval ended with exit code {process.returncode}: {_error(log)}"
+    if why or results is None:
+        return None, f"lm_eval: {why or 'it left no results'} (--evaluation-seconds {seconds:.0f})"
     return json.loads(results.read_text("utf-8")), ""
 
 
@@ -214,33 +198,6 @@ def tasks_of(results: Mapping[str, Any], evaluation: Evaluation) -> list[dict[st
         shot, limit = shots.get(name, evaluation.run.get("num_fewshot")), evaluation.run.get("limit")
         found.append({"name": name, "num_fewshot": shot, "limit": limit, "metrics": metrics})
     return found
-
-
-def _wait(process: subprocess.Popen, seconds: float, broken: Callable[[], str]) -> str:
-    left = seconds
-    while True:
-        try:
-            process.wait(_POLL)
-            return ""
-        except subprocess.TimeoutExpired:
-            left -= _POLL
-        if why := broken():
-            return f"the server broke while it was measured: {why}"
-        if left < 0:
-            return f"lm_eval takes longer than {seconds:.0f} s; --evaluation-seconds raises that"
-
-
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _error(log: Path) -> str:
-    """The first exception in the log, what follows it being its consequence; else the last line."""
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    first = next((line for line in lines if _EXCEPTION.match(line)), None)
-    return (first or (lines[-1] if lines else "it says nothing"))[:300]
 
 
 _OPTION = "--chat-template"

@@ -62,7 +62,9 @@ def given(folder: Path) -> Adapter:
 
 def make(model: Path, folder: Path) -> Adapter | None:
     """A random adapter for the first layers; None when the checkpoint has no weight that adapters change."""
-    shapes = _shapes(model)
+    floats = {name: one for name, one in read_weights(model).tensors.items() if one.dtype in _FLOATS}
+    matrices = {name: one.shape for name, one in floats.items() if len(one.shape) == 2}
+    shapes = {name: shape for name, shape in matrices.items() if name.endswith(".weight")}
     targets = _present(shapes, _TARGETS) or _present(shapes, _ELSE)
     chosen = [
         name for one in targets for name in [name for name in sorted(shapes) if f".{one}." in name][:_LAYERS]
@@ -117,15 +119,6 @@ def ask(client: Client, name: str) -> list[Check]:
 def _said(exchange: Exchange) -> tuple[str, Any]:
     choice = exchange.answer["choices"][0]
     return str(choice["text"]), (choice.get("logprobs") or {}).get("token_logprobs")
-
-
-def _shapes(model: Path) -> dict[str, tuple[int, ...]]:
-    """The matrices of floats among the weights."""
-    return {
-        name: one.shape
-        for name, one in read_weights(model).tensors.items()
-        if one.dtype in _FLOATS and len(one.shape) == 2 and name.endswith(".weight")
-    }
 
 
 def _safetensors(shapes: dict[str, tuple[int, int]]) -> bytes:

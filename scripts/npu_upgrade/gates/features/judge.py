@@ -38,14 +38,13 @@ def judge(one: Capability, way: Way, started: Started, dummy: bool) -> Row:
     wrong = _contradiction(one, way, started)
     if wrong:
         return replace(row, evidence=wrong, why="the resolved configuration is not what was asked for")
-    evidence = [
-        next((found for proof in group if (found := _proof(proof, started, text))), "")
-        for group in one.proofs
-    ]
-    lacking = [
-        _looked_for(group, started) for group, found in zip(one.proofs, evidence, strict=True) if not found
-    ]
-    row = replace(row, evidence="; ".join(filter(None, evidence)))
+    evidence, lacking = [], []
+    for group in one.proofs:
+        if found := next((found for proof in group if (found := _proof(proof, started, text))), ""):
+            evidence.append(found)
+        else:
+            lacking.append(_looked_for(group, started))
+    row = replace(row, evidence="; ".join(evidence))
     if lacking or not one.proofs:
         why = one.why if not any(one.proofs) and one.why else f"not seen: {'; '.join(lacking) or 'any proof'}"
         if one.why and one.why not in why:

@@ -28,7 +28,7 @@ from npu_upgrade.gates.serving.launch import clashing, given_json
 from npu_upgrade.gates.serving.session import Stopped
 from npu_upgrade.gates.serving.starts import Start, Started, Starter
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import cut, table
 from npu_upgrade.ground.verdict import Verdict
 
 _ADDITIONAL = "--additional-config"
@@ -98,7 +98,7 @@ class Matrix:
 
     def as_text(self) -> str:
         head = ("feature", "status", "requested", "resolved", "evidence", "why")
-        rows = [[_cell(getattr(one, name)) for name in head] for one in self.rows.values()]
+        rows = [[cut(getattr(one, name), 100) for name in head] for one in self.rows.values()]
         return table(head, rows)
 
     def judged(self, stopped: Stopped = None) -> tuple[Verdict, str]:
@@ -235,7 +235,3 @@ class _Run:
 def _in_order(matrix: Matrix) -> Matrix:
     matrix.rows = {name: matrix.rows[name] for name in FEATURES if name in matrix.rows}
     return matrix
-
-
-def _cell(text: str) -> str:
-    return text if len(text) <= 100 else text[:97] + "..."

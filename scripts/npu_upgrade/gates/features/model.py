@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
-from npu_upgrade.checkpoint.config import Config
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.features.capability import AUTOMATIC, Capability, Way
 from npu_upgrade.gates.serving.launch import given, given_json
@@ -94,9 +93,10 @@ class Checkpoint:
         if not value:
             return Fact(0, f"config.json ({self.architecture}): no {what}")
         config = self.analysis.config
-        for part in dict.fromkeys((_key(config.text, value, words), _key(config, value, words))):
-            if part:
-                return Fact(value, f"config.json: {part} = {value}")
+        for part in (config.text, config):
+            for key, found in part.raw.items():
+                if found == value and any(word in key for word in words.split()):
+                    return Fact(value, f"config.json: {part.path}{key} = {value}")
         return Fact(value, f"config.json ({config.model_type}): {value} is what its class fills in")
 
 
@@ -113,15 +113,9 @@ def read(folder: Path) -> Checkpoint:
     return Checkpoint(folder, found)
 
 
-def _key(config: Config, value: int, words: str) -> str:
-    for key, found in config.raw.items():
-        if found == value and any(word in key for word in words.split()):
-            return f"{config.path}{key}"
-    return ""
-
-
 NOT_APPLICABLE, MISSING, UNSUPPORTED = "not applicable", "checkpoint missing", "unsupported"
 NOT_PROVEN, VERIFIED = "not proven", "verified"
+STATUSES = (VERIFIED, UNSUPPORTED, MISSING, NOT_APPLICABLE, NOT_PROVEN)
 _PARALLEL = ("expert_parallel", "flashcomm1")
 
 

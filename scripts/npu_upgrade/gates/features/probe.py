@@ -27,13 +27,13 @@ from npu_upgrade.gates.features.source import (
     Package,
     Place,
     flags,
-    installed_package,
     listed,
     log_call,
     log_calls,
     strings,
 )
 from npu_upgrade.sources.installed import Installed
+from npu_upgrade.sources.tree import open_source
 
 _FLASHCOMM = r"(?:VLLM_ASCEND_)?ENABLE_FLASH_?COMM(?:_?V?1)?"
 _FLASHCOMM_ON = re.compile(r"(?<!\w)flash ?comm ?1? is enabled", re.IGNORECASE)
@@ -64,8 +64,8 @@ def counters(capabilities: Iterable[Capability]) -> list[str]:
 
 def packages_of(installed: Installed) -> dict[str, Package]:
     """The vllm and vllm_ascend of an interpreter, by name."""
-    names = ("vllm", "vllm_ascend")
-    return {name: installed_package(folder, name) for name in names if (folder := installed.folder(name))}
+    folders = {name: folder for name in ("vllm", "vllm_ascend") if (folder := installed.folder(name))}
+    return {name: Package(name, open_source(f"dir:{folder.parent}")) for name, folder in folders.items()}
 
 
 def _experts(ascend: Package | None, vllm: Package, place: Place) -> Capability:
@@ -89,7 +89,8 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
         return Capability("flashcomm1", known=True, why="it is vllm-ascend's, which is not here")
     found = settings(ascend, "flashcomm", _FLASHCOMM)
     takes_config = vllm is None or "--additional-config" in flags(vllm)
-    ways = tuple(_way(one) for one in found if one.used and (takes_config or one.kind == ENVIRONMENT))
+    taken = [one for one in found if takes_config or one.kind == ENVIRONMENT]
+    ways = tuple(_way(one, one.used) for one in taken if one.used)
     calls = [call for call in log_calls(ascend, "flashcomm") if call.level != "debug"]
     off = [call for call in calls if _FLASHCOMM_OFF.search(call.text)]
     on = [call for call in calls if _FLASHCOMM_ON.search(call.text) and call not in off]
@@ -106,11 +107,9 @@ def _flashcomm(ascend: Package | None, vllm: Package | None) -> Capability:
     )
 
 
-def _way(setting: Setting) -> Way:
-    assert setting.used is not None
-    value = "1" if setting.kind == ENVIRONMENT else True
+def _way(setting: Setting, used: Place) -> Way:
     note = f"deprecated: {setting.deprecated}" if setting.deprecated else ""
-    return Way(setting.kind, setting.name, setting.used, value, note)
+    return Way(setting.kind, setting.name, used, "1" if setting.kind == ENVIRONMENT else True, note)
 
 
 def _drafts(ascend: Package | None, vllm: Package, place: Place) -> Capability:
@@ -150,20 +149,14 @@ def _quantization(ascend: Package | None, vllm: Package, place: Place) -> Capabi
 
 
 def _lora(ascend: Package | None, vllm: Package, place: Place, modules: Place) -> Capability:
-    wrappers = _wrappers(ascend) if ascend else [place]
-    if not wrappers:
+    nodes = ascend.nodes("def get_punica_wrapper") if ascend else ()
+    methods = ((at, one) for at, one in nodes if isinstance(one, ast.FunctionDef))
+    wrappers = [Place(at, one.lineno) for at, one in methods if one.name == "get_punica_wrapper"]
+    if ascend and not wrappers:
         return Capability("lora", known=True, why="its platform names no get_punica_wrapper")
     answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered in its own way", modules)
     ways = (Way(ARGUMENT, "--enable-lora", place),)
-    return Capability("lora", True, ways, ((answer,),), places=(wrappers[0],))
-
-
-def _wrappers(ascend: Package) -> list[Place]:
-    found = []
-    for path, text in ascend.holding("def get_punica_wrapper"):
-        line = text[: text.index("def get_punica_wrapper")].count("\n") + 1
-        found.append(Place(path, line))
-    return found
+    return Capability("lora", True, ways, ((answer,),), places=(*wrappers, place)[:1])
 
 
 _SWITCH = "--enforce-eager"

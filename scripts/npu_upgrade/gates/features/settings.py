@@ -89,11 +89,9 @@ def _add(seen: Setting, node: ast.expr, above: list[ast.AST], place: Place, text
 def _is_definition(node: ast.expr, above: list[ast.AST]) -> bool:
     """A variable among those of an ``envs`` module: a key with the function that reads it."""
     outer = above[-1]
-    if not isinstance(outer, ast.Dict) or node not in outer.keys:
-        return any(isinstance(one, ast.Lambda) for one in above) and any(
-            isinstance(one, ast.Dict) for one in above
-        )
-    return isinstance(outer.values[outer.keys.index(node)], ast.Lambda)
+    if isinstance(outer, ast.Dict) and node in outer.keys:
+        return isinstance(outer.values[outer.keys.index(node)], ast.Lambda)
+    return {ast.Lambda, ast.Dict} <= {type(one) for one in above}
 
 
 def _is_read(above: list[ast.AST]) -> bool:
@@ -129,11 +127,8 @@ def _only_logs(statement: ast.stmt) -> bool:
 
 def refuses_unknown_keys(package: Package) -> Place | None:
     """Where the class of additional_config says that a key it does not know is an error; None otherwise."""
-    for path, _text in package.holding("class AscendConfig"):
-        tree = package.parsed(path)
-        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)] if tree else []
-        for body in (one for one in classes if one.name == "AscendConfig"):
-            for node in body.body:
-                if isinstance(node, ast.Assign) and "extra='forbid'" in ast.unparse(node.value):
-                    return Place(path, node.lineno)
+    for path, body in package.nodes("class AscendConfig"):
+        for node in body.body if isinstance(body, ast.ClassDef) and body.name == "AscendConfig" else ():
+            if isinstance(node, ast.Assign) and "extra='forbid'" in ast.unparse(node.value):
+                return Place(path, node.lineno)
     return None

@@ -10,7 +10,6 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from npu_upgrade.checkpoint.registry import ModelSources, string_list
 from npu_upgrade.code.definitions import module_of
@@ -82,11 +81,6 @@ def given(spec: str, name: str) -> Package:
             try_=f"pypi:{name.replace('_', '-')}==VERSION, or dir:PATH of a checkout",
         )
     return Package(name, tree)
-
-
-def installed_package(folder: Path, name: str) -> Package:
-    """The package ``name`` whose files are in ``folder``."""
-    return Package(name, open_source(f"dir:{folder.parent}"))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -89,7 +89,10 @@ def used_memory(device: Device, variables: Mapping[str, str]) -> list[int] | Non
         # logical ids, in whose order npu-smi shows the chips; what is no list of them limits nothing
         ids = [int(one) for one in re.findall(r"\d+", variables.get(_VISIBLE, ""))]
         return [used[one] for one in ids if one < len(used)] or used or None
-    return _gpu_memory() if device.kind == GPU else None
+    if device.kind != GPU:
+        return None
+    text = _output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
+    return [int(line) for line in (text or "").split() if line.isdigit()] or None
 
 
 def still_held(
@@ -129,11 +132,6 @@ def _chips() -> list[tuple[str, int]]:
         usages = [int(used) for used, _ in _USAGE.findall(row)]
         found.append((name, usages[-1] if usages else 0))
     return found
-
-
-def _gpu_memory() -> list[int] | None:
-    text = _output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
-    return [int(line) for line in (text or "").split() if line.isdigit()] or None
 
 
 def _output(argv: list[str]) -> str | None:

@@ -238,7 +238,9 @@ def _steps(
         lambda: smoke.generations(asking),
         lambda: smoke.chat(asking),
         lambda: _configured(served),
-        lambda: smoke.pictures(asking, _takes_images(options, served)),
+        lambda: smoke.pictures(
+            asking, bool(served.resolved.get("is_multimodal")) if options.images is None else options.images
+        ),
         lambda: gate_file.ask(client, asking.name, options.requests, asking.real),
     ]
     if options.compare and asking.real:
@@ -246,10 +248,6 @@ def _steps(
     steps += [partial(extra, client, asking.name) for extra in options.extra]
     steps.append(lambda: [stays(client, lifeline, options.quiet)])
     return steps
-
-
-def _takes_images(options: Options, served: Served) -> bool:
-    return bool(served.resolved.get("is_multimodal")) if options.images is None else options.images
 
 
 def _configured(served: Served) -> list[Check]:

@@ -100,7 +100,10 @@ def describe(
         "gate": gate,
         "verdict": verdict.value,
         "summary": summary,
-        "label": min((one.label for one in runs), key=_weight),
+        # the one that claims least is that of all
+        "label": min(
+            (one.label for one in runs), key=lambda label: (label.startswith("NPU"), label != DRY_RUN)
+        ),
         "model": launch.model,
         "model_name": launch.model_name,
         "architectures": last.resolved.get("architectures") or config.get("architectures") or [],
@@ -126,11 +129,6 @@ def describe(
         "seconds": round(sum(one.seconds for one in runs), 1),
         "starts": len(runs),
     }
-
-
-def _weight(label: str) -> tuple[bool, bool]:
-    """Of several labels the one that claims least is that of all."""
-    return label.startswith("NPU"), label != DRY_RUN
 
 
 def _whole(served: Served, installed: Installed) -> Observed | None:

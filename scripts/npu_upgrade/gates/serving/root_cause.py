@@ -12,10 +12,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from npu_upgrade.gates.serving.log_lines import LogLine
+from npu_upgrade.gates.serving.log_lines import LogLine, read
 from npu_upgrade.gates.serving.signatures import Matcher, Signature, signatures
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
 
 _BEGIN = "Traceback (most recent call last):"
@@ -206,6 +208,18 @@ class Explanation:
             "later": {name: at for name, at in self.later.items() if not (first and name == _name(first))},
             "wrappers": self.wrappers,
         }
+
+
+def explain_file(log: Path) -> Explanation:
+    """What :func:`explain` finds in a log file; raises :class:`BadInput` for one that cannot be read."""
+    try:
+        return explain(read(log))
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {log}: {error.strerror or error}",
+            expected="a readable log file",
+            try_="redirect the server into one: vllm serve ... > serve.log 2>&1",
+        ) from error
 
 
 def explain(

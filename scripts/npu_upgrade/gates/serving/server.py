@@ -225,13 +225,9 @@ def members(server: Server) -> list[psutil.Process]:
 def _is_ours(process: psutil.Process, server: Server) -> bool:
     if os.getpgid(process.pid) == server.group:
         return True
-    if process.create_time() < _born(server) or process.uids().real != os.getuid():
+    if process.create_time() < float(server.token.rpartition(":")[2]) or process.uids().real != os.getuid():
         return False
     return process.environ().get(TOKEN) == server.token
-
-
-def _born(server: Server) -> float:
-    return float(server.token.rpartition(":")[2])
 
 
 def engines(server: Server) -> set[int]:

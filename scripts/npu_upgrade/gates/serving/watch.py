@@ -132,8 +132,9 @@ class Watch:
             stream.seek(self._read)
             fresh = stream.read(16 << 20)
         self._read += len(fresh)
+        order = list(BUDGETS)
         for phase, marks in _MARKS.items():
-            if _later(phase, self.phase) and any(mark in fresh for mark in marks):
+            if order.index(phase) > order.index(self.phase) and any(mark in fresh for mark in marks):
                 self._enter(phase)
         return bool(fresh)
 
@@ -155,11 +156,6 @@ class Watch:
         rate = abs(worked - self._worked) / (now - self._sampled)
         self._worked, self._sampled = worked, now
         return rate >= 1
-
-
-def _later(phase: str, than: str) -> bool:
-    order = list(BUDGETS)
-    return order.index(phase) > order.index(than)
 
 
 _POLL = 0.2  # seconds

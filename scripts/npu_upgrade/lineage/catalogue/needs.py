@@ -51,7 +51,9 @@ def omni_names(omni: SourceTree, folders: Iterable[str], upstream: Iterable[str]
 def needs(keys: Sequence[str], module: Module, path: str, names: OmniNames) -> tuple[str, ...]:
     """What statements of a file use of omni, sorted: modules, helpers and attributes, model attributes."""
     found: dict[str, None] = {}
-    items, own = _omni_imports(module, path), _definitions(module)
+    # all imports of the file, inside functions too
+    imports = (absolute(item, path) for item, _ in every_import(parse_module(module.source).tree))
+    items, own = {item.bound: item for item in imports if _is_own(item, path)}, _definitions(module)
     for node in nodes(keys):
         if isinstance(node, ast.Name) and node.id in items:
             found[_plain(items[node.id])] = None
@@ -92,16 +94,6 @@ def _learn(names: OmniNames, node: ast.ClassDef) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _file_imports(source: str, path: str) -> tuple[Import, ...]:
-    """All imports of a file, inside functions too, absolute."""
-    return tuple(absolute(item, path) for item, _ in every_import(parse_module(source).tree))
-
-
-def _omni_imports(module: Module, path: str) -> dict[str, Import]:
-    items = _file_imports(module.source, path)
-    return {item.bound: item for item in items if _is_own(item, path)}
-
-
 def _is_own(item: Import, path: str) -> bool:
     return item.module.partition(".")[0] == path.partition("/")[0]
 

@@ -1,0 +1,226 @@
+"""The checks for what was lost since the old pair, what nothing uses, and state that is made otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import AR, ASCEND, GPU_AR, GPU_BASE, make_world, seen
+
+CRANE = "vllm_omni/platforms/npu/crane.py"
+OLD = """
+import os
+
+
+class Winch:
+    loud = True
+
+    def roll(self, load, tight=False):
+        self.tight = tight
+
+    def pull(self, load):
+        return load
+
+
+class Crane(Winch):
+    loud = False
+
+    def __init__(self, rope):
+        self.rope = rope
+        self.done = 0
+
+    def pull(self, load):
+        return self.rope.pull(load)
+
+    def lift(self, load, fast=False):
+        if load is not None and self.rope:
+            self.pull(load)
+        if fast:
+            self.pull(fast)
+        self.rope.roll(load, tight=True)
+        self.rope.roll(fast, tight=None)
+        return load
+
+
+def run(load):
+    print(os.name)
+    return Crane(1).lift(load), Crane(1).done
+
+
+run(1)
+"""
+
+
+def since(folder: Path, *changes: tuple[str, str]) -> list[tuple[str, str, str]]:
+    new = OLD
+    for before, now in changes:
+        assert before in new
+        new = new.replace(before, now)
+    world = make_world(folder / "new", {CRANE: new}, old=make_world(folder / "old", {CRANE: OLD}))
+    return seen(world, "lost")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        ("        if fast:\n            self.pull(fast)\n", "", "lost"),
+        ("load is not None and self.rope", "self.rope", "lost"),
+        ("if fast:", "if not fast:", "lost"),
+        ("load, tight=True", "load", "lost"),
+        ("    def pull(self, load):\n        return self.rope.pull(load)\n", "", "override"),
+        ("    loud = False\n", "", "override"),
+    ],
+)
+def test_what_is_gone_with_nothing_in_its_place(tmp_path: Path, before: str, now: str, kind: str) -> None:
+    assert [one[0] for one in since(tmp_path, (before, now))] == [kind]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        [("load is not None and self.rope", "self.rope and load is not None")],
+        [("load, tight=True", "load, loose=False")],
+        [("fast, tight=None", "fast")],
+        [("        if fast:\n", "        if fast and load:\n")],
+        # another change beside it: the function was worked on
+        [("load, tight=True", "load"), ("        return load\n\n\ndef", "        return self\n\n\ndef")],
+        # moved into what calls it
+        [
+            ("        if fast:\n            self.pull(fast)\n", ""),
+            ("    print(os", "    Crane(1).pull(fast=1) if fast else fast\n    print(os"),
+        ],
+        # the base has changed with it
+        [
+            ("        return load\n\n\nclass Crane", "        return [load]\n\n\nclass Crane"),
+            ("    def pull(self, load):\n        return self.rope.pull(load)\n", ""),
+        ],
+    ],
+)
+def test_what_was_changed_on_purpose_is_silent(tmp_path: Path, changes: list[tuple[str, str]]) -> None:
+    assert since(tmp_path, *changes) == []
+
+
+def test_what_the_function_followed_gave_up_too_is_silent(tmp_path: Path) -> None:
+    gone = "        if fast:\n            self.pull(fast)\n"
+    worlds = {}
+    for name, text in (("old", OLD), ("new", OLD.replace(gone, ""))):
+        files = {CRANE: text, "vllm_ascend/worker/crane.py": text}
+        worlds[name] = make_world(tmp_path / name, files, old=worlds.get("old"))
+    assert seen(worlds["new"], "lost") == []
+
+
+def test_a_world_without_an_old_pair_has_lost_nothing(tmp_path: Path) -> None:
+    assert seen(make_world(tmp_path, {CRANE: OLD}), "lost") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ("import os\n", "import os\nimport sys\n", ("import", "", "sys")),
+        ("import os\n", "import os\nimport sys  # noqa: F401\n", None),
+        ("import os\n", "from __future__ import annotations\nimport os\n", None),
+        ("        return load\n\n\ndef", "        low = load\n        return load\n\n\ndef", "local"),
+        ("        return load\n\n\ndef", "        low = load\n        return low\n\n\ndef", None),
+        ("    def lift(self, load", "    def hoist(self, load", "uncalled"),
+    ],
+)
+def test_what_is_made_and_not_used(tmp_path: Path, before: str, now: str, told: object) -> None:
+    text = OLD.replace(before, now)
+    assert text != OLD
+    found = seen(make_world(tmp_path, {CRANE: text}), "unused")
+    # ``lift`` is called on the class under its old name
+    kinds = [one if isinstance(told, tuple) else one[0] for one in found]
+    assert kinds == ([told] if told else [])
+
+
+STEP = """
+class {name}:
+    def step(self, rows, keep):
+        first = self.first(rows)
+        second = self.second(first)
+        third = self.third(second)
+        return self.send(third{keep})
+"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "told"), [("", [("parameter", "NPUModelRunner", "keep in step")]), (", keep", [])]
+)
+def test_a_copy_that_does_nothing_with_a_parameter(tmp_path: Path, ours: str, told: object) -> None:
+    base = "from vllm.v1.worker.gpu_model_runner import GPUModelRunner\n"
+    ascend = base + STEP.format(name="NPUModelRunner(GPUModelRunner)", keep=ours)
+    files = {
+        "vllm/v1/worker/gpu_model_runner.py": STEP.format(name="GPUModelRunner", keep=", keep"),
+        ASCEND: ascend,
+    }
+    assert seen(make_world(tmp_path, files, omni=False), "unused") == told
+    rewrite = (
+        base + "class NPUModelRunner(GPUModelRunner):\n    def step(self, rows, keep):\n        return rows\n"
+    )
+    assert seen(make_world(tmp_path / "rewrite", files | {ASCEND: rewrite}, omni=False), "unused") == []
+
+
+GPU = """
+from vllm_omni.worker.gpu_model_runner import OmniGPUModelRunner
+
+class GPUARModelRunner(OmniGPUModelRunner):
+    def __init__(self):
+        self.rows = torch.zeros(self.max_tokens, dtype=torch.long, device="cuda")
+        self.state = None
+
+    def step(self):
+        state = self.state
+        self.state = None
+        return state
+"""
+
+
+def parity_state(folder: Path, before: str, now: str) -> list[str]:
+    npu = GPU.replace("vllm_omni.worker.gpu_model", "vllm_omni.platforms.npu.worker.npu_model")
+    npu = npu.replace("OmniGPU", "OmniNPU").replace("GPUAR", "NPUAR").replace('"cuda"', '"npu"')
+    assert before in npu
+    world = make_world(folder, {GPU_AR: GPU, AR: npu.replace(before, now)})
+    return [kind for kind, _, _ in seen(world, "parity-state")]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kinds"),
+    [
+        ("max_tokens,", "max_requests,", ["tensor"]),
+        ("torch.long", "torch.int32", ["tensor"]),
+        ("        self.state = None\n        return", "        return", ["not-reset"]),
+        ("max_tokens,", "max_tokens + 2,", []),
+        ("torch.long", "torch.long, pin_memory=True", []),
+        ("        self.state = None\n        return", "        self._clear()\n        return", []),
+        ("", "", []),
+    ],
+)
+def test_state_that_is_made_or_cleared_otherwise(
+    tmp_path: Path, before: str, now: str, kinds: list[str]
+) -> None:
+    clear = "\n    def _clear(self):\n        self.state = None\n" if "_clear" in now else ""
+    if not before:
+        assert parity_state(tmp_path, "class", "class") == []
+        return
+    assert parity_state(tmp_path, before, now) == kinds or clear
+
+
+CONTEXT = """
+def set_bounds(context, rows):
+    context.low = rows
+    context.high = rows * 2
+
+
+def reset_bounds(context):
+    context.low = None
+    {last}
+"""
+
+
+@pytest.mark.parametrize(("last", "kinds"), [("pass", ["half-cleared"]), ("context.high = None", [])])
+def test_a_reset_that_leaves_something(tmp_path: Path, last: str, kinds: list[str]) -> None:
+    world = make_world(
+        tmp_path, {CRANE: CONTEXT.replace("{last}", last), GPU_BASE: "class OmniGPUModelRunner:\n    pass\n"}
+    )
+    assert [kind for kind, _, _ in seen(world, "parity-state")] == kinds
