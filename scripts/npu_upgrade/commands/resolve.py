@@ -120,10 +120,11 @@ def _hunk_by_word(args: argparse.Namespace, workspace: Path, job: Job | None = N
     """Answer a hunk in a word that nobody asks about: what `port` takes by itself, or a lower tier."""
     if not (args.id and args.word in ("by-hand", "waive", "leave") and args.note.strip()):
         return None
-    if not answer.set_hunk(workspace, args.id, args.word, args.note):
+    hunk = answer.set_hunk(workspace, args.id, args.word, args.note)
+    if hunk is None:
         return None
     if job:
-        job.journal.add(Answer, id=args.id, how=args.word, note=args.note, stage=PORT)
+        job.journal.add(Answer, id=args.id, how=args.word, note=args.note, stage=PORT, unit=hunk.unit)
     return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
 
