@@ -24,7 +24,7 @@ from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, w
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED, Entry
+from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
@@ -173,15 +173,15 @@ def _remember(job: Job, plan: Plan, conflict: OpenConflict, text: str) -> None:
     remembered(job).remember(conflict_key(base, ours, theirs), base, ours, theirs, text, where)
 
 
-def set_hunk(workspace: Path, id_: str, how: str = "", note: str = "") -> Entry | None:
-    """Keep what was answered to a hunk that the port ledger knows; None when it knows none of that id."""
+def set_hunk(workspace: Path, id_: str, how: str = "", note: str = "") -> bool:
+    """Keep what was answered to a hunk that the port ledger knows; false when it knows none of that id."""
     ledger = PortLedger(workspace)
     if id_ not in ledger.entries:
-        return None
+        return False
     state = {"waive": WAIVED, "by-hand": BY_HAND}.get(how, OPEN)
     ledger.set(id_, state, note if state != OPEN else "")
     ledger.save()
-    return ledger.entries[id_]
+    return True
 
 
 def _waive_finding(job: Job, key: str, note: str, until: str) -> None:
