@@ -254,6 +254,17 @@ def test_what_was_not_shown_is_said_by_next_and_named_in_the_commit(machine, upg
     assert left in next(stage.said for stage in walk(upgrade.job).stages if stage.name == "deliver")
 
 
+def test_what_was_not_shown_stays_named_until_it_runs_again(machine, upgrade, run, monkeypatch):
+    machine.undecided = {"graph ar": "no reference"}
+    run()
+    monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("eager", AR)], [], frozenset()))
+    for _ in range(2):
+        assert run()[1]["pending"] == ["graph ar: INCONCLUSIVE, no reference"]
+    machine.undecided = {}
+    monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("graph", AR)], [], frozenset()))
+    assert run()[1]["pending"] == []
+
+
 def test_a_machine_that_cannot_run_it_leaves_every_run_pending(machine, upgrade, run, monkeypatch):
     def prepare(*given, **options):
         raise Blocked("no g++", expected="-", try_="-")

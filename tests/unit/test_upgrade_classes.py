@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
+from npu_upgrade.cli import main as cli
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
@@ -270,6 +271,22 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     assert "Not ported from the GPU side (1 hunk of 1 feature):\n- steps: 1 hunk\n" in message
     assert "Written by hand for the NPU side (1):\n- TideRunner.step: in _tide, without events\n" in message
     assert "(3 hunks of 2 features):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_hunk_written_by_hand_is_named_by_its_method(upgrade, deliver, alone) -> None:
+    """One that nobody asked about: only the ledger of hunks knows where it belongs."""
+    hunk = {"kind": "change", "state": "open", "note": "", "since": {}, "at": "2026-11-20T12:00:00Z"}
+    hunk |= {"runner": "ar", "unit": "TideRunner.step", "old": "a = 1", "new": "a = 2"}
+    ledger = {"schema": "npu-upgrade/port/1", "hunks": {"port-0123abcd": hunk}}
+    write(upgrade.workspace, ".npu-upgrade/port.json", json.dumps(ledger))
+    given = [{"id": "port-0123abcd", "answer": "by-hand", "note": "it has its own"}]
+    write(upgrade.workspace, "answers.json", json.dumps(given))
+    words = ["resolve", "port-0123abcd", "--by-hand", "--note", "it has its own"]
+    words = words if alone else ["resolve", "--from", str(upgrade.workspace / "answers.json")]
+    assert cli.main("upgrade.py", "", ["resolve"], [*words, "--workspace", str(upgrade.workspace)]) == 0
+    assert deliver()[0] == 0
+    assert "Written by hand for the NPU side (1):\n- TideRunner.step: it has its own" in upgrade.body()
 
 
 def test_a_failed_real_run_stops_the_delivery(classes, refused) -> None:

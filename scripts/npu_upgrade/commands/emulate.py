@@ -152,12 +152,22 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     evidence = {name: result.data[name] for name in names if name in result.data}
     runs = result.data.get("runs", [])
     evidence["failing"] = [f"{run['tier']} {run['scenario']}" for run in runs if run["state"] == FAIL]
+    if "pending" in evidence:
+        result.data["pending"] = evidence["pending"] = evidence["pending"] + _never_shown(job, result)
     result.summary = asked.target + result.summary
     if job.gate != NEIGHBOUR and not asked.whole:
         result.data |= {"job": job.job.id}
         result.next = job.again
         return result
     return job.finish(result, pins(asked.triple), {}, evidence, sorted(asked.out.glob("new/*.log")))
+
+
+def _never_shown(job: GateJob, result: Result) -> list[str]:
+    """What an earlier run of the job could not show, and this one did not run: no edit has shown it since."""
+    ran = {f"{run['tier']} {run['scenario']}" for run in result.data.get("runs", [])}
+    earlier = next((one for one in reversed(job.job.records()) if one.gate == job.gate), None)
+    said = [one for one in earlier.data.get("pending", []) if ": " in one] if earlier else []
+    return [one for one in said if one.partition(":")[0] not in ran and not one.startswith("every run:")]
 
 
 def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
@@ -344,12 +354,8 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _listed() -> Result:
-    rows = [
-        {"name": one.name, "shows": one.shows, "tiers": list(one.tiers), "core": one.core, "omni": one.omni}
-        for one in scenarios()
-    ]
-    text = "\n".join(
-        f"{'*' if row['core'] else ' '} {row['name']:<24}{','.join(row['tiers']):<14}{row['shows']}"
-        for row in rows
-    )
-    return Result(Verdict.PASS, f"{len(rows)} scenarios, * in core", {"scenarios": rows}, text)
+    """What each shows is for people; an agent needs the names, and the result of the last run stays."""
+    marked = [(f"{one.name}{'*' if one.core else ''}", ",".join(one.tiers), one.shows) for one in scenarios()]
+    text = "\n".join(f"{name:<24}{tiers:<14}{shows}" for name, tiers, shows in marked)
+    names = {name: tiers for name, tiers, _ in marked}
+    return Result(Verdict.PASS, f"{len(names)} scenarios, * in core", {"scenarios": names}, text)

@@ -205,7 +205,9 @@ def _run(args: argparse.Namespace) -> Result:
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     result.next = following(job)
-    shown = ("job", "branch", "moved_aside")
+    read = {"target": inputs.target, "vllm": inputs.vllm, "base": base}
+    result.data["sources"] = {name: str(tree.root) for name, tree in read.items() if tree and tree.root}
+    shown = ("job", "branch", "moved_aside", "sources")
     result.brief = {name: result.data[name] for name in shown if result.data.get(name)}
     result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
     return result

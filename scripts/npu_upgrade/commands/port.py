@@ -27,6 +27,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.ask import port_survey
 from npu_upgrade.job.job import Job, find_workspace, open_job
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.lineage.items import Item
@@ -121,6 +122,8 @@ def _take_from_job(args: argparse.Namespace) -> None:
             try_="--omni SPEC --ascend SPEC --out DIR",
         )
     args.omni, args.ascend, args.workspace = f"dir:{job.repo}", job.inputs.ascend.spec, job.workspace
+    if args.since == "auto":  # what was taken since would be read as the state that the runners had
+        args.since = (port_survey(job).get("since") or {}).get("spec") or "auto"
 
 
 def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:
@@ -243,7 +246,7 @@ def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
     if spec.kind != "dir" or args.out:
         return
     if job := _job_of(Path(spec.path).expanduser(), args.workspace, args.job):
-        names = ("versions", "counts", "taken", "refused", "hunks")
+        names = ("versions", "since", "counts", "taken", "refused", "hunks")
         kept = {name: result.data[name] for name in names if name in result.data}
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept

@@ -31,7 +31,7 @@ from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
-from npu_upgrade.job.ask import CONFLICT, ITEM, KINDS, LOOK, PORT, Ask, asks
+from npu_upgrade.job.ask import CONFLICT, ITEM, KINDS, LOOK, PORT, Ask, asks, unasked_hunk
 from npu_upgrade.job.check import check
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import Answer
@@ -116,14 +116,12 @@ def run(args: argparse.Namespace) -> Result:
         return _run(args, job)
 
 
-def _hunk_by_word(args: argparse.Namespace, workspace: Path, job: Job | None = None) -> Result | None:
-    """Answer a hunk in a word that nobody asks about: what `port` takes by itself, or a lower tier."""
+def _hunk_by_word(args: argparse.Namespace, workspace: Path) -> Result | None:
+    """Answer a hunk of the ledger in a word, outside of any job."""
     if not (args.id and args.word in ("by-hand", "waive", "leave") and args.note.strip()):
         return None
     if not answer.set_hunk(workspace, args.id, args.word, args.note):
         return None
-    if job:
-        job.journal.add(Answer, id=args.id, how=args.word, note=args.note, stage=PORT)
     return Result(Verdict.PASS, f"{args.id}: {args.word}", {"id": args.id, "stage": PORT, "written": False})
 
 
@@ -137,9 +135,6 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
-    unasked = job.journal.answer(args.id) is None and all(ask.id != args.id for ask in found)
-    if unasked and (result := _hunk_by_word(args, job.workspace, job)):
-        return result
     ask = _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
     if not answer_:
@@ -217,14 +212,15 @@ def _states(taken: list[tuple[Ask, Answer]]) -> dict[str, str]:
 
 def _open(job: Job, found: list[Ask], id_: str) -> Ask:
     """The open question of that id; :class:`BadInput` says whether it was answered or never asked."""
-    ask = next((ask for ask in found if ask.id == id_), None)
+    done = job.journal.answer(id_)
+    ask = next((ask for ask in found if ask.id == id_), None) or (None if done else unasked_hunk(job, id_))
     if ask:
         return ask
-    done = job.journal.answer(id_)
     what = f"{id_} was answered already ({done.how}, {done.at})" if done else f"nothing open is called {id_}"
     raise BadInput(
         what,
-        expected="the id of something open; a conflict whose markers or sides were edited has another one",
+        expected="the id of something open; a conflict whose markers or sides were edited has another one; "
+        "findings of files that were edited since are open again after upgrade.py audit",
         try_=f"upgrade.py resolve --undo {id_}" if done else "upgrade.py resolve --list",
     )
 

@@ -24,6 +24,7 @@ from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import ALL, SAFE, Job
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.job.port_ledger import Ledger
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
 KINDS = (CONFLICT, ITEM, LOOK, PORT, FINDING)
@@ -208,6 +209,15 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     first, last = _span(root, path, unit)
     key = finding["key"]
     return Ask(FINDING, key, what, path, unit, first, last, texts, how, evidence=evidence, finding=key)
+
+
+def unasked_hunk(job: Job, id_: str) -> Ask | None:
+    """A hunk that the ledger knows and nobody asks about: what `port` takes by itself, or a lower tier."""
+    entry = Ledger(job.workspace).entries.get(id_)
+    if entry is None:
+        return None
+    how = (BY_HAND, LEAVE, WAIVE)
+    return Ask(PORT, id_, f"a hunk of {entry.unit}", unit=entry.unit, texts={"text": entry.new}, how=how)
 
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:

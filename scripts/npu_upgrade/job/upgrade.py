@@ -274,6 +274,11 @@ def _deliver(one: Upgrade) -> Stage:
         said = "one commit of what was proven"
         if pending:
             said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
+            if any(": " not in name for name in pending):  # the others ran, and showed nothing
+                said += (
+                    f"; {upgrade('emulate', '--rest', *naming(one.job)).short} runs them (minutes), and has"
+                )
+                said += " found what the others passed: run it first unless a person cannot wait"
         return Stage("deliver", State.TODO, said, command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"
