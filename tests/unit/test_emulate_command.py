@@ -156,6 +156,14 @@ def test_its_logs_are_evidence_that_can_be_packed(machine, upgrade, run, capsys)
     assert json.loads(capsys.readouterr().out)["known"] == [record.run]
 
 
+def test_what_was_kept_altogether_is_a_run_too(machine, upgrade, run):
+    run()
+    run()
+    record = newest(upgrade)
+    assert machine.played.count("eager ar") == 1
+    assert (upgrade.job.store.runs / str(record.run) / "result.json").exists()
+
+
 def test_who_asks_for_the_core_leaves_pending_what_the_change_needs_beside_it(machine, upgrade, run):
     run("--scenarios", "core")
     assert {"eager talker", "graph talker"} <= set(newest(upgrade).data["pending"])

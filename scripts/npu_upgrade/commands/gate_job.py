@@ -58,12 +58,12 @@ class GateJob:
         pins: dict[str, Any],
         whole: dict[str, Any],
         evidence: dict[str, Any],
-        logs: Sequence[Path] = (),
+        logs: Sequence[Path] | None = None,
     ) -> Result:
         """Record the verdict as evidence, and say what comes next.
 
         ``whole`` is what the gate's log holds beside the result, ``evidence`` what the record itself holds;
-        ``logs`` of what it started, which make it a run with a folder of its own.
+        a gate that starts something gives the ``logs`` of it, and is a run with a folder of its own.
         """
         result.data |= {"job": self.job.id}
         if self.plan.subject(self.root).tree != self.subject.tree:
@@ -88,7 +88,7 @@ class GateJob:
             log=log,
             data=evidence,
         )
-        record = self.job.store.record(outcome, self._run(log, logs) if logs else None)
+        record = self.job.store.record(outcome, None if logs is None else self._run(log, logs))
         result.data |= {"evidence": record.id, "report": str(log)}
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)

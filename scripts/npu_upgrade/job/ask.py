@@ -226,8 +226,7 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
     if newest is None or not _only_answers(job.root, newest, []):
         return
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
-    result = job.store.runs / newest.run / RESULT if newest.run else job.folder / "emulate.json"
-    for run in read_object(result).get("runs", []):
+    for run in read_object(job.store.runs / str(newest.run) / RESULT).get("runs", []):
         name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
         if run.get("state") != "FAIL" or name in answered:
             continue
