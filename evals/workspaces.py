@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.adapt_checkpoints import make
 from bench.walk_repo import begin_repo, git, make_repo, write_texts
 from graders.task import CHECKOUT, TASK, Handed, Setup, Task
 from npu_upgrade.cli import calls
@@ -74,12 +75,17 @@ def _call(checkout: Path, *arguments: str) -> dict:
 
 
 def _adapt(setup: Setup, checkout: Path) -> None:
-    """A checkout of vllm-ascend with the checkpoint in ``model``, which git does not see."""
+    """A checkout of vllm-ascend with the checkpoints, which git does not see."""
     ascend = open_source(f"pypi:vllm-ascend=={setup.ascend}")
     _begin(checkout, ascend.list(""), ascend.read, f"vllm-ascend {setup.ascend}")
-    kind, _, name = setup.model.rpartition(":")
-    shutil.copytree(tiny(name) if kind == "tiny" else ROOT / "evals/files" / name, checkout / "model")
-    _hide(checkout, "/model/")
+    for folder, which in setup.models.items():
+        kind, _, name = which.rpartition(":")
+        (checkout / folder).parent.mkdir(exist_ok=True)
+        if kind == "bench":
+            make(name, checkout / folder)
+        else:
+            shutil.copytree(tiny(name) if kind == "tiny" else ROOT / "evals/files" / name, checkout / folder)
+        _hide(checkout, f"/{folder}/")
 
 
 def _log(setup: Setup, checkout: Path) -> None:

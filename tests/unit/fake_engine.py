@@ -23,6 +23,7 @@ if fault != "unseen":
 if fault == "emulated":
     sys.modules["npu_emulator"] = sys
 
+sys.path.append(os.path.dirname(__file__))  # as if installed: nothing is found beside a program
 from fake_model import Scheduler, Worker  # noqa: E402 - as vLLM does: after the plugins
 
 

@@ -15,6 +15,7 @@ from artifacts_kit import add, add_all, analysed
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands import next as next_command
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.serving_arguments import after as after_run
 from npu_upgrade.evidence.chain import canonical
@@ -23,10 +24,11 @@ from npu_upgrade.evidence.manifest import listing
 from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground import command as called
+from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.adaptation import ROUNDS, after_gate, gate_of, note_halt
+from npu_upgrade.job.adaptation import ROUNDS, SKIPPABLE, after_gate, gate_of, note_halt
 
 
 @pytest.fixture
@@ -517,3 +519,85 @@ def test_evidence_of_an_older_version_is_refused(ask, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="older version"):
         ran(tmp_path, "serve", "dummy")
     assert path.read_bytes() == before
+
+
+def gates(monkeypatch: pytest.MonkeyPatch, folder: Path, says: dict[str, Verdict]) -> list[str]:
+    """Gates that say by their stage what they are told to, once each; returns the commands they get."""
+    got: list[str] = []
+
+    def answered(command: Command, *, whole: bool) -> tuple[int, dict[str, Any]]:
+        assert not whole
+        got.append(command.short.partition(" --workspace")[0])
+        load = "dummy" if "dummy" in command.arguments else "real"
+        verdict = says.get(f"{command.name} {load}", says.get(command.name))
+        if verdict is None:
+            return 2, {"verdict": "USAGE", "error": "no such option", "try": "--help"}
+        own = [one for one in command.arguments if one not in ("--workspace", str(folder))]
+        ran(folder, command.name, load, verdict, command=(*own, "--work-dir", str(folder)))
+        said = {"verdict": verdict.value, "summary": f"{command.name} said so", "next": "x", "why": "because"}
+        return verdict.exit_code, said
+
+    monkeypatch.setattr(next_command, "answered", answered)
+    return got
+
+
+def test_gates_are_run_until_there_is_something_to_decide(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    good = dict.fromkeys(("serve", "capacity", "performance"), Verdict.PASS)
+    got = gates(monkeypatch, tmp_path, good | {"features": Verdict.INCONCLUSIVE, "accuracy": Verdict.BLOCKED})
+    code, data = ask("--run")
+    assert [one.split()[1] for one in got] == [
+        *("serve", "serve", "features", "capacity", "performance", "accuracy")
+    ]
+    assert [(one["stage"], one["verdict"]) for one in data["ran"]] == [
+        ("serve dummy", "PASS"),
+        ("serve real", "PASS"),
+        ("features", "INCONCLUSIVE"),
+        ("capacity", "PASS"),
+        ("performance", "PASS"),
+        ("accuracy", "BLOCKED"),
+    ]
+    assert (code, data["step"], data["stage"]) == (3, "change", "accuracy")
+    assert data["ran"][-1]["said"] == {"why": "because"}
+    assert data["ran"][-1]["command"].startswith("adapt.py accuracy")
+    assert not any("said" in one for one in data["ran"][:-1])
+    again = ask("--run")[1]  # nothing is run twice for the same code
+    assert (len(got), again["step"], "ran" in again) == (6, "change", False)
+
+
+def test_a_command_that_does_not_run_is_not_repeated(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    got = gates(monkeypatch, tmp_path, {})
+    code, data = ask("--run")
+    assert len(got) == 1
+    assert (code, data["next"]) == (0, f"adapt.py serve {MODEL} --load-format dummy")
+    assert data["ran"][0]["verdict"] == "USAGE"
+    assert data["ran"][0]["said"] == {"try": "--help"}
+
+
+def test_no_gate_is_begun_late_and_what_has_words_to_fill_in_is_not_run(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    got = gates(monkeypatch, tmp_path, dict.fromkeys(("serve", "features"), Verdict.PASS))
+    answer = next_command.answered
+
+    def late(*given: Any, **more: Any) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(next_command, "_MOST_SECONDS", -1)
+        return answer(*given, **more)
+
+    monkeypatch.setattr(next_command, "answered", late)
+    data = ask("--run")[1]
+    assert (len(got), len(data["ran"]), data["next"]) == (1, 1, "adapt.py next --run Tiny")
+    monkeypatch.setattr(next_command, "_MOST_SECONDS", 300)
+    monkeypatch.setattr(next_command, "answered", answer)
+    everything = [one for one in SKIPPABLE if "emulated" not in one]
+    for stage in everything:
+        ask("--skip", stage, "--note", "not here")
+    data = ask("--run")[1]
+    assert data["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
+    assert [one.split()[1] for one in got] == ["serve", "serve"]

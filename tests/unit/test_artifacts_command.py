@@ -24,7 +24,9 @@ from artifacts_kit import (
 from deliver_support import git
 
 from npu_upgrade.checkpoint.gate_commands import gate_command
+from npu_upgrade.checkpoint.serving import Serving
 from npu_upgrade.evidence.store import DRY_RUN, workspace_store
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.journal import Journal, Skipped
 
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
@@ -309,6 +311,30 @@ def test_a_cpu_is_never_called_an_npu(tree: Path, workspace: Path, call) -> None
     assert "✅" not in row
     assert "🔵" not in row
     assert "NPU 验证待完成" in report(workspace)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "page_says", "report_says"),
+    [
+        (True, "the model's own plugin", "本次提供的插件"),
+        (False, "code that came with this page", "本次提交的代码"),
+    ],
+)
+def test_what_nobody_served_before_is_served_by_what_comes_with_the_page(
+    tree: Path, workspace: Path, call, plugin: bool, page_says: str, report_says: str
+) -> None:
+    add_all(workspace)
+    analysed(workspace, serving=Serving("nobody", "TidalForCausalLM", why="no registry has it"))
+    if plugin:
+        plan = {"trees": {"plugin": {"root": str(tree / "tidal"), "package": "tidal"}}}
+        write_json(workspace / ".npu-upgrade/adapt" / NAME / "plan.json", plan)
+    code, result = call(model=NAME)
+    assert code == 0, result
+    assert f"- Served by: {page_says}\n" in (tree / PAGE).read_text("utf-8")
+    told = report(workspace)
+    assert f"| 现有支持 | {report_says} |" in told
+    assert "静态分析已得出不兼容根因" in told
+    assert "no registry has it" in told
 
 
 def test_only_runs_of_the_newest_code_count(workspace: Path, call) -> None:

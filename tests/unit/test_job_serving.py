@@ -9,6 +9,7 @@ import pytest
 from stages_kit import state
 
 from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.job import serving
 from npu_upgrade.job.serving import check_reachable, planned
 
 
@@ -38,3 +39,20 @@ def test_the_plugin_of_the_plan_is_the_models(tmp_path: Path) -> None:
     assert (found.root, found.package, found.architecture) == (tmp_path / "out", "tide", "TideForCausalLM")
     with pytest.raises(BadInput, match="names no vllm-ascend"):
         planned(tmp_path, str(model)).python("auto", emulated=True)
+
+
+def test_code_in_the_tree_is_not_served_by_vllm_for_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "Tiny"
+    model.mkdir()
+    monkeypatch.setattr(serving, "named_python", lambda asked: tmp_path / asked)
+    state(
+        tmp_path, "plan.json", {"model": str(model), "trees": {}, "scaffold": ["vllm_ascend/models/tide.py"]}
+    )
+    with pytest.raises(Blocked, match="which vLLM for a CPU does not load") as told:
+        planned(tmp_path, str(model)).python("cpu", emulated=False)
+    assert "--form plugin" in told.value.try_
+    assert planned(tmp_path, str(model)).python("/own/python", emulated=False)[0] == Path("/own/python")
+    state(tmp_path, "plan.json", {"model": str(model), "trees": {}})
+    assert planned(tmp_path, str(model)).python("cpu", emulated=False)[0] == tmp_path / "cpu"

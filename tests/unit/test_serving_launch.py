@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,15 @@ def test_there_are_as_many_emulated_devices_as_ranks(tmp_path: Path) -> None:
     assert launched(tmp_path, "--emulated", "--", *ranks).environment[name] == "4"
     assert launched(tmp_path, "--emulated", "--env", f"{name}=8", "--", *ranks).environment[name] == "8"
     assert name not in launched(tmp_path, "--", *ranks).environment
+
+
+def test_nothing_is_imported_from_where_it_is_started(tmp_path: Path) -> None:
+    """vLLM starts interpreters of its own: a checkout that it is started in is not what is installed."""
+    (tmp_path / "a_checkout.py").write_text("")
+    run = [sys.executable, "-c", "import a_checkout"]
+    assert subprocess.run(run, cwd=tmp_path, stderr=subprocess.PIPE).returncode == 0
+    variables = launched(tmp_path).variables()
+    assert subprocess.run(run, cwd=tmp_path, env=variables, stderr=subprocess.PIPE).returncode == 1
 
 
 def test_it_starts_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

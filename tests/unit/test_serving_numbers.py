@@ -94,3 +94,37 @@ def test_a_counter_that_is_no_number_counts_nothing(odd: str, at: str) -> None:
         for when, value in lines.items()
     }
     assert counted(metrics[at]) is None
+
+
+@pytest.mark.parametrize(
+    ("decoded", "ids", "state"),
+    [
+        ('"\\ufffd\\ufffd\\ufffd"', list(range(8)), "PASS"),  # held back until a character is whole
+        ('"\\ufffd\\ufffd\\ufffd"', [7] * 8, "FAIL"),  # one token over and over
+        ('"<pad><eos><pad>"', list(range(8)), "FAIL"),
+        ('" \\n"', list(range(8)), "FAIL"),
+        ('"a text that got lost"', list(range(8)), "FAIL"),
+        ('""', list(range(8)), "FAIL"),
+        ('"\\ufffd"', [], "FAIL"),
+        ("null", list(range(8)), "FAIL"),
+        ("7", list(range(8)), "FAIL"),
+    ],
+)
+def test_an_empty_answer_passes_only_where_its_tokens_are_bytes_without_a_character(
+    decoded: str, ids: list[int], state: str
+) -> None:
+    empty = json.loads(completion(text=""))
+    empty["choices"][0]["token_ids"] = ids
+
+    @dataclass
+    class Decoding(Server):
+        def post(self, path: str, body: dict[str, Any]) -> Exchange:
+            if path == smoke.DETOKENIZE:
+                assert body["tokens"] == ids
+                return Exchange("POST", path, body, 200, {"prompt": json.loads(decoded)})
+            return super().post(path, body)
+
+    server = Decoding(lambda _: json.dumps(empty))
+    paths = frozenset({COMPLETIONS, smoke.DETOKENIZE})
+    asked = Asking(server, "tiny", True, paths, generations=1)  # type: ignore[arg-type]
+    assert smoke.generations(asked)[0].state == state

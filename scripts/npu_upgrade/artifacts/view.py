@@ -17,6 +17,7 @@ from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.gate_commands import gate_command
+from npu_upgrade.checkpoint.serving import NO_ONE
 from npu_upgrade.evidence.runs import LABELS, Run, mapping
 from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.gates.performance import loads_of
@@ -36,6 +37,7 @@ _RESOLVED = (
 )
 _UNREAD = ("block_size", "max_num_seqs", "pipeline_parallel_size")
 # checks that say what a server is worth, not whether it lives
+_SERVED = {"native": "vLLM", "ascend": "vllm-ascend", "transformers": "Transformers' own model in vLLM"}
 _MEASURED = ("accuracy", "performance", "reference", "semantic", "concurrent", "filled", "observed", "plugin")
 _PROMPT = "Give me a short introduction to large language models."
 # how dummy and real weights compare, by the states of a check
@@ -60,7 +62,7 @@ class ModelView:
         self.tree = tree.resolve()
         self.has_config = config_options is not None
         self.best = facts.served or facts.dummy or facts.runs[-1]
-        self.description = described(facts.analysis) if facts.analysis else {}
+        self.description = self._described()
 
     @property
     def title(self) -> str:
@@ -99,6 +101,18 @@ class ModelView:
         """The folder of the model's plugin in the tree; empty where it has none, or elsewhere."""
         root = self.facts.plugin.resolve() if self.facts.plugin else None
         return root.relative_to(self.tree).as_posix() if root and root.is_relative_to(self.tree) else ""
+
+    @property
+    def unserved(self) -> bool:
+        """Whether nothing that was released serves the architecture."""
+        return bool(self.facts.analysis) and self.facts.analysis.serving.by in NO_ONE
+
+    def _described(self) -> dict[str, str]:
+        """What the analysis says of the model, served by what stands in the tree with this page."""
+        rows = described(self.facts.analysis) if self.facts.analysis else {}
+        by = rows.get("Served by", "")
+        rest = "the model's own plugin" if self.facts.plugin else "code that came with this page"
+        return rows | {"Served by": _SERVED.get(by, rest if by in NO_ONE else by)} if by else rows
 
     @property
     def skill(self) -> str:

@@ -17,6 +17,9 @@ from npu_upgrade.checkpoint.registry import Ascend, ModelSources, Registry, read
 from npu_upgrade.checkpoint.shape import experts
 from npu_upgrade.sources.tree import SourceTree
 
+NO_ONE = ("nobody", "removed", "moved")
+"""What :attr:`Serving.by` says where the model needs code that was not released."""
+
 # suffixes whose base model vLLM turns into one that pools
 _CONVERTED = (
     *("ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification"),
@@ -174,7 +177,7 @@ def choose(
     """By how the weights are quantized and how many patterns of tensors are ``missing`` in the model."""
     method = quantized.method
     reasons, risks = [served.why], []
-    adapter, backend = served.by in ("nobody", "removed", "moved"), False
+    adapter, backend = served.by in NO_ONE, False
     if served.by == "moved":
         reasons.append("install that plugin, or write an adapter as a plugin of your own")
     if missing:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
-from npu_upgrade.ground.command import called_here
+from npu_upgrade.ground.command import called_here, within_another
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
 NAME = "calls.jsonl"
@@ -59,7 +59,10 @@ class _Counted:
 
 
 def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
-    """The exit code of ``run``, whose call is noted in the workspace that it was made in, if there is one."""
+    """The exit code of ``run``, whose call is noted in the workspace that it was made in, if there is one.
+
+    A call that another one makes is a part of that one.
+    """
     begun, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     out, err = _Counted(sys.stdout), _Counted(sys.stderr)
     sys.stdout, sys.stderr = out, err
@@ -69,7 +72,7 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
         return code
     finally:
         sys.stdout, sys.stderr = out._stream, err._stream
-        if place := workspace_of(argv):
+        if not within_another() and (place := workspace_of(argv)):
             seconds = round(time.monotonic() - begun, 2)
             call = Call(started, [prog, *argv], seconds, code, out.characters, err.characters)
             # a call is worth more than its note

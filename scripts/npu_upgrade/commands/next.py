@@ -7,11 +7,15 @@ checkpoint count.
 Asking twice gives the same. A command that ran for exactly this code is not named again: FAIL and BLOCKED
 say what has to be changed first, and what to run then. INCONCLUSIVE means that a person is needed: rounds
 without progress, changes without effect, or another architecture; --continue goes on, with the reason.
+--run runs the gates that it names, one after the other, until something is asked, is stuck or is to be
+delivered; it begins none after five minutes, and is called again then.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,17 +24,23 @@ import msgspec
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, named_walk
 from npu_upgrade.commands.next_text import as_asked, notes_of, options
-from npu_upgrade.ground.command import ADAPT, program, upgrade
+from npu_upgrade.ground.command import ADAPT, answered, program, upgrade
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import Ask
 from npu_upgrade.job.journal import Continued, Skipped
-from npu_upgrade.job.stages import Stage, Step, Walk, next_step
+from npu_upgrade.job.stages import Stage, State, Step, Walk, next_step
 
 EXAMPLES = """
+--run
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
+_MOST_SECONDS = 300
+"""No gate is begun after that: who calls has a limit as well, often of ten minutes."""
+_FOR_THE_CALLER = ("deliver", "status", "next", "resolve", "merge")
+_TO_FILL_IN = re.compile(r"FILE|DIR|REPO|SPEC|TEXT|WHY|STAGE|ID(=ANSWER)?")
 _FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
 
 
@@ -40,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(how, "--continue", "go on after a stop (for a person; with --note)", dest="go_on")
     what = "a gate or the requirements" if program() == ADAPT else "look, port or emulate"
     option(how, "--skip STAGE", f"leave out {what} (with --note); the delivery names it as left out")
+    option(how, "--run", "run the gates that are next until there is something to decide", dest="go")
     option(parser, "--note TEXT", "why, for the record", default="")
 
 
@@ -72,7 +83,48 @@ def run(args: argparse.Namespace) -> Result:
         walk.journal.add(Continued, id=step.stop.key, note=args.note)
         walk = named_walk(args)
         step = next_step(walk)
-    return _result(walk, step)
+    ran: dict[str, dict[str, Any]] = {}
+    begun = time.monotonic()
+    while args.go and _needs_nobody(step) and time.monotonic() - begun < _MOST_SECONDS:
+        if (called := str(step.command)) in ran:
+            break
+        ran[called] = _run(step)
+        walk = named_walk(args)
+        step = next_step(walk)
+    result = _result(walk, step)
+    if ran:
+        for row in [*ran.values()][:-1]:  # what it said besides is told by what came after it
+            row.pop("said", None)
+        result.data["ran"] = [*ran.values()]
+        result.brief = {"ran": result.data["ran"]} | (result.brief or {})
+        if _needs_nobody(step) and str(step.command) not in ran:
+            result.next = upgrade("next", "--run", *walk.naming)
+    return result
+
+
+def _needs_nobody(step: Step) -> bool:
+    """Whether a step is a gate's command without a word to fill in; a delivery is for who called."""
+    command = step.command
+    if not step.stage or step.asks or step.stop or command is None or step.stage.state == State.RUNNING:
+        return False
+    return command.name not in _FOR_THE_CALLER and not any(map(_TO_FILL_IN.fullmatch, command.arguments))
+
+
+def _run(step: Step) -> dict[str, Any]:
+    """What a gate said, in short; where it did not pass, also how it was called and what it answered."""
+    begun = time.monotonic()
+    assert step.stage
+    assert step.command
+    say(f"{step.stage.name}: {step.command.short}")
+    code, said = answered(step.command, whole=False)
+    row = {
+        "stage": step.stage.name,
+        "verdict": said.get("verdict") or "DEFECT",
+        "seconds": round(time.monotonic() - begun),
+        "summary": said.get("summary") or said.get("error") or f"exit code {code} and no result",
+    }
+    more = {key: value for key, value in said.items() if key not in (*row, "error", "next") and value}
+    return row if code == 0 else row | {"command": str(step.command), "said": more}
 
 
 def _result(walk: Walk, step: Step) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 from npu_upgrade.ground.paths import FROM_WHEEL, SKILL
 
 UPGRADE, ADAPT = "upgrade.py", "adapt.py"
+_WITHIN = "NPU_UPGRADE_WITHIN"
 _PROGRAM = re.compile(r"(?<![\w./-])(upgrade|adapt)\.py(?= )")
 _REFERENCE = re.compile(r"(?<![\w./-])references/[\w-]+\.md")
 
@@ -75,27 +77,33 @@ def upgrade(name: str, *arguments: str) -> Command:
     return Command(program() if name in _shared else UPGRADE, name, arguments)
 
 
-def answered(command: Command) -> tuple[int, dict[str, Any]]:
-    """Run a command of ours in a process of its own: its exit code, and its whole result or its error.
+def answered(command: Command, *, whole: bool = True) -> tuple[int, dict[str, Any]]:
+    """Run a command of ours in a process of its own: its exit code, and its result or its error.
 
-    The result is empty where the process gave none.
+    The result is the ``whole`` one, or what an agent would read of it; empty where the process gave none.
     """
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
-        whole = Path(scratch) / "result.json"
-        options = command.adding("--format", "json", "--output", str(whole))
+        place = Path(scratch) / "result.json"
+        options = command.adding("--format", "json", "--output", str(place)) if whole else command
         argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        own = os.environ | {_WITHIN: "1"}
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=own)
         try:
             text, _ = process.communicate()
         except BaseException:
             process.wait()  # an interruption reached it as well; it ends what it started first
             raise
-        text = whole.read_text("utf-8") if whole.exists() else text  # an error has no whole result
+        text = place.read_text("utf-8") if place.exists() else text  # an error has no whole result
     try:
         found = json.loads(text)
     except ValueError:
         found = {}
     return process.returncode, found if isinstance(found, dict) else {}
+
+
+def within_another() -> bool:
+    """Whether this command is a part of another one, by :func:`answered`."""
+    return _WITHIN in os.environ
 
 
 def adapt(name: str, *arguments: str) -> Command:

@@ -20,7 +20,7 @@ from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.job.adaptation import name_of
 from npu_upgrade.sources.installed import installed
 
-AUTO = "auto"
+AUTO, CPU = "auto", "cpu"
 _HUB = "https://huggingface.co"
 _SECONDS = 10.0
 
@@ -39,10 +39,22 @@ class Planned:
             base, variables = self._emulated()
         else:
             base = named_python(asked)
+        if asked == CPU and self._code_in_tree:
+            raise Blocked(
+                "the plan puts the model's code into vllm-ascend, which vLLM for a CPU does not load",
+                expected="a plugin, an emulated NPU, or an interpreter with that vllm-ascend",
+                try_="adapt.py plan MODEL --form plugin --scaffold DIR, with the plan's options: without an "
+                "NPU a plugin goes all the way; or adapt.py serve MODEL --emulated",
+            )
         whole = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
         if self.plugin is None or self._has_it(base, whole):
             return base, variables
         return python_with(base, self.plugin, whole), variables
+
+    @property
+    def _code_in_tree(self) -> bool:
+        """Whether the scaffold of the model is no plugin."""
+        return self.plugin is None and bool(self.plan.get("scaffold"))
 
     def _emulated(self) -> tuple[Path, dict[str, str]]:
         trees = mapping(self.plan.get("trees"))

@@ -63,8 +63,11 @@ class Launch:
         return [*self.program(), "serve", self.model, *more, *self.arguments]
 
     def variables(self) -> dict[str, str]:
-        """The whole environment of the server: this process's, without an overlay, and what was asked for."""
-        found = dict(os.environ)
+        """The whole environment of the server: this process's, without an overlay, and what was asked for.
+
+        vLLM starts interpreters of its own with ``-m``; none may import a checkout that it is started in.
+        """
+        found = {"PYTHONSAFEPATH": "1"} | os.environ
         if not self.overlay:
             kept = toolkit_folders(found)
             found.pop("PYTHONPATH", None)

@@ -10,7 +10,7 @@ import base64
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-EMBEDDINGS, POOLING = "/v1/embeddings", "/pooling"
+EMBEDDINGS, POOLING, DETOKENIZE = "/v1/embeddings", "/pooling", "/detokenize"
 _PROMPTS = ("The capital of France is", "One, two, three,", "Water boils at")
 _QUESTION = "What is the capital of France? Answer in one sentence."
 _LOOK = "Describe this picture."
@@ -85,11 +85,20 @@ class Asking:
 
     def chat(self, content: Any, **more: Any) -> Exchange:
         body = {"model": self.name, "messages": [{"role": "user", "content": content}]}
-        return self.client.post(CHAT, body | {"max_tokens": self.tokens, "temperature": 0} | more)
+        asked = {"max_tokens": self.tokens, "temperature": 0, "return_token_ids": True}
+        return self.client.post(CHAT, body | asked | more)
 
     def complete(self, prompt: str, **more: Any) -> Exchange:
         body = {"model": self.name, "prompt": prompt, "max_tokens": self.tokens, "temperature": 0}
         return self.client.post(COMPLETIONS, body | {"return_token_ids": True} | more)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of tokens as the server's tokenizer has it; empty where it does not tell."""
+        if not ids or DETOKENIZE not in self.paths:
+            return ""
+        exchange = self.client.post(DETOKENIZE, {"model": self.name, "tokens": list(ids)})
+        said = exchange.answer.get("prompt") if isinstance(exchange.answer, dict) else ""
+        return said if isinstance(said, str) else ""
 
 
 def generations(asking: Asking) -> list[Check]:
@@ -100,7 +109,7 @@ def generations(asking: Asking) -> list[Check]:
     for number in range(asking.generations):
         prompt = _PROMPTS[number % len(_PROMPTS)]
         exchange = asking.complete(prompt) if asking.completing else asking.chat(prompt)
-        check = judge("generation", exchange, asking.real, prompt)
+        check = judge("generation", exchange, asking.real, prompt, asking.detokenize)
         which = f"generation {number + 1} of {asking.generations}"
         found.append(replace(check, why=check.why and f"{which}: {check.why}"))
         if exchange.status != 200:
@@ -125,7 +134,7 @@ def chat(asking: Asking) -> list[Check]:
     exchange = asking.chat(_QUESTION)
     if exchange.status == 400 and any(word in exchange.why for word in _NO_TEMPLATE):
         return [skipped("chat", "its tokenizer has no chat template; the completions were judged")]
-    found = [judge("chat", exchange, asking.real, _QUESTION)]
+    found = [judge("chat", exchange, asking.real, _QUESTION, asking.detokenize)]
     if asking.real and exchange.status == 200:
         found.append(same("repeat", exchange, asking.chat(_QUESTION), asking.unsteady))
     return found
@@ -139,7 +148,7 @@ def pictures(asking: Asking, takes_images: bool) -> list[Check]:
     if asked[0].status == 400 and any(words in asked[0].why for words in _NO_IMAGES):
         return [skipped("image", f"this server takes no images as it was started: {asked[0].why}")]
     for exchange in asked:
-        check = judge("image", exchange, asking.real, _LOOK)
+        check = judge("image", exchange, asking.real, _LOOK, asking.detokenize)
         if check.state != "PASS":
             return [check]
     if not asking.real:
@@ -156,8 +165,14 @@ def pictures(asking: Asking, takes_images: bool) -> list[Check]:
     return [failed("image", why, _LOOK, first.text)]
 
 
-def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
-    """One answer by itself."""
+def judge(
+    name: str,
+    exchange: Exchange,
+    real: bool,
+    prompt: str = "",
+    detokenize: Callable[[Sequence[int]], str] = lambda ids: "",
+) -> Check:
+    """One answer by itself. ``detokenize``: token ids -> their text, asked where the answer has none."""
     if exchange.why:
         return failed(name, f"no answer: {exchange.why}", prompt)
     answer = read(exchange)
@@ -170,14 +185,19 @@ def judge(name: str, exchange: Exchange, real: bool, prompt: str = "") -> Check:
         return failed(name, "a probability is infinite or not a number", prompt, shown)
     if not real:
         return passed(name, prompt, shown)
+    held_back = False
     if not answer.text.strip() and not any(part.get("audio") for part in answer.parts):
-        return failed(name, f"the answer is empty ({answer.tokens} tokens were counted)", prompt)
+        # a server holds the bytes of a character back until it is whole, which random bytes never are
+        held_back = set(detokenize(answer.ids)) == {"\ufffd"}
+        if not held_back:
+            return failed(name, f"the answer is empty ({answer.tokens} tokens were counted)", prompt)
     if is_one_token(answer):
         return failed(name, "the answer is one token over and over", prompt, shown)
     if answer.finish not in FINISHED:
         why = f"it ended for the reason {answer.finish!r}, expected stop or length"
         return failed(name, why, prompt, shown)
-    return passed(name, prompt, shown)
+    why = f"its {answer.tokens} tokens are bytes that make no whole character" if held_back else ""
+    return passed(name, prompt, shown, why)
 
 
 def same(name: str, first: Exchange, second: Exchange, unsteady: str = "") -> Check:
