@@ -26,7 +26,7 @@ from bench.gates_observers import Observers
 from bench.gates_omni import Stages, stages
 from bench.shared import UPGRADE
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.gates.serving.server import HOST, check_leftovers, choose_port, leftovers
+from npu_upgrade.gates.serving.server import HOST, choose_port
 from npu_upgrade.gates.vllm_cpu import tiny
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
@@ -34,7 +34,6 @@ _MARK = "BENCH_GATES_CASE"
 _STARTED = re.compile(r"started .* process (\d+)")
 _TINY = ("successor", "looker", "vision", "silent", "stutter", "dense", "mixture")
 _CODES = {0: "PASS", 1: "FAIL", 2: "BAD INPUT", 3: "BLOCKED", 4: "INCONCLUSIVE", 130: "INTERRUPTED"}
-_OTHERS = 120.0  # seconds that what another gate left may take to go
 _GRACE = 3.0  # seconds that the kernel gets to end what was killed
 
 
@@ -76,7 +75,6 @@ def faults(case: Case, seen: Outcome) -> list[str]:
 
 def play(case: Case, stale_port: int | None) -> Outcome:
     """Run the gate on one case; ``stale_port`` is where another vLLM serves, for those that need one."""
-    _wait_for_others()
     with tempfile.TemporaryDirectory(prefix="bench-gates-") as name:
         folder, began = Path(name), time.monotonic()
         mark = f"{os.getpid()}-{time.time_ns()}"
@@ -125,14 +123,6 @@ def play(case: Case, stale_port: int | None) -> Outcome:
             (records[0].get("root") or {}).get("traceback_tail", []) if records else [],
             _passed(records),
         )
-
-
-def _wait_for_others() -> None:
-    """What other gates left on this machine would be refused, and has nothing to do with a case."""
-    deadline = time.monotonic() + _OTHERS
-    while leftovers() and time.monotonic() < deadline:
-        time.sleep(1.0)
-    check_leftovers()
 
 
 @contextlib.contextmanager

@@ -226,7 +226,7 @@ def test_somebody_who_interrupts_a_start_does_not_wait_long(
     assert gate._patience(gate.Options(), served) == expected
 
 
-def test_what_an_earlier_gate_left_is_found_and_ended_on_request(tmp_path: Path) -> None:
+def test_what_a_killed_gate_left_is_found_and_ended(tmp_path: Path) -> None:
     killed = f"""
 import sys; sys.path[:0] = {sys.path!r}
 import os, pathlib, serving_kit as kit
@@ -240,10 +240,7 @@ os.kill(os.getpid(), 9)
     while len(processes_of(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert {one.pid for one in leftovers()} >= {one.pid for one in processes_of(tmp_path)}
-    with pytest.raises(Blocked, match="of an earlier run of this gate still live"):
-        clear_leftovers(end=False)
-    assert processes_of(tmp_path)
-    clear_leftovers(end=True)
+    clear_leftovers()
     assert processes_of(tmp_path) == []
 
 

@@ -104,7 +104,6 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         default=STILL,
     )
     option(parser, "--answer S", "most seconds of one answer (120)", type=float, default=120.0)
-    option(parser, "--end-leftovers", "end what earlier runs of this gate left behind, and nothing else")
     add_workspace_argument(parser)
 
 
@@ -161,7 +160,7 @@ def asked(args: argparse.Namespace) -> Session:
         overlay=args.keep_pythonpath or args.emulated,
     )
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
-    clear_leftovers(args.end_leftovers)
+    clear_leftovers()
     return session
 
 

@@ -80,7 +80,6 @@ _PASSING = (
     "--workspace",
     "--load-format",
     "--ladder",
-    "--end-leftovers",
     "--emulated",
 )
 # options of vllm serve that a gate sets itself

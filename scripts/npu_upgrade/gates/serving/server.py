@@ -93,19 +93,12 @@ def leftovers() -> list[Leftover]:
     return found
 
 
-def check_leftovers() -> None:
-    """Raise :class:`Blocked` when there are any: they hold ports, memory and devices."""
-    if found := leftovers():
-        shown = "; ".join(f"{one.pid} ({one.command[:80]})" for one in found[:4])
-        raise Blocked(
-            f"{len(found)} processes of an earlier run of this gate still live: {shown}",
-            expected="none, because they hold ports and memory",
-            try_="add --end-leftovers: it ends these processes, which this gate started, and no others",
-        )
-
-
 def end_leftovers(patience: float = 10.0) -> list[Leftover]:
-    """End what :func:`leftovers` finds, the gentle way first; returns what was there."""
+    """End what :func:`leftovers` finds, the gentle way first; returns what was there.
+
+    They hold ports, memory and devices, and nobody waits for them: a killed gate started them. Raises
+    :class:`Blocked` for what cannot be ended.
+    """
     found = leftovers()
     processes = []
     for one in found:
@@ -117,6 +110,13 @@ def end_leftovers(patience: float = 10.0) -> list[Leftover]:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(alive, patience)
+    if still := leftovers():
+        shown = "; ".join(f"{one.pid} ({one.command[:80]})" for one in still[:4])
+        raise Blocked(
+            f"{len(still)} processes of a run that was killed cannot be ended: {shown}",
+            expected="none, because they hold ports and memory",
+            try_="look why they do not end (ps -o pid,user,stat,wchan,args), or start the machine anew",
+        )
     return found
 
 

@@ -20,7 +20,7 @@ from npu_upgrade.gates.serving import launch as launching
 from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
 from npu_upgrade.gates.serving.launch import Launch
-from npu_upgrade.gates.serving.server import check_leftovers, check_room, end_leftovers
+from npu_upgrade.gates.serving.server import check_room, end_leftovers
 from npu_upgrade.gates.validation.pack_program import interpreter_of
 from npu_upgrade.gates.vllm_cpu import DEFAULT, cpu_python
 from npu_upgrade.ground.errors import BadInput, Blocked
@@ -72,11 +72,10 @@ def prepare(
     return Session(launch, installed, device, options, store)
 
 
-def clear_leftovers(end: bool) -> None:
-    """Raise :class:`Blocked` for living processes of earlier runs of ours; ``end``: end them first."""
-    for one in end_leftovers() if end else ():
-        say(f"ended process {one.pid} of the earlier run {one.run}")
-    check_leftovers()
+def clear_leftovers() -> None:
+    """End what runs of ours left behind whose gate was killed, and say so."""
+    for one in end_leftovers():
+        say(f"ended process {one.pid}, left by the run {one.run}, whose gate was killed")
 
 
 def model_place(text: str) -> str:
