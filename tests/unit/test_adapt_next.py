@@ -429,7 +429,7 @@ def test_a_gate_that_passed_names_the_next_of_the_runbook(tmp_path: Path) -> Non
     assert after("performance") == f"{ACCURACY} --python cpu"
     assert after("accuracy") == f"adapt.py artifacts {MODEL} --tree DIR"
     planned(tmp_path)
-    assert after("capacity") == f"adapt.py serve {MODEL} --load-format dummy"
+    assert after("capacity") == "adapt.py next Tiny --run"
 
 
 def test_after_several_runs_the_adaptation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ def test_a_gate_tells_how_it_ended_whatever_ails_the_state(
     wanted: Any = SimpleNamespace(store=SimpleNamespace(workspace=tmp_path), launch=launch)
     result = {"gate": "serve", "run": "r1", "label": "CPU dummy"}
     said = after_run(wanted, result, Verdict.PASS)
-    assert str(said) == f"adapt.py serve {MODEL} --work-dir {tmp_path} --workspace {tmp_path}"
+    assert str(said) == f"adapt.py next Tiny --workspace {tmp_path} --run"
     path = tmp_path / ".npu-upgrade" / "evidence" / "evidence.jsonl"
     path.write_text(path.read_text().replace("PASS", "FAIL"))
     assert str(after_run(wanted, result, Verdict.PASS)).startswith("adapt.py evidence check r1")

@@ -14,7 +14,6 @@ delivered; it begins none after five minutes, and is called again then.
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +30,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import Ask
 from npu_upgrade.job.journal import Continued, Skipped
-from npu_upgrade.job.stages import Stage, State, Step, Walk, next_step
+from npu_upgrade.job.stages import Stage, Step, Walk, next_step
 
 EXAMPLES = """
 --run
@@ -39,8 +38,6 @@ EXAMPLES = """
 --continue --note "talked to the maintainers: keep our sampler" """
 _MOST_SECONDS = 300
 """No gate is begun after that: who calls has a limit as well, often of ten minutes."""
-_FOR_THE_CALLER = ("deliver", "status", "next", "resolve", "merge")
-_TO_FILL_IN = re.compile(r"FILE|DIR|REPO|SPEC|TEXT|WHY|STAGE|ID(=ANSWER)?")
 _FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
 
 
@@ -85,7 +82,7 @@ def run(args: argparse.Namespace) -> Result:
         step = next_step(walk)
     ran: dict[str, dict[str, Any]] = {}
     begun = time.monotonic()
-    while args.go and _needs_nobody(step) and time.monotonic() - begun < _MOST_SECONDS:
+    while args.go and step.needs_nobody and time.monotonic() - begun < _MOST_SECONDS:
         if (called := str(step.command)) in ran:
             break
         ran[called] = _run(step)
@@ -97,17 +94,9 @@ def run(args: argparse.Namespace) -> Result:
             row.pop("said", None)
         result.data["ran"] = [*ran.values()]
         result.brief = {"ran": result.data["ran"]} | (result.brief or {})
-        if _needs_nobody(step) and str(step.command) not in ran:
+        if step.needs_nobody and str(step.command) not in ran:
             result.next = upgrade("next", "--run", *walk.naming)
     return result
-
-
-def _needs_nobody(step: Step) -> bool:
-    """Whether a step is a gate's command without a word to fill in; a delivery is for who called."""
-    command = step.command
-    if not step.stage or step.asks or step.stop or command is None or step.stage.state == State.RUNNING:
-        return False
-    return command.name not in _FOR_THE_CALLER and not any(map(_TO_FILL_IN.fullmatch, command.arguments))
 
 
 def _run(step: Step) -> dict[str, Any]:

@@ -526,19 +526,26 @@ def _words(command: Sequence[str]) -> tuple[str, ...]:
 def after_gate(workspace: Path, where: str, gate: Gate, command: Sequence[str]) -> Command:
     """What comes after ``gate`` passed for the model at ``where``, which ``command`` ran.
 
-    It is the model's next stage where its adaptation was begun, else the next gate of the runbook.
+    Where the model's adaptation was begun it is its next stage, and those after it where they need nobody;
+    else the next gate of the runbook.
     """
     name = name_of(where)
     place = named_from_here(workspace)
     if name in models(workspace):
-        step = next_step(walk(adaptation(workspace, name)))
-        if step.stop is None and step.command:
-            return step.command
-        return adapt("next", name, *place)
+        return going_on(adaptation(workspace, name))
     later = [number for number, one in enumerate(RUNS, 1) if one == gate]
     if later and later[0] < len(RUNS):
         return gate_command(RUNS[later[0]], where, command).adding(*place)
     return adapt("artifacts", where, "--tree", "DIR", *place)
+
+
+def going_on(one: Adaptation) -> Command:
+    """What goes on with a model: all gates up to the next question, or the one command that comes now."""
+    step = next_step(walk(one))
+    asking = adapt("next", one.folder.name, *named_from_here(one.workspace))
+    if step.needs_nobody:
+        return asking.adding("--run")
+    return step.command if step.stop is None and step.command else asking
 
 
 def gate_of(gate: str, load: str, *, emulated: bool = False) -> Gate:

@@ -7,6 +7,7 @@ stores it.
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from npu_upgrade.job.journal import Journal
 
 if TYPE_CHECKING:
     from npu_upgrade.job.ask import Ask
+
+_FOR_THE_CALLER = ("deliver", "status", "next", "resolve", "merge")
+_TO_FILL_IN = re.compile(r"FILE|DIR|REPO|SPEC|TEXT|WHY|STAGE|ID(=ANSWER)?")
 
 
 class State(enum.StrEnum):
@@ -119,6 +123,14 @@ class Step:
     stage: Stage | None = None
     asks: Sequence[Ask] = ()
     stop: Stop | None = None
+
+    @property
+    def needs_nobody(self) -> bool:
+        """Whether it is a gate's command without a word to fill in; a delivery is for who called."""
+        command = self.command
+        if not self.stage or self.asks or self.stop or command is None or self.stage.state == State.RUNNING:
+            return False
+        return command.name not in _FOR_THE_CALLER and not any(map(_TO_FILL_IN.fullmatch, command.arguments))
 
 
 def next_step(walk: Walk) -> Step:

@@ -35,7 +35,6 @@ from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
     model_options,
     named_sources,
-    options_again,
     state_folder,
     write_state,
 )
@@ -46,6 +45,8 @@ from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.adaptation import adaptation, going_on
+from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.tree_form import delivery_problem
 from npu_upgrade.sources.git import Repo
 
@@ -131,7 +132,8 @@ def run(args: argparse.Namespace) -> Result:
     data = msgspec.to_builtins(plan) | {"state": str(place)}
     for long in ("weights", "rows"):  # the file has them
         data["likeness"].pop(long)
-    return Result(verdict, _summary(plan, verdict), data, _text(plan), _next(args, verdict, is_new))
+    after = _next(args, verdict, is_new, plan.name)
+    return Result(verdict, _summary(plan, verdict), data, _text(plan), after)
 
 
 def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
@@ -219,10 +221,10 @@ def _text(plan: PlanFile) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _next(args: argparse.Namespace, verdict: Verdict, is_new: bool) -> Command:
+def _next(args: argparse.Namespace, verdict: Verdict, is_new: bool, name: str) -> Command:
     if verdict is Verdict.FAIL:
         return adapt("analyze", args.model, *model_options(args))
     if is_new and not args.scaffold:
         form = [] if args.form == "plugin" else ["--form", args.form]
         return adapt("plan", args.model, *model_options(args), *form, "--scaffold", "scaffold")
-    return adapt("serve", args.model, "--load-format", "dummy", *options_again(args, "python", "workspace"))
+    return going_on(adaptation(args.workspace or find_workspace(Path.cwd()), name))
