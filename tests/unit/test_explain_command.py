@@ -50,3 +50,23 @@ def test_a_missing_log_and_no_log(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 def test_the_reference_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert explain(capsys, "--check")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("vLLM API server version 0.30.0", "pypi:vllm==0.30.0"),
+        ("Initializing a V1 LLM engine (v0.30.0+cpu) with config: x", "pypi:vllm==0.30.0"),
+        ("vLLM API server version 0.30.1rc2", "pypi:vllm==0.30.1rc2"),
+        ("vLLM API server version 0.30.1.dev12+gabc", "SPEC"),  # no release has it
+        ("nothing of a version", "SPEC"),
+    ],
+)
+def test_the_release_that_the_log_names_is_in_the_next_step(
+    said: str, asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "serve.log"
+    error = "TypeError: NPUThing.run() missing 1 required positional argument: 'n'"
+    log.write_text(f"INFO 11-03 08:14:07 [api.py:1] {said}\n{error}\n")
+    root = explain(capsys, str(log))[1]["root"]
+    assert f"audit --ascend SPEC --vllm {asked} " in root["next_step"]

@@ -27,6 +27,9 @@ _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Unsupported|Timeout|Failed)\b(?:: |$)"
 )
 _BARE = re.compile(r"[A-Za-z_][\w.]*:?\s*$")
+_VLLM = re.compile(
+    r"(?:vLLM API server version |LLM engine \(v)(\d+(?:\.\d+)*(?:rc\d+|\.post\d+)?)(?![\w.])"
+)  # of a release; a build of a commit is none
 _MARKS = re.compile(r"[\s^~]*$")
 _MESSAGE_LINES = 40  # further lines that may belong to one message
 _TAIL_LINES = 16
@@ -185,10 +188,11 @@ class Explanation:
     """What a log of ``lines`` lines says. ``root`` without a signature is an error nobody described yet.
 
     ``later`` and ``wrappers``: signature id -> the line it is first seen at. ``ended_after``: see
-    :func:`explain`.
+    :func:`explain`. ``vllm``: the release that the log names.
     """
 
     lines: int = 0
+    vllm: str = ""
     root: Finding | None = None
     later: dict[str, int] = field(default_factory=dict)
     wrappers: dict[str, int] = field(default_factory=dict)
@@ -204,7 +208,7 @@ class Explanation:
         first = self.first
         return {
             "lines": self.lines,
-            "root": _as_json(first) if first else None,
+            "root": _as_json(first, self.vllm) if first else None,
             "later": {name: at for name, at in self.later.items() if not (first and name == _name(first))},
             "wrappers": self.wrappers,
         }
@@ -235,6 +239,8 @@ def explain(
     processes: dict[str, Process] = {}
     for line in lines:
         result.lines = line.number
+        if not result.vllm and (named := _VLLM.search(line.text)):
+            result.vllm = named[1]
         if line.level in _QUIET:
             continue
         process = processes.get(line.who)
@@ -278,10 +284,14 @@ def _name(finding: Finding) -> str:
     return finding.signature.id if finding.signature else "UNKNOWN"
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
+def _as_json(finding: Finding, vllm: str) -> dict[str, Any]:
     place = {"line": finding.line, "process": finding.who, "text": finding.text[:2000]}
     if finding.signature:
-        return finding.signature.as_json() | place
+        known = finding.signature.as_json()
+        step = finding.signature.next
+        if vllm:
+            step = step.replace("--vllm SPEC", f"--vllm pypi:vllm=={vllm}")
+        return known | {"next_step": step} | place
     return {
         "id": "UNKNOWN",
         "cause": "no signature describes this error",
