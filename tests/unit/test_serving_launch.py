@@ -58,6 +58,25 @@ def test_there_are_as_many_emulated_devices_as_ranks(tmp_path: Path) -> None:
     assert name not in launched(tmp_path, "--", *ranks).environment
 
 
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ((), True),
+        (("--max-model-len", "512"), True),
+        (("--compilation-config", '{"cudagraph_mode": "FULL_DECODE_ONLY"}'), True),
+        (("--compilation-config", '{"cudagraph_capture_sizes": [1, 2]}'), False),
+        (("--max-num-seqs=4",), False),
+        (("--enforce-eager",), False),
+    ],
+)
+def test_an_emulated_npu_captures_few_graphs_unless_it_is_told(
+    given: tuple[str, ...], added: bool, tmp_path: Path
+) -> None:
+    few = ("--max-num-seqs", "16") if added else ()
+    assert launched(tmp_path, "--emulated", "--", *given).arguments == (*given, *few)
+    assert launched(tmp_path, "--", *given).arguments == given
+
+
 def test_nothing_is_imported_from_where_it_is_started(tmp_path: Path) -> None:
     """vLLM starts interpreters of its own: a checkout that it is started in is not what is installed."""
     (tmp_path / "a_checkout.py").write_text("")

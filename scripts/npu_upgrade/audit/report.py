@@ -25,20 +25,14 @@ def counts(judged: Sequence[Judged]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def as_data(judged: Sequence[Judged], *, whole: bool) -> list[dict[str, Any]]:
-    """The findings as JSON, the new ones first; unless ``whole``, the others in brief."""
-    return [
-        _data(entry, whole or entry.state == NEW)
-        for entry in sorted(judged, key=lambda one: STATES.index(one.state))
-    ]
+def as_data(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """The findings as JSON, the new ones first."""
+    return [_data(entry) for entry in sorted(judged, key=lambda one: STATES.index(one.state))]
 
 
-def _data(entry: Judged, whole: bool) -> dict[str, Any]:
-    found = entry.finding
+def _data(entry: Judged) -> dict[str, Any]:
     state = {"state": entry.state} | ({"waiver": entry.reason} if entry.reason else {})
-    if whole:
-        return found.as_json() | state
-    return {"key": found.key, "at": f"{found.here.path}:{found.here.line}", "what": found.what} | state
+    return entry.finding.as_json() | state
 
 
 def as_brief(judged: Sequence[Judged]) -> list[str]:
@@ -58,11 +52,21 @@ def _lines(judged: Sequence[Judged]) -> list[str]:
 
 def _line(entries: Sequence[Judged]) -> str:
     found = entries[0].finding
-    at = f"{found.here.path}:{found.here.line} [{found.check}/{found.kind}]"
+    at = f"{_places(entries)} [{found.check}/{found.kind}]"
     if not entries[1:]:
         return f"{at} {_shortened(found.what)}"
     subjects = ", ".join(dict.fromkeys(entry.finding.subject for entry in entries))
     return f"{at} {found.owner}, {len(entries)} times: {_shortened(subjects)}"
+
+
+def _places(entries: Sequence[Judged]) -> str:
+    """Where they are: each file with all its lines; a file alone where no line of it is meant."""
+    lines: dict[str, list[int]] = {}
+    for entry in entries:
+        here = entry.finding.here
+        lines.setdefault(here.path, []).append(here.line)
+    shown = {path: ",".join(str(one) for one in sorted({*found} - {0})) for path, found in lines.items()}
+    return " ".join(f"{path}:{found}" if found else path for path, found in shown.items())
 
 
 def _shortened(text: str) -> str:

@@ -84,7 +84,7 @@ def _run(args: argparse.Namespace) -> Result:
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
     judged = judge(found.without([*faults]), known, asked.waivers, asked.triple.ascend.version)
-    result = _result(asked, judged, faults, whole=bool(args.output))
+    result = _result(asked, judged, faults)
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)
@@ -104,7 +104,7 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
     counted |= {"failing": [one.finding.key for one in judged if one.state == NEW][:MOST_KEYS]}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
     counted["waived"] = [{"key": one.finding.key, "reason": one.reason[:200]} for one in waived]
-    findings = {"findings": as_data(judged, whole=True)}
+    findings = {"findings": as_data(judged)}
     return asked.job.finish(result, pins(asked.triple), findings, counted)
 
 
@@ -145,10 +145,10 @@ def _waivers(path: Path | None, triple: Triple, job: GateJob | None) -> Waivers:
     return Waivers(read_waivers_file(own).entries | found.entries)
 
 
-def _result(asked: _Asked, judged: list[Judged], faults: dict[str, str], *, whole: bool) -> Result:
+def _result(asked: _Asked, judged: list[Judged], faults: dict[str, str]) -> Result:
     found = counts(judged)
     unused = asked.waivers.unused(entry.finding.key for entry in judged)
-    parts = ["these versions do not belong together"] if asked.problems else []
+    parts = [*asked.problems[:1]]
     parts.append(", ".join(f"{number} {state.lower()}" for state, number in found.items()))
     if found[NEW] and asked.old is None:
         parts.append("no old pair to compare with, so old and new look alike")
@@ -160,9 +160,10 @@ def _result(asked: _Asked, judged: list[Judged], faults: dict[str, str], *, whol
         "counts": found,
         "unused_waivers": unused,
         "broken_checks": faults,
-        "findings": as_data(judged, whole=whole),
+        "findings": as_data(judged),
     }
-    brief = {name: data[name] for name in ("problems", "baseline", "broken_checks") if data[name]}
+    data["sources"] = {name: str(tree.root) for name, tree in asked.triple.trees().items() if tree.root}
+    brief = {name: data[name] for name in ("problems", "baseline", "broken_checks", "sources") if data[name]}
     brief |= {"counts": found, "new": as_brief(judged)}
     # what could not be judged is neither FAIL nor PASS
     verdict = Verdict.INCONCLUSIVE if found[NEW] or faults else Verdict.PASS

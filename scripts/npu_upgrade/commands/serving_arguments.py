@@ -17,7 +17,7 @@ from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.gates.plugin import Unfit
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices
+from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices, sized_for_emulation
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
     Session,
@@ -152,7 +152,7 @@ def asked(args: argparse.Namespace) -> Session:
         python=python,
         load_format=args.load_format,
         omni=omni,
-        arguments=tuple(args.passed_on),
+        arguments=sized_for_emulation(args.passed_on) if args.emulated else tuple(args.passed_on),
         environment=count | variables | dict(args.env),
         plugin=place.plugin.package if place.plugin else "",
         cwd=(args.work_dir or (WORK_DIR if WORK_DIR.is_dir() else Path.cwd())).absolute(),

@@ -16,6 +16,8 @@ from npu_upgrade.sources.installed import toolkit_folders
 
 DUMMY, REAL = "dummy", "real"
 OMNI = "vllm_omni"  # the package that adds --omni to vllm serve
+EMULATED_SEQUENCES = 16
+_SIZES = ("--max-num-seqs", "--enforce-eager", "capture_size", "capture-size")
 _OURS = ("--host", "--port", "--served-model-name", "--load-format", "--uds", "--api-key")
 
 
@@ -93,6 +95,16 @@ def given_json(arguments: Sequence[str], *names: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def sized_for_emulation(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The arguments, with few sequences where they say nothing of it.
+
+    A graph is captured for every size up to twice as many: for vLLM's 256 it takes minutes on two cores, and
+    more memory than an emulated device has.
+    """
+    chosen = any(size in one for one in arguments for size in _SIZES)
+    return (*arguments, *(() if chosen else ("--max-num-seqs", str(EMULATED_SEQUENCES))))
 
 
 def clashing(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
