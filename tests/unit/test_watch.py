@@ -408,16 +408,120 @@ def test_without_gh_the_branch_is_left_with_how_to(
 def test_a_log_is_brought_home_to_the_commit_behind_it(world: World, tmp_path: Path) -> None:
     gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
     world.watch()
-    log = tmp_path / "ci.log"
-    log.write_text(
-        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
-        "ImportError: cannot import name 'shape' from 'vllm_ascend.worker.helpers' (helpers.py)\n"
-    )
+    log = failed(world, "import vllm_omni.platforms.npu.worker.npu_model_runner")
+    assert "ImportError: cannot import name 'shape'" in log.read_text()
     code, data, _ = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
     assert code == 1
     assert data["brought_by"]["label"] == gone[:9]
     log.write_text("ImportError: cannot import name 'other' from 'somewhere'\n")
     assert called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)[0] == 4
+
+
+WHOLE = """
+    def prepare(self, batch):
+        self.batch = batch
+
+    def count(self, batch):
+        return len(batch)
+
+    def forward(self, batch, tokens):
+        return tokens + 1
+
+    def record(self, logits):
+        self.logits = logits
+
+    def finish(self, logits):
+        return logits
+"""
+RUN = "from vllm_omni.platforms.npu.worker.npu_model_runner import *\nOmniNPUModelRunner().run([1])"
+
+
+def failed(world: World, code: str) -> Path:
+    """The log of a program that ran on the trees as they are, and failed."""
+    folder = world.omni.parent
+    write_tree(folder / "other", {"torch.py": "", "numpy.py": ""})
+    path = os.pathsep.join(map(str, (world.omni, world.ascend, world.vllm, folder / "other")))
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode
+    log = folder / "failed.log"
+    log.write_text(f"INFO 03-04 03:00:00 [worker.py:1] starting\n{done.stderr}")
+    return log
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "edit", "code"),
+    [
+        # Raised below what the merge makes otherwise, where the merge has other code, and only upstream.
+        (
+            {"len(batch)": "(len(batch), 0)", "tokens = self.count(": "tokens, pads = self.count("},
+            "can only concatenate tuple",
+            "+        tokens, pads = self.count(batch)",
+            4,
+        ),
+        (
+            {
+                "(self, logits):\n        self.l": "(self, logits, at):\n        self.l",
+                "d(logits)": "d(logits, 2)",
+            },
+            "missing 1 required positional argument: 'at'",
+            "+        self.record(logits, 2)",
+            1,
+        ),
+        (
+            {"finish(": "end("},
+            "no attribute 'finish'",
+            "+        state = self.end(logits)",
+            1,
+        ),
+        (
+            {"return tokens + 1": "return tokens.shape"},
+            "no attribute 'shape'",
+            "+        return tokens.shape",
+            4,
+        ),
+    ],
+)
+def test_an_error_is_brought_home_since_the_last_look_without_options(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, str],
+    error: str,
+    edit: str,
+    code: int,
+) -> None:
+    world.commit("2026-01-03", "    def load(self", f"{WHOLE[1:]}\n    def load(self")
+    world.watch()
+    world.commit("2026-03-01", "self.path = path", "self.path = str(path)")
+    text = (world.ascend / UPSTREAM.path).read_text()
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    brought = commit_at(world.ascend, "2026-03-02", {UPSTREAM.path: text})
+    world.commit("2026-03-03", "str(path)", "repr(path)")
+    before = read_state(world.omni)
+    log = failed(world, RUN)
+    assert error in log.read_text()
+    monkeypatch.chdir(world.omni)
+    ended, data, err = called("upgrade.py", "watch", "--log", log)
+    assert (ended, data["brought_by"]["label"]) == (code, brought[:9]), (data, err)
+    assert edit in data["edit"].split("\n")
+    assert "merge" in data["next"]
+    assert read_state(world.omni) == before
+
+
+def test_a_log_needs_the_clone_only_for_what_came_since(world: World) -> None:
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    world.watch()
+    log = failed(world, "import vllm_omni.platforms.npu.worker.npu_model_runner")
+    world.ascend.rename(world.ascend.with_name("elsewhere"))
+    code, data, err = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
+    assert (code, data["brought_by"]["label"]) == (1, gone[:9])
+    assert "only what earlier looks found" in err
 
 
 def test_a_damaged_state_is_refused_and_left_alone(world: World) -> None:

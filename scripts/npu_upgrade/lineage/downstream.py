@@ -77,7 +77,7 @@ class Downstream:
     def within(program: Program) -> Downstream:
         """The known downstream among the trees of a program, above the others.
 
-        A program of upstreams alone, such as a vllm that several worlds share, has none: see :func:`is_within`.
+        A program of upstreams alone, such as a vllm that several worlds share, has none (:func:`is_within`).
         """
         package = next(project.package for project in KNOWN if project.package in program.trees)
         upstreams = {name: tree for name, tree in program.trees.items() if name != package}
