@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -617,48 +618,116 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     ) - {"GH_TOKEN"}
 
 
+class Runner:
+    """Runs the steps of action.yml as a fresh machine does each night; what it keeps outlasts the machine.
+
+    Of the actions that the steps use, those that keep files are played.
+    """
+
+    def __init__(self, folder: Path, action: Path, inputs: dict[str, str], env: dict[str, str]) -> None:
+        self.temp, self.home, self.kept, self.artifact = (
+            folder / name for name in ("temp", "home", "kept", "artifact")
+        )
+        self.action, self.env, self.nights = action, env, 0
+        found = yaml.safe_load((action / "action.yml").read_text())
+        self.steps = found["runs"]["steps"]
+        values = {key: str(one.get("default", "")) for key, one in found["inputs"].items()} | inputs
+        self.values = {f"inputs.{key}": value for key, value in values.items()} | {
+            "runner.temp": str(self.temp),
+            "runner.os": "Linux",
+            "github.action_path": str(action),
+            "github.run_attempt": "1",
+            "github.token": "token",
+        }
+
+    def night(self, *cleared: Path) -> tuple[int, str, str]:
+        """One run, on a machine without ``cleared``: the code, the outputs, what was said on stderr."""
+        self.nights += 1
+        self.values["github.run_id"] = str(self.nights)
+        for place in (self.temp, self.home, self.artifact, *cleared):
+            shutil.rmtree(place, ignore_errors=True)
+        for place in (self.temp, self.home):
+            place.mkdir(parents=True)
+        output, code, said = self.temp / "output", 0, ""
+        output.touch()
+        for step in self.steps:
+            if code and step.get("if") != "always()":
+                continue
+            if "run" in step:
+                own = {key: self._filled(text) for key, text in step["env"].items()}
+                files = {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(self.temp / "summary")}
+                done = subprocess.run(
+                    ["bash", "-c", step["run"]],
+                    env=self.env | files | {"HOME": str(self.home)} | own,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                code, said = code or done.returncode, said + done.stderr
+            else:
+                self._used(step["uses"].partition("@")[0], step.get("with", {}))
+        return code, output.read_text(), said
+
+    def _used(self, name: str, given: dict[str, str]) -> None:
+        if name == "actions/setup-python":
+            return
+        paths = [Path(self._filled(text)) for text in given["path"].split("\n") if text]
+        if name == "actions/upload-artifact":
+            self.artifact.mkdir()
+            for path in filter(Path.exists, paths):
+                shutil.copy(path, self.artifact)
+            return
+        key = self._filled(given["key"])
+        if name == "actions/cache/save":
+            for number, path in enumerate(paths):
+                if path.exists():
+                    shutil.copytree(path, self.kept / key / str(number), symlinks=True)
+            return
+        assert name == "actions/cache/restore"
+        old = sorted(self.kept.glob(f"{self._filled(given['restore-keys'])}*"))
+        for number, path in enumerate(paths):
+            if old and (old[-1] / str(number)).exists():
+                shutil.copytree(old[-1] / str(number), path, symlinks=True, dirs_exist_ok=True)
+
+    def _filled(self, text: str) -> str:
+        found = re.sub(r"\$\{\{ *([\w.-]+) *\}\}", lambda name: self.values[name[1]], text)
+        return str(self.home / found[2:]) if found.startswith("~/") else found
+
+
 def test_the_steps_of_the_action_run_from_a_clean_clone(
     world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What action.yml runs, with its inputs as the environment; the tests of it run in a working tree."""
-    action, scratch = tmp_path / "action", tmp_path / "runner"
+    """Its steps as action.yml has them, each night on a machine that has nothing but what was kept."""
+    action = tmp_path / "action"
     git_at(tmp_path, "2026-03-01", "clone", "-q", "--no-hardlinks", str(ROOT), str(action))
-    scratch.mkdir()
+    for name in ("action.yml", ".github/watch.sh"):  # as they are here, committed or not
+        shutil.copy(ROOT / name, action / name)
     pull_requests(tmp_path, monkeypatch)
-    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
-    env = os.environ | {
-        "DOWNSTREAM": str(world.omni),
-        "UPSTREAM": str(world.ascend),
-        "REF": inputs["ref"]["default"],
-        "OPEN_PR": "true",
-        "SIGN_OFF": "A Maintainer <maintainer@example.com>",
-        "FAIL_ON": inputs["fail-on"]["default"],
-        "CLONE": str(scratch / "clone"),
-        "ACTION": str(action),
-        "PYTHON": sys.executable,
-        "GITHUB_OUTPUT": str(scratch / "output"),
-        "GITHUB_STEP_SUMMARY": str(scratch / "summary"),
-        "PIP_INDEX_URL": f"file://{scratch}",
+    inputs = {
+        "downstream": str(world.omni),
+        "upstream": str(world.ascend),
+        "open-pr": "true",
+        "sign-off": "A Maintainer <maintainer@example.com>",
     }
-
-    def step() -> tuple[int, str]:
-        (scratch / "output").unlink(missing_ok=True)
-        done = subprocess.run(
-            ["bash", action / ".github/watch.sh"], env=env, capture_output=True, text=True, check=False
-        )
-        return done.returncode, (scratch / "output").read_text() if not done.returncode else done.stderr
-
+    env = {"PYTHON": sys.executable, "PIP_INDEX_URL": f"file://{tmp_path}"}
+    runner = Runner(tmp_path / "runner", action, inputs, dict(os.environ) | env)
+    seen = world.omni / WORKSPACE_DIR
     world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
-    code, said = step()
-    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
-    assert "no pull request: audit: " in said  # this vllm-ascend names no vllm
-    assert "Looked up to" in (scratch / "summary").read_text()
+    code, output, said = runner.night()
+    assert (code, output.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "no pull request: audit: " in output  # this vllm-ascend names no vllm
+    assert "Looked up to" in (runner.temp / "summary").read_text()
     own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
     commit_at(world.omni, "2026-02-02", {RUNNER: own})
-    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
-    assert step()[0] == 1
-    code, said = step()
-    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    code, output, said = runner.night(seen)
+    assert (code, output.partition("\n")[0]) == (1, "verdict=FAIL"), said
+    names = {"watch.html", "watch.md", "watch.json"}
+    assert {path.name for path in runner.artifact.iterdir()} == names
+    assert all(broken[:9] in path.read_text() for path in runner.artifact.iterdir())
+    code, output, said = runner.night(seen)  # what was told by the night that ended red is not told again
+    assert (code, output.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "1 items are open" in output
 
 
 def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:
