@@ -9,6 +9,7 @@ from textwrap import dedent
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import run_checks
 from npu_upgrade.audit.world import Triple, World
+from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 NPU = "vllm_omni/platforms/npu/worker"
@@ -81,8 +82,11 @@ def make_triple(folder: Path, files: Mapping[str, str], *, omni: bool = True) ->
 
 
 def findings(world: World, check: str) -> list[Finding]:
-    """What one check finds."""
-    return run_checks(world, [check])
+    """What one check finds, which is the same where several worlds share its vllm."""
+    found = run_checks(world, [check])
+    beneath = Program({"vllm": world.triple.vllm})
+    assert run_checks(World(world.triple, world.old, beneath), [check]) == found
+    return found
 
 
 def seen(world: World, check: str) -> list[tuple[str, str, str]]:

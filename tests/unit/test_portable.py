@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from lineage_kit import write_tree
+from merge_kit import OURS, make_world
 
 from npu_upgrade.code.portable import tokens, unparse
 
@@ -202,7 +204,7 @@ def test_an_f_string_is_one_token():
 
 
 WINDOWS = """
-import ctypes, fcntl, os, signal, subprocess, sys, types
+import ctypes, fcntl, multiprocessing, os, signal, shutil, subprocess, sys, types, warnings
 
 def lock(file, flags, reserved, low, high, place):
     try:
@@ -215,16 +217,41 @@ def lock(file, flags, reserved, low, high, place):
 ctypes.WinDLL = lambda name, use_last_error: types.SimpleNamespace(LockFileEx=lock)
 ctypes.get_last_error = lambda: 33
 sys.modules["msvcrt"] = types.SimpleNamespace(get_osfhandle=lambda number: number)
-sys.modules["fcntl"] = None
-del os.uname, signal.SIGHUP
+import psutil  # has a side for each system, this one's here
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in (
+    "fork", "forkpty", "getegid", "geteuid", "getgid", "getpgid", "getuid", "killpg", "mkfifo", "pread",
+    "pwrite", "sched_getaffinity", "setsid", "uname", "wait4",
+):
+    delattr(os, name)
+del signal.SIGALRM, signal.SIGHUP, signal.SIGKILL, signal.SIGUSR1
+multiprocessing.get_all_start_methods = lambda: ["spawn"]
+shutil._use_fd_functions = False
+opened = os.open
+
+def no_folder(path, *flags, **more):
+    if os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", str(path))
+    return opened(path, *flags, **more)
+
+os.open = no_folder
+warnings.filterwarnings("error", category=EncodingWarning, module="npu_upgrade")
 """
-"""What Windows lacks is gone, and its locks are played by those of this system."""
+"""What Windows lacks is gone, and its locks are played by those of this system.
+
+Text that is read or written in the encoding of the locale, which is not UTF-8 there, is an error.
+"""
 
 
 def on_windows(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "XDG_CACHE_HOME": str(tmp_path)}
     return subprocess.run(
-        [sys.executable, "-c", f"{WINDOWS}\n{code}"], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-X", "warn_default_encoding", "-c", f"{WINDOWS}\n{code}"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -232,6 +259,43 @@ def test_static_commands_run_where_there_is_no_fcntl(tmp_path: Path) -> None:
     code = "sys.argv[1:] = ['env', 'list']\nfrom npu_upgrade.cli.main import upgrade\nsys.exit(upgrade())"
     done = on_windows(code, tmp_path)
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "PASS"), done.stderr
+
+
+def test_an_upgrade_is_walked_statically_where_there_is_no_fork_and_another_locale(tmp_path: Path) -> None:
+    world = make_world(tmp_path, OURS.replace("self.said = batch", "self.said = 'é ☃'"))
+    vllm = tmp_path / "vllm-source"
+    write_tree(vllm / "vllm", {"__init__.py": "", "config.py": "class VllmConfig:\n    pass\n"})
+    log = tmp_path / "serve.log"
+    log.write_text("ImportError: cannot import name 'shape' from 'somewhere'\n")
+    omni, ascend = f"dir:{world.omni}", ("--ascend", world.target)
+    pair = ("--omni", omni, *ascend)
+    baseline = (f"git:{world.omni}@main", f"git:{world.ascend}@old", f"dir:{vllm}")
+    walk = [
+        ("watch", *pair, "--upstream", f"dir:{vllm}"),
+        ("watch", "--log", log, "--workspace", world.omni),
+        ("lineage", "--omni", omni, "--ascend", f"git:{world.ascend}"),
+        ("merge", *pair, "--apply"),
+        ("plan",),
+        ("audit", "--vllm", f"dir:{vllm}", "--baseline", *baseline),
+        ("blocks", *pair),
+        ("explain", log),
+        ("next",),
+        ("status",),
+        ("report",),
+        ("evidence", "list"),
+    ]
+    code = f"""
+import json
+from npu_upgrade.cli import main, programs
+for words in {[[str(word) for word in words] for words in walk]!r}:
+    print(f"# {{words[0]}}", flush=True)
+    print("#", main.main("upgrade.py", "", programs.UPGRADE, [*words, "--format", "json"]), flush=True)
+"""
+    done = on_windows(f"os.chdir({str(world.omni)!r})\n{code}", tmp_path / "cache")
+    told = [line[2:] for line in done.stdout.split("\n") if line.startswith("# ")]
+    ended = dict(zip(told[::2], map(int, told[1::2]), strict=True))
+    assert ended.keys() == {words[0] for words in walk}, done.stderr
+    assert set(ended.values()) <= {0, 1, 4}, f"{ended}\n{done.stdout}\n{done.stderr}"
 
 
 def test_without_fcntl_a_lock_is_shared_or_held_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -408,16 +409,120 @@ def test_without_gh_the_branch_is_left_with_how_to(
 def test_a_log_is_brought_home_to_the_commit_behind_it(world: World, tmp_path: Path) -> None:
     gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
     world.watch()
-    log = tmp_path / "ci.log"
-    log.write_text(
-        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
-        "ImportError: cannot import name 'shape' from 'vllm_ascend.worker.helpers' (helpers.py)\n"
-    )
+    log = failed(world, "import vllm_omni.platforms.npu.worker.npu_model_runner")
+    assert "ImportError: cannot import name 'shape'" in log.read_text()
     code, data, _ = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
     assert code == 1
     assert data["brought_by"]["label"] == gone[:9]
     log.write_text("ImportError: cannot import name 'other' from 'somewhere'\n")
     assert called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)[0] == 4
+
+
+WHOLE = """
+    def prepare(self, batch):
+        self.batch = batch
+
+    def count(self, batch):
+        return len(batch)
+
+    def forward(self, batch, tokens):
+        return tokens + 1
+
+    def record(self, logits):
+        self.logits = logits
+
+    def finish(self, logits):
+        return logits
+"""
+RUN = "from vllm_omni.platforms.npu.worker.npu_model_runner import *\nOmniNPUModelRunner().run([1])"
+
+
+def failed(world: World, code: str) -> Path:
+    """The log of a program that ran on the trees as they are, and failed."""
+    folder = world.omni.parent
+    write_tree(folder / "other", {"torch.py": "", "numpy.py": ""})
+    path = os.pathsep.join(map(str, (world.omni, world.ascend, world.vllm, folder / "other")))
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode
+    log = folder / "failed.log"
+    log.write_text(f"INFO 03-04 03:00:00 [worker.py:1] starting\n{done.stderr}")
+    return log
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "edit", "code"),
+    [
+        # Raised below what the merge makes otherwise, where the merge has other code, and only upstream.
+        (
+            {"len(batch)": "(len(batch), 0)", "tokens = self.count(": "tokens, pads = self.count("},
+            "can only concatenate tuple",
+            "+        tokens, pads = self.count(batch)",
+            4,
+        ),
+        (
+            {
+                "(self, logits):\n        self.l": "(self, logits, at):\n        self.l",
+                "d(logits)": "d(logits, 2)",
+            },
+            "missing 1 required positional argument: 'at'",
+            "+        self.record(logits, 2)",
+            1,
+        ),
+        (
+            {"finish(": "end("},
+            "no attribute 'finish'",
+            "+        state = self.end(logits)",
+            1,
+        ),
+        (
+            {"return tokens + 1": "return tokens.shape"},
+            "no attribute 'shape'",
+            "+        return tokens.shape",
+            4,
+        ),
+    ],
+)
+def test_an_error_is_brought_home_since_the_last_look_without_options(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, str],
+    error: str,
+    edit: str,
+    code: int,
+) -> None:
+    world.commit("2026-01-03", "    def load(self", f"{WHOLE[1:]}\n    def load(self")
+    world.watch()
+    world.commit("2026-03-01", "self.path = path", "self.path = str(path)")
+    text = (world.ascend / UPSTREAM.path).read_text()
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    brought = commit_at(world.ascend, "2026-03-02", {UPSTREAM.path: text})
+    world.commit("2026-03-03", "str(path)", "repr(path)")
+    before = read_state(world.omni)
+    log = failed(world, RUN)
+    assert error in log.read_text()
+    monkeypatch.chdir(world.omni)
+    ended, data, err = called("upgrade.py", "watch", "--log", log)
+    assert (ended, data["brought_by"]["label"]) == (code, brought[:9]), (data, err)
+    assert edit in data["edit"].split("\n")
+    assert "merge" in data["next"]
+    assert read_state(world.omni) == before
+
+
+def test_a_log_needs_the_clone_only_for_what_came_since(world: World) -> None:
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    world.watch()
+    log = failed(world, "import vllm_omni.platforms.npu.worker.npu_model_runner")
+    world.ascend.rename(world.ascend.with_name("elsewhere"))
+    code, data, err = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
+    assert (code, data["brought_by"]["label"]) == (1, gone[:9])
+    assert "only what earlier looks found" in err
 
 
 def test_a_damaged_state_is_refused_and_left_alone(world: World) -> None:
@@ -513,48 +618,116 @@ def test_the_action_and_its_workflow_use_only_what_they_declare() -> None:
     ) - {"GH_TOKEN"}
 
 
+class Runner:
+    """Runs the steps of action.yml as a fresh machine does each night; what it keeps outlasts the machine.
+
+    Of the actions that the steps use, those that keep files are played.
+    """
+
+    def __init__(self, folder: Path, action: Path, inputs: dict[str, str], env: dict[str, str]) -> None:
+        self.temp, self.home, self.kept, self.artifact = (
+            folder / name for name in ("temp", "home", "kept", "artifact")
+        )
+        self.action, self.env, self.nights = action, env, 0
+        found = yaml.safe_load((action / "action.yml").read_text())
+        self.steps = found["runs"]["steps"]
+        values = {key: str(one.get("default", "")) for key, one in found["inputs"].items()} | inputs
+        self.values = {f"inputs.{key}": value for key, value in values.items()} | {
+            "runner.temp": str(self.temp),
+            "runner.os": "Linux",
+            "github.action_path": str(action),
+            "github.run_attempt": "1",
+            "github.token": "token",
+        }
+
+    def night(self, *cleared: Path) -> tuple[int, str, str]:
+        """One run, on a machine without ``cleared``: the code, the outputs, what was said on stderr."""
+        self.nights += 1
+        self.values["github.run_id"] = str(self.nights)
+        for place in (self.temp, self.home, self.artifact, *cleared):
+            shutil.rmtree(place, ignore_errors=True)
+        for place in (self.temp, self.home):
+            place.mkdir(parents=True)
+        output, code, said = self.temp / "output", 0, ""
+        output.touch()
+        for step in self.steps:
+            if code and step.get("if") != "always()":
+                continue
+            if "run" in step:
+                own = {key: self._filled(text) for key, text in step["env"].items()}
+                files = {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(self.temp / "summary")}
+                done = subprocess.run(
+                    ["bash", "-c", step["run"]],
+                    env=self.env | files | {"HOME": str(self.home)} | own,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                code, said = code or done.returncode, said + done.stderr
+            else:
+                self._used(step["uses"].partition("@")[0], step.get("with", {}))
+        return code, output.read_text(), said
+
+    def _used(self, name: str, given: dict[str, str]) -> None:
+        if name == "actions/setup-python":
+            return
+        paths = [Path(self._filled(text)) for text in given["path"].split("\n") if text]
+        if name == "actions/upload-artifact":
+            self.artifact.mkdir()
+            for path in filter(Path.exists, paths):
+                shutil.copy(path, self.artifact)
+            return
+        key = self._filled(given["key"])
+        if name == "actions/cache/save":
+            for number, path in enumerate(paths):
+                if path.exists():
+                    shutil.copytree(path, self.kept / key / str(number), symlinks=True)
+            return
+        assert name == "actions/cache/restore"
+        old = sorted(self.kept.glob(f"{self._filled(given['restore-keys'])}*"))
+        for number, path in enumerate(paths):
+            if old and (old[-1] / str(number)).exists():
+                shutil.copytree(old[-1] / str(number), path, symlinks=True, dirs_exist_ok=True)
+
+    def _filled(self, text: str) -> str:
+        found = re.sub(r"\$\{\{ *([\w.-]+) *\}\}", lambda name: self.values[name[1]], text)
+        return str(self.home / found[2:]) if found.startswith("~/") else found
+
+
 def test_the_steps_of_the_action_run_from_a_clean_clone(
     world: World, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What action.yml runs, with its inputs as the environment; the tests of it run in a working tree."""
-    action, scratch = tmp_path / "action", tmp_path / "runner"
+    """Its steps as action.yml has them, each night on a machine that has nothing but what was kept."""
+    action = tmp_path / "action"
     git_at(tmp_path, "2026-03-01", "clone", "-q", "--no-hardlinks", str(ROOT), str(action))
-    scratch.mkdir()
+    for name in ("action.yml", ".github/watch.sh"):  # as they are here, committed or not
+        shutil.copy(ROOT / name, action / name)
     pull_requests(tmp_path, monkeypatch)
-    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
-    env = os.environ | {
-        "DOWNSTREAM": str(world.omni),
-        "UPSTREAM": str(world.ascend),
-        "REF": inputs["ref"]["default"],
-        "OPEN_PR": "true",
-        "SIGN_OFF": "A Maintainer <maintainer@example.com>",
-        "FAIL_ON": inputs["fail-on"]["default"],
-        "CLONE": str(scratch / "clone"),
-        "ACTION": str(action),
-        "PYTHON": sys.executable,
-        "GITHUB_OUTPUT": str(scratch / "output"),
-        "GITHUB_STEP_SUMMARY": str(scratch / "summary"),
-        "PIP_INDEX_URL": f"file://{scratch}",
+    inputs = {
+        "downstream": str(world.omni),
+        "upstream": str(world.ascend),
+        "open-pr": "true",
+        "sign-off": "A Maintainer <maintainer@example.com>",
     }
-
-    def step() -> tuple[int, str]:
-        (scratch / "output").unlink(missing_ok=True)
-        done = subprocess.run(
-            ["bash", action / ".github/watch.sh"], env=env, capture_output=True, text=True, check=False
-        )
-        return done.returncode, (scratch / "output").read_text() if not done.returncode else done.stderr
-
+    env = {"PYTHON": sys.executable, "PIP_INDEX_URL": f"file://{tmp_path}"}
+    runner = Runner(tmp_path / "runner", action, inputs, dict(os.environ) | env)
+    seen = world.omni / WORKSPACE_DIR
     world.commit("2026-03-01", "self.count(batch)", "self.count(batch, True)")
-    code, said = step()
-    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
-    assert "no pull request: audit: " in said  # this vllm-ascend names no vllm
-    assert "Looked up to" in (scratch / "summary").read_text()
+    code, output, said = runner.night()
+    assert (code, output.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "no pull request: audit: " in output  # this vllm-ascend names no vllm
+    assert "Looked up to" in (runner.temp / "summary").read_text()
     own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
     commit_at(world.omni, "2026-02-02", {RUNNER: own})
-    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
-    assert step()[0] == 1
-    code, said = step()
-    assert (code, said.partition("\n")[0]) == (0, "verdict=PASS"), said
+    broken = world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    code, output, said = runner.night(seen)
+    assert (code, output.partition("\n")[0]) == (1, "verdict=FAIL"), said
+    names = {"watch.html", "watch.md", "watch.json"}
+    assert {path.name for path in runner.artifact.iterdir()} == names
+    assert all(broken[:9] in path.read_text() for path in runner.artifact.iterdir())
+    code, output, said = runner.night(seen)  # what was told by the night that ended red is not told again
+    assert (code, output.partition("\n")[0]) == (0, "verdict=PASS"), said
+    assert "1 items are open" in output
 
 
 def test_a_day_that_is_none_is_a_usage_error(world: World) -> None:

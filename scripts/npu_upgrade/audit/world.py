@@ -13,7 +13,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
-from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.downstream import Downstream, is_within
 from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, File, Method, Program
@@ -146,6 +146,8 @@ def _without_heirs(classes: Sequence[ClassSymbol]) -> list[ClassSymbol]:
 
 def on_npu_side(file: File) -> bool:
     """Whether a file belongs to the NPU side of the downstream."""
+    if not is_within(file.program):
+        return False
     side = Downstream.within(file.program)
     return side.project.holds(file.path) and file.path.startswith(f"{side.project.package}/")
 

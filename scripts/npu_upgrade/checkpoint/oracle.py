@@ -49,7 +49,7 @@ def ask(python: Path, folders: list[Path]) -> list[dict[str, Any]]:
             [str(python), "-P", str(_PROBE)],
             input=json.dumps([str(folder.absolute()) for folder in folders]),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_SECONDS,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             check=False,

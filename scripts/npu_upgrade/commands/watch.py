@@ -10,7 +10,6 @@ from the version that was copied on. FAIL means that something new needs a hand.
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import msgspec
 
 from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument, merging
+from npu_upgrade.commands.watch_log import explained
 from npu_upgrade.commands.watch_request import check_asked, open_request
 from npu_upgrade.delivery.publish import keep_issue
-from npu_upgrade.gates.serving.root_cause import explain_file
-from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.paths import workspace_root
@@ -29,6 +28,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.lineage.history import whole_path
 from npu_upgrade.lineage.project import distribution
 from npu_upgrade.report.watch import render_watch
 from npu_upgrade.sources.spec import parse_spec
@@ -38,7 +38,7 @@ from npu_upgrade.watch.judge import Judge
 from npu_upgrade.watch.line import source_of
 from npu_upgrade.watch.look import Look, first_unclean, look, mergeable, seen_after
 from npu_upgrade.watch.open import open_asked, open_judge
-from npu_upgrade.watch.records import Entry, Seen, State, Watched, read_state, write_state
+from npu_upgrade.watch.records import Entry, Seen, State, read_state, write_state
 
 EXAMPLES = """--omni dir:. --ascend git:../vllm-ascend@main
 --omni pypi:vllm-omni==0.30.0
@@ -77,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bisect UNIT",
         "name the first step where a copied unit does not merge by itself (without --tier)",
     )
-    option(parser, "--log FILE", "name what upstream brought the error of a log", type=Path)
+    option(
+        parser,
+        "--log FILE",
+        "name what upstream brought the error of a log, and the edit; alone: of what was watched last here",
+        type=Path,
+    )
     option(parser, "--page FILE", "the HTML page (default: in .npu-upgrade)", type=Path)
     option(
         parser,
@@ -104,18 +109,21 @@ def run(args: argparse.Namespace) -> Result:
         )
     workspace = _workspace(args)
     repo = check_asked(args.omni) if args.open_pr else None
+    state = read_state(workspace)
     if args.log:
-        return _explained(args.log, read_state(workspace))
+        given = args.omni or args.downstream or args.upstream
+        return explained(args.log, state, _specs(args) if given else None)
     downstream, upstreams = _specs(args)
-    source, state = source_of(upstreams[0]), read_state(workspace)
+    source = source_of(upstreams[0])
     before = state.upstreams.get(source)
     asked = open_asked(downstream, upstreams)
     if args.bisect:
         return _bisected(open_judge(asked, args.since), args.bisect)
-    judge = open_judge(asked, args.since or (_point(before) if before else None))
+    judge = open_judge(asked, args.since or (before.point if before else None))
     say(f"looking at {len(judge.line.steps)} steps after {judge.line.start.label}")
     found = look(judge, importing(judge) if args.tier else None)
     seen = state.upstreams[source] = seen_after(judge, found, before)
+    seen.asked = tuple(map(whole_path, (downstream, *upstreams)))
     follow = _next(seen, asked.downstream.requested, args)
     names = (judge.ours.side.project.name, distribution(asked.package))
     page = (args.page or workspace_root(workspace) / "watch.html").absolute()
@@ -161,11 +169,6 @@ def _specs(args: argparse.Namespace) -> tuple[str, list[str]]:
         expected="a downstream, and the upstream that it watches",
         try_="--omni dir:., or --downstream SPEC --upstream SPEC",
     )
-
-
-def _point(seen: Seen) -> str:
-    """What was seen last: a commit by its whole SHA, a release by its number."""
-    return seen.spec.rpartition("@")[2] if seen.spec.startswith("git:") else seen.label
 
 
 def _next(seen: Seen, downstream: str, args: argparse.Namespace) -> Command | None:
@@ -266,28 +269,3 @@ def _bisected(judge: Judge, name: str) -> Result:
     }
     summary = f"{name} stops merging by itself at {step.label}: {step.subject}"
     return Result(Verdict.FAIL, summary, data, "\n\n".join(f"{item.title}\n{item.detail}" for item in items))
-
-
-def _explained(log: Path, state: Watched) -> Result:
-    """The root cause of a log, the mention that names the same things, and what it says to do."""
-    first = explain_file(log).first
-    if first is None:
-        return Result(Verdict.INCONCLUSIVE, f"{log} names no error", {"log": str(log)})
-    text = "\n".join((first.text, *first.tail))
-    words = set(re.findall(r"[A-Za-z_]\w{4,}", first.text))
-    quoted = {word for part in re.findall(r"['\"`]([\w.]+)['\"`]", text) for word in part.split(".")[-1:]}
-    told = [
-        (len(quoted & names), len(words & names), entry, item)
-        for seen in state.upstreams.values()
-        for entry in seen.entries
-        for item in entry.items
-        if quoted & (names := set(re.findall(r"\w+", f"{item.title} {item.detail}")))
-    ]
-    data: dict[str, Any] = {"log": str(log), "line": first.line, "cause": first.text}
-    if not told:
-        summary = f"{first.text[:160]}: no mention of the watch names it"
-        return Result(Verdict.INCONCLUSIVE, summary, data, text, upgrade("explain", str(log)))
-    entry, item = max(told, key=lambda one: one[:2])[2:]
-    data |= {"brought_by": _entry(entry), "item": item.title, "edit": item.detail}
-    summary = f"{first.text[:120]}: brought by {entry.label}, {entry.subject[:80]}"
-    return Result(Verdict.FAIL, summary, data, f"{item.title}\n{item.detail}")

@@ -95,7 +95,6 @@ def _gh(folder: Path, *arguments: str, text: str = "") -> str:
             cwd=folder,
             input=text,
             capture_output=True,
-            text=True,
             check=False,
             encoding="utf-8",
         )

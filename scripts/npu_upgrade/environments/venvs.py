@@ -62,7 +62,7 @@ def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | N
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         pass_fds=[lock] if os.name == "posix" else (),
         env=variables,

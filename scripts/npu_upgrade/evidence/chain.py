@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import sha256, sync_folder, write_atomic
 from npu_upgrade.ground.locks import locked
 
 SCHEMA = "npu-upgrade/evidence/2"
@@ -177,22 +177,19 @@ def _take(ledger: Ledger, number: int, line: bytes) -> None:
 
 
 def _append(path: Path, line: bytes) -> None:
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        size = os.fstat(handle).st_size
-        if size and os.pread(handle, 1, size - 1) != b"\n":
-            line = TORN + b"\n" + line  # close the torn line for good: it may lack its newline only
-        if os.write(handle, line) != len(line):
-            raise OSError("the disk took only a part")
-        os.fsync(handle)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        with open(path, "ab+", buffering=0) as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                if stream.read(1) != b"\n":
+                    line = TORN + b"\n" + line  # close the torn line for good: it may lack its newline only
+            if stream.write(line) != len(line):
+                raise OSError("the disk took only a part")
+            os.fsync(stream.fileno())
+        sync_folder(path.parent)
     except OSError as error:
         raise Blocked(
             f"cannot append to {path}: {error.strerror or error}",
             expected="room for one more line",
             try_="free some space and run the gate again",
         ) from error
-    finally:
-        os.close(handle)

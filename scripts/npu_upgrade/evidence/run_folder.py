@@ -13,7 +13,7 @@ from typing import Any
 from npu_upgrade.evidence.manifest import NAME, SCHEMA, listing
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.errors import Blocked
-from npu_upgrade.ground.files import json_text
+from npu_upgrade.ground.files import json_text, sync_folder
 
 PARTIAL = ".partial"
 
@@ -51,9 +51,9 @@ class RunFolder:
         manifest = {"schema": SCHEMA, "id": self.id, "files": listing(self.folder)}
         self._write(NAME, [json_text(manifest).encode()])
         final = self.folder.with_name(self.id)
-        _sync(self.folder)
+        sync_folder(self.folder)
         os.rename(self.folder, final)
-        _sync(final.parent)
+        sync_folder(final.parent)
         return final
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> None:
@@ -87,9 +87,3 @@ def _no_room(path: Path, error: OSError) -> Blocked:
         expected="room for the evidence of a run",
         try_="free some space and run the gate again; the folder stays, marked as incomplete",
     )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)

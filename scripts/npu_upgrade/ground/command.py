@@ -87,7 +87,9 @@ def answered(command: Command, *, whole: bool = True) -> tuple[int, dict[str, An
         options = command.adding("--format", "json", "--output", str(place)) if whole else command
         argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
         own = os.environ | {_WITHIN: "1"}
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=own)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", env=own
+        )
         try:
             text, _ = process.communicate()
         except BaseException:

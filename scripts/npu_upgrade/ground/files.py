@@ -46,6 +46,18 @@ def _finished(path: Path, data: bytes | str) -> Generator[Path]:
             os.unlink(name)
 
 
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk; raises :class:`OSError`."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folder
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _unwritable(path: Path, error: OSError) -> BadInput:
     return BadInput(
         f"cannot write {path}: {error.strerror or error}",

@@ -24,7 +24,7 @@ except ImportError:
 @contextmanager
 def locked(path: Path) -> Generator[None]:
     """Hold the lock file ``path``, which is made when it is missing."""
-    with open(path, "a") as handle:
+    with open(path, "a", encoding="utf-8") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -103,7 +103,7 @@ def _take(handle: IO[str], kind: int, waiting: str) -> None:
 def _open(folder: Path) -> IO[str]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return open(lock_file(folder), "a")
+        return open(lock_file(folder), "a", encoding="utf-8")
     except OSError as error:
         raise Blocked(
             f"cannot write to the cache folder {folder.parent}: {error.strerror}",

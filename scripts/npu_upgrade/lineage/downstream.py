@@ -75,7 +75,10 @@ class Downstream:
     @staticmethod
     @held
     def within(program: Program) -> Downstream:
-        """The known downstream among the trees of a program, above the others."""
+        """The known downstream among the trees of a program, above the others.
+
+        A program of upstreams alone, such as a vllm that several worlds share, has none (:func:`is_within`).
+        """
         package = next(project.package for project in KNOWN if project.package in program.trees)
         upstreams = {name: tree for name, tree in program.trees.items() if name != package}
         return Downstream(program.trees[package], upstreams, program)
@@ -245,6 +248,16 @@ class Downstream:
         if not self.families:
             return {}
         return {runner.gpu_class: runner.class_name for runner in self.runners if runner.gpu_class}
+
+
+def is_within(program: Program) -> bool:
+    """Whether a known downstream is among the trees of a program."""
+    return any(project.package in program.trees for project in KNOWN)
+
+
+def class_names_in(program: Program) -> dict[str, str]:
+    """The :attr:`Downstream.class_names` of the downstream within a program, none where it has none."""
+    return Downstream.within(program).class_names if is_within(program) else {}
 
 
 def omni_side(tree: SourceTree, upstreams: Mapping[str, SourceTree] | None = None) -> Downstream:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -276,6 +276,12 @@ def parse_history_spec(text: str) -> Spec:
     if kind == "git" and path and Path(path).expanduser().is_dir():
         return Spec("git", path=path, ref="HEAD")
     return parse_spec(text, allow_unversioned=True)
+
+
+def whole_path(text: str) -> str:
+    """The spec of a history that means the same from any folder."""
+    spec = parse_history_spec(text)
+    return str(replace(spec, path=str(Path(spec.path).expanduser().resolve())) if spec.path else spec)
 
 
 def open_newest(text: str) -> SourceTree:

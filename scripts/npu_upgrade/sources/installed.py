@@ -146,7 +146,13 @@ def installed(
     environment = None if variables is None else dict(variables)
     try:
         done = subprocess.run(
-            command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=_SECONDS, check=True
+            command,
+            env=environment,
+            cwd=cwd,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=_SECONDS,
+            check=True,
         )
         return msgspec.json.decode(done.stdout, type=Installed)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:

@@ -92,7 +92,7 @@ def from_gh(repository: str) -> list[Published]:
         done = subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_TOOL_SECONDS,
             env=os.environ | quiet,
             stdin=subprocess.DEVNULL,

@@ -55,9 +55,9 @@ def _concerns(flag: Flag) -> bool:
     """
     base, ours, theirs = (statements_of(text) for text in (flag.base, flag.ours, flag.theirs))
     kept, was, now = ({one.key for one in side} for side in (ours, base, theirs))
-    sets, reads = (set().union(*(_seen(one)[at] for one in ours)) for at in (0, 1))
-    dropped = set().union(*(_seen(one)[0] for one in (*base, *theirs))) - sets - reads
-    if any(one.key not in was and not _seen(one)[1] & dropped for one in _beside(theirs, kept)):
+    sets, reads = (set().union(*(sets_and_reads(one)[at] for one in ours)) for at in (0, 1))
+    dropped = set().union(*(sets_and_reads(one)[0] for one in (*base, *theirs))) - sets - reads
+    if any(one.key not in was and not sets_and_reads(one)[1] & dropped for one in _beside(theirs, kept)):
         return bool(ours)
     return any(resembles(one, own) for one in _beside(base, kept) if one.key not in now for own in ours)
 
@@ -71,7 +71,7 @@ def _beside(statements: list[Statement], kept: set[str]) -> Iterator[Statement]:
             yield one
 
 
-def _seen(statement: Statement) -> tuple[set[str], set[str]]:
+def sets_and_reads(statement: Statement) -> tuple[set[str], set[str]]:
     """What a statement sets and reads."""
     places = [node for node in nodes_of(statement.key) if isinstance(node, _PLACES)]
     sets = {ast.unparse(node) for node in places if isinstance(node.ctx, ast.Store)}

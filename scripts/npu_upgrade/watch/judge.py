@@ -59,7 +59,7 @@ class Judge:
         """What the merge of one copy up to a step leaves to a person."""
         return self.kept_as(
             ["merge", self.ours.digest, tie.unit.path, tie.unit.name, tie.unit.base, text],
-            lambda: items_of(self._outcome(tie, text, step)),
+            lambda: items_of(self.outcome(tie, text, step)),
         )
 
     def left_behind(self, tie: Tie) -> bool:
@@ -109,7 +109,8 @@ class Judge:
         """What both run on, empty where it is not known."""
         return self.vllm.spec if self.vllm else ""
 
-    def _outcome(self, tie: Tie, text: str | None, step: Step) -> MethodOutcome:
+    def outcome(self, tie: Tie, text: str | None, step: Step) -> MethodOutcome:
+        """The merge of one copy onto upstream's text at a step, None where it is gone."""
         path, name = tie.unit.path, tie.unit.name
         module = parse_module(self.ours.side.tree.read(path))
         unit, runners = module.units[name], self.ours.runners

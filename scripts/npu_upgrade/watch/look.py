@@ -89,13 +89,18 @@ def mergeable(tie: Tie) -> bool:
 
 def first_unclean(judge: Judge, tie: Tie) -> tuple[Step, tuple[Item, ...]] | None:
     """The first step at which a copy does not merge by itself, and why; None when it always does."""
+    for step, text in versions_of(judge, tie):
+        wrong = tuple(item for item in judge.merged(tie, text, step) if item.blocking)
+        if wrong:
+            return step, wrong
+    return None
+
+
+def versions_of(judge: Judge, tie: Tie) -> Iterator[tuple[Step, str | None]]:
+    """Upstream's texts of what a unit hangs on, each with the step that brought it, oldest first."""
     texts = _Texts(judge)
     for step in judge.line.steps:
-        if any(one is tie for one, _, _ in texts.changed(step)):
-            wrong = tuple(item for item in texts.merge(tie, step) if item.blocking)
-            if wrong:
-                return step, wrong
-    return None
+        yield from ((step, now) for one, _, now in texts.changed(step) if one is tie)
 
 
 class _Texts:

@@ -65,7 +65,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct):
-    """What is known of one upstream: the step seen last, the mentions, and the ids that are open."""
+    """What is known of one upstream: the step seen last, the mentions, and the ids that are open.
+
+    ``asked`` are the specs that the look was given, the downstream first, with whole paths.
+    """
 
     label: str
     spec: str
@@ -73,6 +76,12 @@ class Seen(msgspec.Struct):
     ours: str
     entries: list[Entry] = []
     open: list[str] = []
+    asked: tuple[str, ...] = ()
+
+    @property
+    def point(self) -> str:
+        """What was seen last: a commit by its whole SHA, a release by its number."""
+        return self.spec.rpartition("@")[2] if self.spec.startswith("git:") else self.label
 
     def still_open(self) -> list[tuple[Entry, list[Item]]]:
         """The mentions with something open, oldest first, and what that is; an item is told once."""

@@ -15,7 +15,7 @@ from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import translate
-from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.downstream import class_names_in
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import FUNCTION, Effective, Fact, facts_of
 from npu_upgrade.program.program import File, Method
@@ -97,7 +97,7 @@ def statements_of(file: File, node: Function) -> tuple[Statement, ...]:
     start = node.body[0].lineno - 1
     source = "\n".join(file.source.split("\n")[start : node.end_lineno])
     try:
-        wrapped = translate("if 1:\n" + source, Downstream.within(file.program).class_names)
+        wrapped = translate("if 1:\n" + source, class_names_in(file.program))
         return tuple(s for s in split_statements(wrapped)[1:] if s.key != END)
     except (SyntaxError, ValueError):
         return ()

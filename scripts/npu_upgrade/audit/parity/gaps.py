@@ -20,7 +20,7 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.lineage.dialect import is_device_bound, speaks_of_kernels
-from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.lineage.downstream import class_names_in
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import (
     CLASS,
@@ -247,7 +247,7 @@ class Parity:
             named = {
                 *file.functions,
                 *file.classes,
-                *Downstream.within(file.program).class_names,
+                *class_names_in(file.program),
                 self.pair.gpu.name,
             }
             return fact.name not in named

@@ -33,6 +33,7 @@ _VLLM = re.compile(
 _MARKS = re.compile(r"[\s^~]*$")
 _MESSAGE_LINES = 40  # further lines that may belong to one message
 _TAIL_LINES = 16
+_KEPT_LINES = 64
 
 
 class _State(enum.Enum):
@@ -44,7 +45,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """An error at a line of the log; without a signature, ``tail`` is the end of its traceback."""
+    """An error at a line of the log; ``tail`` is the end of its traceback."""
 
     line: int
     who: str
@@ -74,7 +75,7 @@ class Process:
     odd: Callable[[Finding], None]
     state: _State = _State.OUTSIDE
     chain: _Chain = field(default_factory=_Chain)
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     place: str = ""
     left: int = 0
     unheeded: bool = False
@@ -120,7 +121,7 @@ class Process:
     def _exception(self, line: LogLine, text: str) -> None:
         text = self._with_source(text)
         signature = self.matcher.find(text)
-        finding = Finding(line.number, line.who, text, signature, () if signature else tuple(self.tail))
+        finding = Finding(line.number, line.who, text, signature, tuple(self.tail))
         if signature is None:
             if self.chain.unknown is None and not (self.unheeded or self.chain.wrapped):
                 self.chain.unknown = finding
@@ -151,7 +152,7 @@ class Process:
         signature = self.matcher.find(text)
         if signature is None:
             return True
-        finding = Finding(line.number, line.who, text, signature)
+        finding = Finding(line.number, line.who, text, signature, tuple(self.tail))
         if signature.wrapper:
             self.wrapped(finding)
             return True
@@ -297,7 +298,7 @@ def _as_json(finding: Finding, vllm: str) -> dict[str, Any]:
         "cause": "no signature describes this error",
         "next_step": "read the traceback's innermost frame; when the cause is found, add a signature for it",
         **place,
-        "traceback_tail": list(finding.tail),
+        "traceback_tail": list(finding.tail[-_TAIL_LINES:]),
     }
 
 
