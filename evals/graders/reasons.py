@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.replay_score import keys, total, union
-from graders.runners import runner_files, runners, upstream_keys
+from graders.runners import runner_files, runners, target_keys
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
@@ -23,9 +23,7 @@ def unexplained(workspace: Workspace, task: Task) -> Score:
     Explained is what the checkout had, what the target has, what the GPU side has (the merge and the port
     bring it), and what stands in a method for which an answer with a text or a note is recorded.
     """
-    known = union(workspace.before(runner.gpu_path) for runner in runners(task)) | upstream_keys(
-        task, "ascend"
-    )
+    known = union(workspace.before(runner.gpu_path) for runner in runners(task)) | target_keys(task)
     answered = _answered(workspace)
     strange: Counter[str] = Counter()
     for path in runner_files(workspace, task):

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
-from bench.replay_score import FEWEST, keys, total
+from bench.replay_score import FEWEST, kept_as, keys, total
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
@@ -18,13 +18,20 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.lineage.downstream import Runner, omni_side
 from npu_upgrade.lineage.history import upstream_unit
+from npu_upgrade.lineage.inference import infer
 from npu_upgrade.lineage.marker_places import is_fence
+from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.sources.tree import SourceTree, open_source
+
+RELEASES = "pypi:vllm-ascend"
 
 
 @dataclass(frozen=True)
 class Method:
-    """The statements of one copied method in all versions."""
+    """The statements of one copied method in all versions.
+
+    ``base`` is the release that it was copied from.
+    """
 
     name: str
     base: Counter[str]
@@ -33,15 +40,36 @@ class Method:
     human: Counter[str]
     result: Counter[str]
 
+    def kept(self, wanted: Counter[str], changed: Counter[str]) -> int:
+        """How many of the statements of ``wanted`` the result has, as they are or with more in them.
+
+        A statement that both sides changed is one of neither; what ``wanted`` changed in that of ``changed``
+        stands in it.
+        """
+        found = wanted & self.result
+        fresh = self.result - self.ours - self.human
+        number = total(found)
+        for key in (wanted - found).elements():
+            if version := kept_as(key, changed, fresh):
+                fresh[version] -= 1
+                fresh = +fresh
+                number += 1
+        return number
+
 
 def recall(workspace: Workspace, task: Task) -> Score:
-    """Of the statements the maintainers took over from upstream, or dropped with it: how many are done."""
+    """Of the statements the maintainers took over from upstream, or dropped with it: how many are done.
+
+    What the maintainers took up again although upstream had it before and did not change it is no part of
+    the upgrade: nothing tells that it is wanted.
+    """
     wanted = done = 0
     for method in _methods(workspace, task):
         added = (method.human - method.ours) & method.theirs
+        added -= method.base - method.ours
         dropped = (method.ours - method.human) & (method.base - method.theirs)
         wanted += total(added) + total(dropped)
-        done += total(added & method.result) + total(dropped & (method.ours - method.result))
+        done += method.kept(added, method.ours) + total(dropped & (method.ours - method.result))
     if wanted < FEWEST:
         return Score("recall", None, f"only {wanted} statements to take over: a ratio says nothing")
     return Score("recall", done / wanted, f"{done} of {wanted} statements as the maintainers have them")
@@ -80,11 +108,20 @@ def markers(workspace: Workspace, task: Task) -> Score:
 
 
 def omni_kept(workspace: Workspace, task: Task) -> Score:
-    """Of the omni statements that the maintainers kept: how many are still there."""
+    """Of the omni statements that the maintainers kept: how many are still there.
+
+    A statement that went to another method,
+    or is combined with what upstream changed in it, is there.
+    """
     wanted = kept = 0
-    for method in _methods(workspace, task):
+    methods = _methods(workspace, task)
+    moved = _gained(workspace, task)
+    for method in methods:
         omni = (method.ours - method.base - method.theirs) & method.human
-        wanted, kept = wanted + total(omni), kept + total(omni & method.result)
+        elsewhere = (omni - method.result) & moved
+        moved -= elsewhere
+        wanted += total(omni)
+        kept += total(elsewhere) + method.kept(omni - elsewhere, method.base)
     if wanted < FEWEST:
         return Score("omni_kept", None, f"only {wanted} omni statements")
     return Score("omni_kept", kept / wanted, f"{kept} of {wanted} omni statements kept")
@@ -93,19 +130,31 @@ def omni_kept(workspace: Workspace, task: Task) -> Score:
 def _methods(workspace: Workspace, task: Task) -> list[Method]:
     """The methods of the runners that upstream's class has too."""
     human, found = _human(task), []
-    upstream = omni_side(human).upstream
-    sides = {role: parse_module(_ascend(task, role).read(upstream.path)).units for role in ("base", "ascend")}
+    lineage = _lineage(f"git:{workspace.root}@{workspace.base}")
+    history, upstream = lineage.history, omni_side(human).upstream
+    target = parse_module(_target(task).read(upstream.path)).units
     for runner in runners(task):
         ours, after = parse_module(workspace.before(runner.path)).units, _units(workspace.after(runner.path))
         for name, unit in parse_module(human.read(runner.path)).units.items():
-            short = name.rpartition(".")[2]
-            base, theirs = (
-                upstream_unit(sides[role], upstream.class_name, short) for role in ("base", "ascend")
-            )
-            if name in ours and base and theirs:
-                texts = (base.source, ours[name].source, theirs.source, unit.source, after.get(name, ""))
-                found.append(Method(name, *map(keys, texts)))
+            entry = lineage.method(runner.path, name)
+            theirs = entry and upstream_unit(target, upstream.class_name, entry.upstream)
+            version = entry and (entry.best or (lineage.base and lineage.base.version))
+            base = entry and version and history.unit(version, entry.upstream)
+            if not (entry and theirs and base):
+                continue
+            texts = (base, ours[name].source, theirs.source, unit.source, after.get(name, ""))
+            found.append(Method(name, *map(keys, texts)))
     return found
+
+
+def _gained(workspace: Workspace, task: Task) -> Counter[str]:
+    """The statements that methods of the runners have more of than they were given."""
+    gained: Counter[str] = Counter()
+    for path in (runner.path for runner in runners(task)):
+        before, after = _units(workspace.before(path)), _units(workspace.after(path))
+        for name, source in after.items():
+            gained += keys(source) - keys(before.get(name, ""))
+    return gained
 
 
 def _units(text: str) -> dict[str, str]:
@@ -139,9 +188,15 @@ def runners(task: Task) -> tuple[Runner, ...]:
     return omni_side(_human(task)).runners
 
 
-def _ascend(task: Task, role: str) -> SourceTree:
-    return _open(f"pypi:vllm-ascend=={getattr(task.setup, role)}")
+@cache
+def _lineage(omni: str) -> Lineage:
+    """What the methods of a checkout were copied from."""
+    return infer(open_source(omni), RELEASES)
 
 
-def upstream_keys(task: Task, role: str) -> Counter[str]:
-    return keys(_ascend(task, role).read(omni_side(_human(task)).upstream.path))
+def _target(task: Task) -> SourceTree:
+    return _open(f"pypi:vllm-ascend=={task.setup.ascend}")
+
+
+def target_keys(task: Task) -> Counter[str]:
+    return keys(_target(task).read(omni_side(_human(task)).upstream.path))

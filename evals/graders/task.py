@@ -25,9 +25,9 @@ class Setup(Struct, frozen=True):
     """How the workspace is made and what is true of it.
 
     ``kind``: upgrade, taken over, adapt or log. ``omni``: the release whose NPU side the checkout has,
-    ``gpu`` that of everything else; ``ascend`` the target; ``base`` what the NPU side was copied from;
-    ``human`` the release in which the maintainers had made the same upgrade. ``files``: globs of what a
-    commit may hold. ``models``: folder of the checkout -> the checkpoint in it: a folder of evals/files,
+    ``gpu`` that of everything else; ``ascend`` the target; ``human`` the release in which the maintainers
+    had made the same upgrade. ``files``: globs of what a commit may hold. ``models``: folder of the
+    checkout -> the checkpoint in it: a folder of evals/files,
     ``tiny:NAME`` of the product's own, ``bench:NAME`` of the adaptation bench. ``log``: a log of
     tests/fixtures/serve_logs.
     ``named``: patterns, each of which a right answer has to match; ``artifacts``: globs of what an
@@ -39,7 +39,6 @@ class Setup(Struct, frozen=True):
     omni: str = ""
     gpu: str = ""
     ascend: str = ""
-    base: str = ""
     human: str = ""
     models: dict[str, str] = {}
     log: str = ""

@@ -6,6 +6,7 @@ do not count. See docs/source/benchmarks.md for what each figure means.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import enum
 import functools
@@ -202,6 +203,8 @@ class _Change:
 def _words(key: str) -> Counter[str]:
     """The words of a statement; type hints do not count, for nothing reads them."""
     node = parse_statement(key)
+    if isinstance(node, ast.AnnAssign) and node.value:
+        key = f"{ast.unparse(node.target)} = {ast.unparse(node.value)}"
     return Counter(_WORD.findall(signature(node) if isinstance(node, Function) else key))
 
 
@@ -214,6 +217,21 @@ def _nearest(key: str, side: Iterable[str]) -> str | None:
     words = _words(key)
     found = max(side, key=lambda other: overlap(words, _words(other)), default=None)
     return found if found is not None and overlap(words, _words(found)) >= NEAR else None
+
+
+def kept_as(key: str, base: Iterable[str], result: Iterable[str]) -> str | None:
+    """The version of a statement in ``result`` that has what ``key`` changed in the base's; None without one.
+
+    That is all words that it brought, and none of those that it took out.
+    """
+    found = _nearest(key, result)
+    if found is None:
+        return None
+    kind = type(parse_statement(key))
+    of_the_kind = [other for other in base if type(parse_statement(other)) is kind]
+    words, merged, before = map(_words, (key, found, _nearest(key, of_the_kind) or ""))
+    took_out = [word for word in before if not words[word]]
+    return None if words - before - merged or any(merged[word] for word in took_out) else found
 
 
 def keys(source: str) -> Counter[str]:

@@ -71,6 +71,15 @@ def test_text_format_has_no_json(command, capsys):
     assert err == ""
 
 
+def test_an_entry_of_a_list_is_one_line(command, capsys):
+    data = {"found": [{"id": "a", "where": {"line": 1}}, {"id": "ä\nb"}], "none": [], "counts": {"x": 1}}
+    command(lambda args: Result(Verdict.PASS, "found", data))("tiny")
+    out = capsys.readouterr().out
+    assert json.loads(out)["found"] == data["found"]
+    assert '\n  {"id": "a", "where": {"line": 1}},\n  {"id": "ä\\nb"}\n' in out
+    assert '"counts": {\n  "x": 1\n }' in out
+
+
 def test_output_takes_the_whole_result(command, capsys, tmp_path):
     target = tmp_path / "new" / "result.json"
     assert command(passing)("tiny", "--output", str(target)) == 0

@@ -48,14 +48,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         (human / path).parent.mkdir(parents=True, exist_ok=True)
         (human / path).write_bytes((made.omni / path).read_bytes())
     places = {"pypi:vllm-omni==human": f"dir:{human}"}
-    places |= {f"pypi:vllm-ascend=={tag}": f"git:{made.ascend}@{tag}" for tag in ("old", "new")}
+    places["pypi:vllm-ascend==new"] = made.target
     monkeypatch.setattr(runners, "_open", lambda spec: open_source(places[spec]))
+    monkeypatch.setattr(runners, "RELEASES", f"git:{made.ascend}@new")
     monkeypatch.setattr(runners, "FEWEST", 1)
     return made
 
 
 _PLAIN = next(task for task in TASKS.values() if task.setup.kind == "upgrade")
-TASK = replace(_PLAIN, setup=replace(_PLAIN.setup, base="old", ascend="new", human="human"))
+TASK = replace(_PLAIN, setup=replace(_PLAIN.setup, ascend="new", human="human"))
 SAID = "plan and audit pass; nothing ran on an NPU."
 
 
@@ -120,6 +121,42 @@ def test_an_undefined_name_loses_points(world: World) -> None:
     again(world, amend=True)
     found = scores(world)
     assert (found["names"], found["omni_kept"] < 1.0) == (0.0, True)
+
+
+_TALK = "        self.talk(state)\n"
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        ("        self.talk(state, loud=True)\n", True),  # combined with what upstream changed
+        ("        said = self.talk(state)\n", True),
+        (f"        self.tell(state)\n        return state\n\n    def tell(self, state):\n{_TALK}", True),
+        ("        self.talk(batch)\n", False),
+        ("        pass\n", False),
+    ],
+)
+def test_an_omni_statement_is_there_where_its_own_part_is(world: World, now: str, kept: bool) -> None:
+    path = world.omni / BASE
+    path.write_text(path.read_text().replace(_TALK, now))
+    again(world, amend=True)
+    assert (scores(world)["omni_kept"] == 1.0) is kept
+
+
+def test_what_upstream_had_all_the_time_is_not_to_be_taken_up(world: World) -> None:
+    """Nothing in an upgrade tells that a line which omni had dropped before is wanted again."""
+    path, person = world.omni / BASE, world.workspace.parent / "human" / BASE
+    git_at(world.omni, DAY, "switch", "-q", "main")
+    for one in (path, person):
+        one.write_text(one.read_text().replace("        self.prepare(batch)\n", ""))
+    again(world, amend=True)
+    git_at(world.omni, DAY, "switch", "-q", "up")
+    path.write_text(path.read_text().replace("        self.prepare(batch)\n", ""))
+    again(world)
+    person.write_text(
+        person.read_text().replace("(self, batch):\n", "(self, batch):\n        self.prepare(batch)\n", 1)
+    )
+    assert scores(world)["recall"] == 1.0
 
 
 def test_upstream_left_out_loses_recall(world: World) -> None:

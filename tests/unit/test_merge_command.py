@@ -62,6 +62,7 @@ def test_a_conflict_names_the_versions(tmp_path: Path, monkeypatch: pytest.Monke
     code, data, _ = merge(world, "--out", "out")
     text = (world.workspace / "out" / BASE).read_text()
     assert code == 1
+    assert data["ask"] == upgrade("next")[1]["ask"]  # the question is told at once
     assert data["conflicts_open"] == 1
     sha = git_at(world.omni, "2026-03-02", "rev-parse", "HEAD")
     assert f"<<<<<<< ours: vllm-omni {sha[:12]}\n        self.record(logits.cpu())\n" in text

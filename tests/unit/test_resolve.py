@@ -497,6 +497,29 @@ def test_the_flags_of_a_method_are_handed_out_together(
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
 
 
+def test_the_question_that_is_next_ends_what_came_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = two_flags(tmp_path, monkeypatch)
+    capsys.readouterr()
+    said = [
+        (cli.main("upgrade.py", "", [name], [name]), capsys.readouterr().out) for name in ("next", "plan")
+    ]
+    (_, asked), (_, judged) = [(code, json.loads(text)) for code, text in said]
+    assert (judged["asks"], judged["next"]) == (asked["asks"], asked["next"])
+    words = ["resolve", first, "--accept", "--note", "read"]
+    assert cli.main("upgrade.py", "", ["resolve"], words) == 0
+    one_left = json.loads(capsys.readouterr().out)
+    assert one_left["asked_before"] == [second]  # it was shown with the first
+    assert "asks" not in one_left
+    assert second in one_left["next"]
+    words[1] = second
+    assert cli.main("upgrade.py", "", ["resolve"], words) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert " next" not in done["next"]
+    assert done["next"] == upgrade("next")[1]["next"]
+
+
 def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two_flags(tmp_path, monkeypatch)
     before = (Path.cwd() / BASE).read_text()

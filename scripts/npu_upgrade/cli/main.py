@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import json
 import os
 import sys
 import traceback
@@ -22,7 +21,7 @@ from npu_upgrade.cli.calls import counted, workspace_of
 from npu_upgrade.cli.programs import ADAPT, HELP, UPGRADE
 from npu_upgrade.ground.command import called_here, note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
-from npu_upgrade.ground.files import json_text, sha256, write_atomic
+from npu_upgrade.ground.files import json_text, sha256, shown_json, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.verdict import Result
 
@@ -140,7 +139,7 @@ def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
         print(_closing(result), file=sys.stderr)
     whole = args.format == "json" and not args.output
     shown = result.as_json() if whole else _shown(result, args.output, argv)
-    print(json.dumps(shown, indent=1, ensure_ascii=False))
+    print(shown_json(shown))
     return result.verdict.exit_code
 
 

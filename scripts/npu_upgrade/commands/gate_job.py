@@ -15,7 +15,8 @@ from typing import Any
 from npu_upgrade.audit.belonging import belonging
 from npu_upgrade.audit.triples import named_triple, old_triple, open_project
 from npu_upgrade.audit.world import Triple
-from npu_upgrade.commands.job_arguments import following, named_job
+from npu_upgrade.commands.asking import ending
+from npu_upgrade.commands.job_arguments import named_job
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.run_folder import RunFolder
 from npu_upgrade.evidence.runs import RESULT
@@ -92,8 +93,7 @@ class GateJob:
         result.data |= {"evidence": record.id, "report": str(log)}
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
-        result.next = following(self.job)
-        return result
+        return ending(result, self.job)
 
     def _run(self, result: Path, logs: Sequence[Path]) -> RunFolder:
         folder = self.job.store.begin(self.gate, Redactor())

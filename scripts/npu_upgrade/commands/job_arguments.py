@@ -75,13 +75,6 @@ def named_job(args: argparse.Namespace) -> Job:
     return open_job(args.workspace or _near(args), args.job)
 
 
-def following(job: Job) -> Command:
-    """The command to run now, as `next` names it."""
-    from npu_upgrade.job import upgrade as upgrades
-
-    return leading_on(upgrades.walk(job))
-
-
 def leading_on(walk: Walk) -> Command:
     """The command that goes on: `next` itself where something is asked, or a person is needed."""
     step = next_step(walk)

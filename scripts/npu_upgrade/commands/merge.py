@@ -20,7 +20,7 @@ from typing import Any
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.commands.job_arguments import following
+from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.collector import no_collector
@@ -204,13 +204,12 @@ def _run(args: argparse.Namespace) -> Result:
         result.text += f"\nthe result of before is kept as {aside}"
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
-    result.next = following(job)
     read = {"target": inputs.target, "vllm": inputs.vllm, "base": base}
     result.data["sources"] = {name: str(tree.root) for name, tree in read.items() if tree and tree.root}
     shown = ("job", "branch", "moved_aside", "sources")
     result.brief = {name: result.data[name] for name in shown if result.data.get(name)}
     result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
-    return result
+    return ending(result, job)
 
 
 def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:

@@ -21,14 +21,13 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.commands.arguments import option
+from npu_upgrade.commands.asking import asked
 from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, named_walk
-from npu_upgrade.commands.next_text import as_asked, notes_of, options
 from npu_upgrade.ground.command import ADAPT, answered, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.ask import Ask
 from npu_upgrade.job.journal import Continued, Skipped
 from npu_upgrade.job.stages import Stage, Step, Walk, next_step
 
@@ -38,7 +37,6 @@ EXAMPLES = """
 --continue --note "talked to the maintainers: keep our sampler" """
 _MOST_SECONDS = 300
 """No gate is begun after that: who calls has a limit as well, often of ten minutes."""
-_FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,54 +133,12 @@ def _result(walk: Walk, step: Step) -> Result:
     if not step.asks:
         data |= {"step": "run", "stages": [stage.as_json() for stage in walk.stages]}
         return Result(Verdict.PASS, step.why, data, stage_table(walk.stages), step.command, brief={})
-    assert step.stage
-    kind = step.asks[0].stage
-    others = [ask for ask in step.stage.asks if ask.stage == kind and ask not in step.asks]
-    asked, shown = as_asked([*step.asks, *others], walk.answered)
-    whole = [_whole(ask) for ask in asked]
-    data |= {"step": "answer", "ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
-    brief: dict[str, Any] = {"asks": shown}
-    text = "\n\n".join(_text(one) for one in whole)
-    command, summary = step.command, step.why
-    if whole[1:]:
-        data["answers_file"] = _template(asked)
-        text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
-        command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        if len(walk.journal.answers()) < 2:  # told once, where several are asked together
-            brief["answers"] = _FORM
-        summary = f"{len(asked)} questions of {walk.left[kind]} ({kind})"
-    else:
-        summary = f"1 question of {walk.left[kind]} ({kind})"
-    return Result(Verdict.PASS, summary, data, text, command, brief)
-
-
-def _whole(ask: Ask) -> dict[str, Any]:
-    """A question with all its texts and the incidents that fit."""
-    shown = {key: value for key, value in ask.as_json().items() if value or key in ("base", "ours", "theirs")}
-    if notes := notes_of(ask):
-        shown["incidents"] = [note.as_json() for note in notes]
-    return shown
-
-
-def _template(asks: Sequence[Ask]) -> str:
-    """A file of answers to fill in, each with the first that fits; a text follows the answer `with`."""
-    rows = []
-    for ask in asks:
-        words = [word for word in options(ask) if word != "import"]
-        rows.append(f"- id: {ask.id}\n  answer: {words[0]}  # {', '.join(words)}\n  note: WHY")
-    return "\n".join(rows)
+    found = asked(walk, step)
+    data |= {"step": "answer"} | found.data
+    return Result(Verdict.PASS, found.summary, data, found.text, found.command, found.brief)
 
 
 def stage_table(stages: Sequence[Stage]) -> str:
     """The stages for people."""
     rows = [(one.name, one.state, one.verdict, one.at, one.said) for one in stages]
     return table(("stage", "state", "verdict", "at", "said"), rows)
-
-
-def _text(shown: dict[str, Any]) -> str:
-    """A question for people."""
-    parts = [shown["what"]]
-    parts += [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs", "text") if n in shown]
-    parts += [f"incident {note['incident']}: {note['note']}" for note in shown.get("incidents", [])]
-    answers = [f"resolve {shown['id']} {how}" for how in shown["answer"]]
-    return "\n\n".join([*parts, "\n".join(["answers:", *answers])])

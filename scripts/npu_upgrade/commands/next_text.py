@@ -93,7 +93,7 @@ def notes_of(ask: Ask) -> list[Note]:
 
 
 def _size(value: Any) -> int:
-    return len(json.dumps(value, indent=1, ensure_ascii=False))
+    return len(json.dumps(value, ensure_ascii=False))
 
 
 def _what(ask: Ask) -> str:

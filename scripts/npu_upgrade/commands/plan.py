@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job
+from npu_upgrade.commands.asking import ending
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job.check import Checked, check
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> Result:
         ],
     }
     brief = {"problems": found.problems[:_MOST]} if found.problems else {}
-    return Result(found.verdict, found.summary, data, _text(found), following(job), brief)
+    return ending(Result(found.verdict, found.summary, data, _text(found), brief=brief), job)
 
 
 def _text(found: Checked) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.commands.job_arguments import add_job_arguments, following, named_job
+from npu_upgrade.commands.asking import ending
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
@@ -71,8 +72,7 @@ def run(args: argparse.Namespace) -> Result:
     inputs = port_inputs.read(args)
     if inputs.since is None:
         result = _inconclusive(inputs)
-        _keep_for_job(args, result)
-        return result
+        return _keep_for_job(args, result)
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
@@ -93,8 +93,7 @@ def run(args: argparse.Namespace) -> Result:
         ledger.set(name, PORTED)
     ledger.save()
     result = _result(args, inputs, found, items, ledger, done, place)
-    _keep_for_job(args, result)
-    return result
+    return _keep_for_job(args, result, place)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -231,8 +230,6 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
         value = getattr(args, name)
         specs += [f"--{name}", str(value)] if value and value != "auto" else []
     if place is not None and not args.out:
-        if job := _job_of(place.folder):
-            return following(job)
         return upgrade("port", "--omni", f"dir:{place.folder}", *specs[2:])
     if place is None and top:
         out = ["--out", "port-out"] if args.omni.strip().startswith("pypi:") else []
@@ -240,18 +237,20 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
     return None
 
 
-def _keep_for_job(args: argparse.Namespace, result: Result) -> None:
+def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None = None) -> Result:
     """Leave the list with the job whose checkout it is of, so that `next` can go through it."""
     spec = parse_spec(args.omni)
-    if spec.kind != "dir" or args.out:
-        return
-    if job := _job_of(Path(spec.path).expanduser(), args.workspace, args.job):
+    if args.out:
+        return result
+    job = _job_of(Path(spec.path).expanduser(), args.workspace, args.job) if spec.kind == "dir" else None
+    if job:
         names = ("versions", "since", "counts", "taken", "refused", "hunks")
         kept = {name: result.data[name] for name in names if name in result.data}
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )
-        result.next = following(job)
+    job = job or (_job_of(place.folder) if place else None)
+    return ending(result, job) if job else result
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:

@@ -17,14 +17,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from npu_upgrade.commands.arguments import REPEATED, option
+from npu_upgrade.commands.asking import ending, in_order
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.locks import locked
@@ -151,7 +153,8 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         until=args.until,
         runner=args.runner or "",
     )
-    return _result(job, ask, given, _answer(job, given, ask))
+    before, _ = as_asked(in_order([one for one in found if one.stage == ask.stage]), ())
+    return _result(job, ask, given, _answer(job, given, ask), [one.id for one in before])
 
 
 def _entries(name: str) -> list[Given]:
@@ -283,7 +286,7 @@ def _text_of(name: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
+def _result(job: Job, ask: Ask, given: Given, done: Answered, shown: Sequence[str]) -> Result:
     data: dict[str, Any] = {"job": job.id, "id": ask.id, "stage": ask.stage}
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
@@ -294,15 +297,20 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
-    return _recheck(job, data, f"{ask.id}: {entry.how}", _states([(ask, entry)]), {ask.id: given.note})
+    return _recheck(job, data, f"{ask.id}: {entry.how}", _states([(ask, entry)]), {ask.id: given.note}, shown)
 
 
 def _recheck(
-    job: Job, data: dict[str, Any], said: str, states: Mapping[str, str], notes: Mapping[str, str]
+    job: Job,
+    data: dict[str, Any],
+    said: str,
+    states: Mapping[str, str],
+    notes: Mapping[str, str],
+    shown: Sequence[str] = (),
 ) -> Result:
     """Judge the files again where answers touched them or the plan, and say which gates are to run.
 
-    ``states`` are the new ones of items of the plan, by id.
+    ``states`` are the new ones of items of the plan, by id; ``shown`` what was asked together with it.
     """
     checked = check(job, states, notes) if states or data["written"] else None
     again = gates_to_run(job)
@@ -313,7 +321,7 @@ def _recheck(
         passed = checked.verdict is Verdict.PASS
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
-    return Result(Verdict.PASS, "; ".join(parts), data, next=_next(job), brief={})
+    return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job, shown)
 
 
 def gates_to_run(job: Job) -> list[str]:

@@ -71,6 +71,18 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
+def shown_json(value: Any, indent: str = "") -> str:
+    """``value`` as the JSON that an agent reads: a line for each key, and for each entry of a list."""
+    inner = f"{indent} "
+    if isinstance(value, dict) and value:
+        rows = [f"{json.dumps(name)}: {shown_json(one, inner)}" for name, one in value.items()]
+        return f"{{\n{inner}" + f",\n{inner}".join(rows) + f"\n{indent}}}"
+    if isinstance(value, list) and value:
+        rows = [json.dumps(one, ensure_ascii=False) for one in value]
+        return f"[\n{inner}" + f",\n{inner}".join(rows) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     write_atomic(path, json_text(value))

@@ -17,6 +17,7 @@ from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.blocks import enclosing_block
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
+from npu_upgrade.threeway.parted import parted
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, contest, resolved, syntax_error
 from npu_upgrade.threeway.shifts import headers, parents
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
@@ -41,6 +42,7 @@ def merge_method(
             pieces, twice = drop_duplicates(merged.pieces, base, ours, theirs)
             pieces = run.contest_readers(drop_asserts(pieces, ours, theirs))
             flags = (*merged.flags, *twice, *run.unbound(pieces), *run.misplaced(pieces))
+            flags += tuple(parted(base, ours, theirs, pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")

@@ -1,0 +1,107 @@
+"""What comes next, told with what came before it: the command, or the questions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_upgrade.commands.job_arguments import leading_on
+from npu_upgrade.commands.next_text import as_asked, notes_of, options
+from npu_upgrade.ground.command import Command, upgrade, within_another
+from npu_upgrade.ground.verdict import Result
+from npu_upgrade.job import upgrade as upgrades
+from npu_upgrade.job.ask import Ask
+from npu_upgrade.job.job import Job
+from npu_upgrade.job.stages import Step, Walk, next_step
+
+_FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions of a step that there is room for, as programs, agents and people get them."""
+
+    summary: str
+    command: Command | None
+    data: dict[str, Any]
+    text: str
+    ids: tuple[str, ...]
+    brief: dict[str, Any] = field(default_factory=dict)
+
+
+def asked(walk: Walk, step: Step) -> Asked:
+    """The questions of a step: those of a method or feature, and those of the same kind after them."""
+    assert step.stage
+    kind = step.asks[0].stage
+    asks, shown = as_asked(in_order(step.stage.asks), walk.answered)
+    whole = [_whole(ask) for ask in asks]
+    data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
+    brief: dict[str, Any] = {"asks": shown}
+    text = "\n\n".join(_text(one) for one in whole)
+    command = step.command
+    if whole[1:]:
+        data["answers_file"] = _template(asks)
+        text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
+        command = upgrade("resolve", "--from", "FILE", *walk.naming)
+        if len(walk.journal.answers()) < 2:  # told once, where several are asked together
+            brief["answers"] = _FORM
+    number = f"{len(asks)} questions" if whole[1:] else "1 question"
+    summary = f"{number} of {walk.left[kind]} ({kind})"
+    return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+
+
+def in_order(asks: Sequence[Ask]) -> list[Ask]:
+    """The questions of the first one's kind, those of its group before the others."""
+    group, kind = asks[0].group, asks[0].stage
+    return sorted((ask for ask in asks if ask.stage == kind), key=lambda ask: ask.group != group)
+
+
+def ending(result: Result, job: Job, known: Sequence[str] = ()) -> Result:
+    """``result``, ended with what `next` would say of the job: its command, or what is asked now.
+
+    Questions that are ``known``, because they were shown together before, are named and not shown again.
+    """
+    walk = upgrades.walk(job)
+    step = next_step(walk)
+    result.next = leading_on(walk)
+    if not step.asks or step.stop or within_another():
+        return result
+    found = asked(walk, step)
+    result.next = found.command
+    result.data |= found.data
+    result.text = f"{result.text}\n\n{found.text}".strip()
+    left = [id_ for id_ in known if id_ in found.ids]
+    if found.ids[0] in left:
+        shown: dict[str, Any] = {"asked_before": left}
+        result.next = upgrade("resolve", "--from", "FILE", *walk.naming) if left[1:] else step.command
+    else:
+        shown = found.brief
+    result.brief = (result.brief or {}) | shown
+    return result
+
+
+def _whole(ask: Ask) -> dict[str, Any]:
+    """A question with all its texts and the incidents that fit."""
+    shown = {key: value for key, value in ask.as_json().items() if value or key in ("base", "ours", "theirs")}
+    if notes := notes_of(ask):
+        shown["incidents"] = [note.as_json() for note in notes]
+    return shown
+
+
+def _template(asks: Sequence[Ask]) -> str:
+    """A file of answers to fill in, each with the first that fits; a text follows the answer `with`."""
+    rows = []
+    for ask in asks:
+        words = [word for word in options(ask) if word != "import"]
+        rows.append(f"- id: {ask.id}\n  answer: {words[0]}  # {', '.join(words)}\n  note: WHY")
+    return "\n".join(rows)
+
+
+def _text(shown: dict[str, Any]) -> str:
+    """A question for people."""
+    parts = [shown["what"]]
+    parts += [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs", "text") if n in shown]
+    parts += [f"incident {note['incident']}: {note['note']}" for note in shown.get("incidents", [])]
+    answers = [f"resolve {shown['id']} {how}" for how in shown["answer"]]
+    return "\n\n".join([*parts, "\n".join(["answers:", *answers])])

@@ -1,0 +1,146 @@
+"""Upstream's pairs of which a merge took one half: two calls with a new argument, a begin and its end."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.uses import defines, reads
+from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
+from npu_upgrade.threeway.trees import parse_statement
+
+_OPPOSITES = (
+    *({"begin", "end"}, {"start", "end"}, {"start", "stop"}, {"start", "finish"}, {"enter", "exit"}),
+    *({"open", "close"}, {"acquire", "release"}, {"push", "pop"}, {"lock", "unlock"}, {"enable", "disable"}),
+    *({"attach", "detach"}, {"register", "unregister"}, {"save", "restore"}, {"setup", "teardown"}),
+    *({"pause", "resume"}, {"suspend", "resume"}, {"pre", "post"}, {"before", "after"}),
+    *({"preprocess", "postprocess"}, {"prepare", "finalize"}),
+)
+
+
+class _Call(NamedTuple):
+    """A call in a statement: the ``arguments`` by name or place, None where it passes on what it got."""
+
+    name: str
+    arguments: frozenset[str] | None
+    statement: Statement
+
+
+def parted(
+    base: Sequence[Statement], ours: Sequence[Statement], theirs: Sequence[Statement], pieces: Sequence[Piece]
+) -> Iterator[Flag]:
+    """A flag for each half of a pair that upstream changed and the merge left as it was.
+
+    What a conflict holds is for a person to decide, and no half.
+    """
+    merged = [piece for piece in pieces if isinstance(piece, Statement)]
+    asked = [s for piece in pieces if isinstance(piece, Conflict) for s in (*piece.ours, *piece.theirs)]
+    sides = [_by_name(side) for side in (base, theirs, merged)]
+    yield from _arguments(*sides)
+    yield from _opposites(*sides, {call.name for one in asked for call in _calls(one)})
+    known = {statement.key for side in (base, ours) for statement in side}
+    yield from _unread([one for one in merged if one.key not in known], [*merged, *asked], theirs)
+
+
+def _arguments(
+    base: dict[str, list[_Call]], theirs: dict[str, list[_Call]], merged: dict[str, list[_Call]]
+) -> Iterator[Flag]:
+    """Where upstream gave an argument to all its calls of one function, or took it, and some have it."""
+    for name, calls in merged.items():
+        before, after = (_common(side.get(name, [])) for side in (base, theirs))
+        if len(calls) < 2 or before is None or after is None:
+            continue
+        for argument in sorted((after[0] - before[1]) | (before[0] - after[1])):
+            new = argument in after[0]
+            old = [one for one in calls if one.arguments is not None and (argument in one.arguments) != new]
+            if not 0 < len(old) < len(calls):
+                continue
+            what = "an argument that" if argument.isdigit() else f"{argument}, which"
+            told = f"lacks {what} upstream gave to" if new else f"has {what} upstream took from"
+            reason = f"this call of {name} {told} all of them"
+            text = theirs[name][0].statement.code
+            for one in old:
+                yield Flag("parted", reason, "", one.statement.code, text)
+
+
+def _common(calls: Sequence[_Call]) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The arguments that all of several calls have, and those that any has; None where they are unknown."""
+    known = [call.arguments for call in calls if call.arguments is not None]
+    if len(known) < 2 or len(known) < len(calls):
+        return None
+    return frozenset.intersection(*known), frozenset().union(*known)
+
+
+def _opposites(
+    base: dict[str, list[_Call]],
+    theirs: dict[str, list[_Call]],
+    merged: dict[str, list[_Call]],
+    asked: set[str],
+) -> Iterator[Flag]:
+    """Where upstream began to call two functions that belong together, and one of them is called."""
+    fresh = [name for name in theirs if name not in base]
+    for pair in combinations(fresh, 2):
+        here = [name for name in pair if name in merged]
+        missing = next((name for name in pair if name not in merged), None)
+        if len(here) == 1 and missing not in asked and missing and _belong(*pair):
+            reason = f"upstream calls {missing} with {here[0]}, and only {here[0]} is called here"
+            ours, other = merged[here[0]][0].statement.code, theirs[missing][0].statement.code
+            yield Flag("parted", reason, "", ours, other)
+
+
+def _unread(
+    fresh: Sequence[Statement], left: Sequence[Statement], theirs: Sequence[Statement]
+) -> Iterator[Flag]:
+    """Where upstream's new call gives a name a value, and what reads it in upstream was left out."""
+    known = reads(one.key for one in left)
+    for statement in fresh:
+        tree = parse_statement(statement.key)
+        if not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Call):
+            continue
+        if not all(isinstance(target, ast.Name) for target in tree.targets):
+            continue  # of several values some may be for nothing
+        lost = (defines([statement.key]) & reads(one.key for one in theirs)) - known
+        known |= lost
+        for name in sorted(lost):
+            reader = next(one for one in theirs if name in reads([one.key]))
+            reason = f"upstream gives {name} a value here for what was left out: nothing reads it"
+            yield Flag("parted", reason, "", statement.code, reader.code)
+
+
+def _belong(one: str, other: str) -> bool:
+    """Whether two names differ in one word, and these words are opposites."""
+    words, others = (name.rpartition(".")[2].strip("_").split("_") for name in (one, other))
+    if len(words) != len(others):
+        return False
+    apart = [{a, b} for a, b in zip(words, others, strict=True) if a != b]
+    return len(apart) == 1 and apart[0] in _OPPOSITES
+
+
+def _by_name(statements: Iterable[Statement]) -> dict[str, list[_Call]]:
+    found: dict[str, list[_Call]] = {}
+    for statement in statements:
+        for call in _calls(statement):
+            found.setdefault(call.name, []).append(call)
+    return found
+
+
+def _calls(statement: Statement) -> list[_Call]:
+    return [_Call(name, arguments, statement) for name, arguments in _calls_of(statement.key)]
+
+
+@functools.lru_cache(maxsize=8192)
+def _calls_of(key: str) -> list[tuple[str, frozenset[str] | None]]:
+    tree = parse_statement(key)
+    found = []
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Call):
+            starred = any(isinstance(one, ast.Starred) for one in node.args)
+            names = [one.arg for one in node.keywords]
+            places = map(str, range(len(node.args)))
+            known = None if starred or None in names else frozenset([*places, *filter(None, names)])
+            found.append((ast.unparse(node.func), known))
+    return found

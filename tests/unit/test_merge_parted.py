@@ -1,0 +1,79 @@
+"""Half of an upstream pair in the result of a merge is told; both halves, or none, are not."""
+
+from __future__ import annotations
+
+import pytest
+from test_merge_method import merge, method
+
+from npu_upgrade.code.statements import split_statements
+from npu_upgrade.threeway.parted import parted
+
+DUMPS = """
+    if self.late:
+        self.dump()
+        return None
+    tokens = self.prepare(batch)
+    self.dump()
+    return tokens
+"""
+PLAIN = """
+    tokens = self.prepare(batch)
+    logits = self.sample(tokens)
+    return logits
+"""
+
+
+def found(base: str, ours: str, theirs: str, merged: str) -> list[str]:
+    sides = [split_statements(method(side)) for side in (base, ours, theirs, merged)]
+    return [flag.reason for flag in parted(*sides)]
+
+
+def told(base: str, ours: str, theirs: str) -> list[str]:
+    return [flag.reason for flag in merge(base, ours, theirs).flags if flag.kind == "parted"]
+
+
+def test_one_of_two_calls_without_the_new_argument():
+    theirs = DUMPS.replace("self.dump()", "self.dump(batch=batch)")
+    half = DUMPS.replace("self.dump()", "self.dump(batch=batch)", 1)
+    reason = "this call of self.dump lacks batch, which upstream gave to all of them"
+    assert found(DUMPS, DUMPS, theirs, half) == [reason]
+    back = "this call of self.dump has batch, which upstream took from all of them"
+    assert found(theirs, theirs, DUMPS, half) == [back]
+    assert found(DUMPS, DUMPS, theirs, theirs) == []
+    assert found(DUMPS, DUMPS, theirs, DUMPS) == []  # what was not taken at all has a flag of its own
+    assert told(DUMPS, DUMPS, theirs) == []
+
+
+def test_a_call_of_which_upstream_has_both_forms_is_no_half():
+    theirs = DUMPS.replace("self.dump()", "self.dump(batch=batch)", 1)
+    assert found(DUMPS, DUMPS, theirs, theirs) == []
+
+
+@pytest.mark.parametrize("pair", ["begin/end", "start/finish", "enter/exit"])
+def test_a_begin_without_its_end(pair: str):
+    first, last = pair.split("/")
+    half = PLAIN.replace("tokens =", f"self.{first}_pass()\n    tokens =")
+    theirs = half.replace("return logits", f"self.{last}_pass(logits)\n    return logits")
+    reason = (
+        f"upstream calls self.{last}_pass with self.{first}_pass, and only self.{first}_pass is called here"
+    )
+    assert found(PLAIN, PLAIN, theirs, half) == [reason]
+    assert found(PLAIN, PLAIN, theirs, theirs) == []
+    assert found(half, half, theirs, half) == []  # the end alone is new
+    assert told(PLAIN, PLAIN, theirs) == []
+
+
+def test_two_names_that_are_no_opposites_are_no_pair():
+    half = PLAIN.replace("tokens =", "self.count_pass()\n    tokens =")
+    theirs = half.replace("return logits", "self.note_pass(logits)\n    return logits")
+    assert found(PLAIN, PLAIN, theirs, half) == []
+
+
+def test_a_value_for_what_was_left_out():
+    base = PLAIN.replace("return logits", "self.record(logits)\n    return logits")
+    theirs = base.replace("tokens =", "timer = self.clock()\n    tokens =").replace(
+        "self.record(logits)", "self.record(logits, timer)"
+    )
+    assert told(base, base, theirs) == []
+    reason = "upstream gives timer a value here for what was left out: nothing reads it"
+    assert told(base, base.replace("    self.record(logits)\n", ""), theirs) == [reason]
