@@ -247,6 +247,7 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
             in text
         )
         assert "secret" not in text
+        assert "New since the look before: 1 broken." in text
     assert "--omni dir:. --ascend git:CLONE@" in body
     assert str(world.ascend) not in body
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
@@ -255,6 +256,7 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
     assert "@all" not in body
     assert "<script>alert" not in page
     assert 'class="broken"' in page
+    assert 'class="state broken">1 open items of 1 changes.' in page
     assert "OmniNPUModelRunner.run" in page
 
 
