@@ -247,6 +247,7 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
             in text
         )
         assert "secret" not in text
+        assert "New since the look before: 1 broken." in text
     assert "--omni dir:. --ascend git:CLONE@" in body
     assert str(world.ascend) not in body
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
@@ -255,6 +256,7 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
     assert "@all" not in body
     assert "<script>alert" not in page
     assert 'class="broken"' in page
+    assert 'class="state broken">1 open items of 1 changes.' in page
     assert "OmniNPUModelRunner.run" in page
 
 
@@ -513,6 +515,24 @@ def test_an_error_is_brought_home_since_the_last_look_without_options(
     assert edit in data["edit"].split("\n")
     assert "merge" in data["next"]
     assert read_state(world.omni) == before
+
+
+def test_an_import_that_the_merge_drops_by_itself_is_brought_home_with_that(world: World) -> None:
+    """No mention names it, for nothing of it is left in the merged runners."""
+    head = "from vllm_ascend.worker.helpers import shape\n"
+    text = (world.ascend / UPSTREAM.path).read_text().replace("self.count(batch)", "self.count(shape(batch))")
+    commit_at(world.ascend, "2026-01-03", {UPSTREAM.path: f"{head}{text}"})
+    own = (world.omni / RUNNER).read_text().replace("self.count(batch)", "self.count(shape(batch))")
+    commit_at(world.omni, "2026-02-03", {RUNNER: own.replace("\n\nSHAPE = shape\n", "\n")})
+    world.commit("2026-03-01", "self.count(shape(batch))", "self.count(batch)")
+    world.commit("2026-03-01", head, "")
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    _, data, _ = world.watch()
+    assert not any(entry["items"] for entry in data["new"])
+    log = failed(world, "import vllm_omni.platforms.npu.worker.npu_model_runner")
+    code, data, err = called("upgrade.py", "watch", "--log", log, "--workspace", world.omni)
+    assert (code, data["brought_by"]["label"]) == (1, gone[:9]), (data, err)
+    assert f"-{head}" in data["edit"]
 
 
 def test_a_log_needs_the_clone_only_for_what_came_since(world: World) -> None:

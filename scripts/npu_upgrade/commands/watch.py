@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> Result:
     follow = _next(seen, asked.downstream.requested, args)
     names = (judge.ours.side.project.name, distribution(asked.package))
     page = (args.page or workspace_root(workspace) / "watch.html").absolute()
-    write_atomic(page, render_watch(names, seen, {entry.label for entry in found.entries}, follow))
+    write_atomic(page, render_watch(names, seen, found.entries, follow))
     body = markdown(names, seen, found.entries, follow)
     text = workspace_root(workspace) / "watch.md"
     write_atomic(text, body)

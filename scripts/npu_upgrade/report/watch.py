@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.command import Command
 from npu_upgrade.report.page import template
+from npu_upgrade.watch.issue import brought
 from npu_upgrade.watch.line import page_of
 from npu_upgrade.watch.records import Entry, Seen
 
 MOST_ENTRIES = 300
 
 
-def render_watch(names: tuple[str, str], seen: Seen, new: set[str], follow: Command | None) -> str:
-    """The page of a downstream on an upstream, by their names; ``new`` are the labels of the last look."""
+def render_watch(names: tuple[str, str], seen: Seen, found: Sequence[Entry], follow: Command | None) -> str:
+    """The page of a downstream on an upstream, by their names; ``found`` is of the last look."""
     entries = seen.entries[: -MOST_ENTRIES - 1 : -1]
     units = dict.fromkeys(touch.unit for entry in reversed(entries) for touch in entry.touches)
     return template("watch.html.j2").render(
@@ -23,7 +26,8 @@ def render_watch(names: tuple[str, str], seen: Seen, new: set[str], follow: Comm
         open=set(seen.open),
         rows=[(entry, [_cell(entry, unit) for unit in units]) for entry in entries],
         units=units,
-        new=new,
+        new={entry.label for entry in found},
+        brought=brought(found),
         next=follow and follow.short,
         page_of=page_of,
         made=utc_now(),

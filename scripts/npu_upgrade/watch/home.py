@@ -173,6 +173,7 @@ def by_change(error: Error, judge: Judge) -> Home | None:
     if not found:
         return None
     rank, step, title, edit = max(found[::-1], key=lambda one: one[0])
+    edit = edit or _beside_methods(error, judge, step)
     others = [one.label for _, one, _, _ in found[::-1] if one is not step]
     return replace(_home(step, title, edit), sure=all(rank), others=list(dict.fromkeys(others))[:_OTHERS])
 
@@ -210,6 +211,19 @@ def _raised(frame: Frame, judge: Judge) -> Iterator[tuple[Tie, str, str]]:
                 if frame.source and frame.source in map(str.strip, one.lines):
                     yield tie, unit, one.key
                     break
+
+
+def _beside_methods(error: Error, judge: Judge, step: Step) -> str:
+    """What the merge up to a step does with the line of a runner file, an import maybe, that failed."""
+    package = judge.ours.side.project.package
+    frame = next((one for one in error.frames if one.within(package)), None)
+    path = frame.within(package) if frame else ""
+    merged = judge.merged_runners(step).get(path) if frame and frame.function == "<module>" else None
+    if frame is None or merged is None:
+        return ""
+    ours = judge.ours.side.tree.read(path)
+    key = next((one.key for one in split_statements(ours) if frame.source in map(str.strip, one.lines)), "")
+    return _hunks(ours, merged.text, path, key) if key else ""
 
 
 def _makers(unit: str, key: str) -> list[str]:

@@ -32,7 +32,7 @@ def markdown(names: tuple[str, str], seen: Seen, new: Sequence[Entry], follow: C
     left = seen.still_open()
     count = sum(len(items) for _, items in left)
     fine = [entry for entry in new if entry.state is State.GREEN]
-    lines = [marker(*names), "", f"Looked up to {_link(seen)} ({seen.date[:10]}).", ""]
+    lines = [marker(*names), "", f"Looked up to {_link(seen)} ({seen.date[:10]}). {brought(new)}.", ""]
     lines += [f"## Open items: {count} (changes of {names[1]}: {len(left)})", ""]
     lines += list(_open(left, {entry.label for entry in new})) or [
         "Nothing. What was touched merges by itself."
@@ -48,6 +48,13 @@ def markdown(names: tuple[str, str], seen: Seen, new: Sequence[Entry], follow: C
         if len(text) <= MOST
         else f"{text[:MOST].rpartition(chr(10))[0]}\n\nThe rest is cut: see the page.\n"
     )
+
+
+def brought(new: Sequence[Entry]) -> str:
+    """What the last look brought, in one sentence."""
+    counts = [(sum(entry.state is state for entry in new), state.value) for state in reversed(State)]
+    told = ", ".join(f"{count} {state}" for count, state in counts if count)
+    return f"New since the look before: {told or 'nothing that touches ours'}"
 
 
 def _open(left: list[tuple[Entry, list[Item]]], new: set[str]) -> Iterator[str]:

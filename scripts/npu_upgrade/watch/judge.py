@@ -149,7 +149,7 @@ class Judge:
         say(f"auditing {step.label}")
         collected()  # the world of the step before: a hundred megabytes that lead to each other
         target = self.line.tree(step)
-        texts = {} if self._is_ascend else self._merged_runners(target, step)
+        texts = {} if self._is_ascend else self.merged_runners(step)
         tree = overlay(self.ours.side.tree, {path: answer.text for path, answer in texts.items()})
         world = World(self._triple(tree, target), self._old, self._beneath)
         names = [name for name in check_names() if not name.startswith(_ASIDE)]
@@ -181,12 +181,12 @@ class Judge:
         found = _said(target.read(path)) if target.exists(path) else ()
         return frozenset(text for _, _, text in found)
 
-    def _merged_runners(self, target: SourceTree, step: Step) -> dict[str, Answer]:
+    def merged_runners(self, step: Step) -> dict[str, Answer]:
         """The runner files merged onto a step, one way to resolve what conflicts are left in them."""
         runners = self.ours.runners
         if runners is None:
             return {}
-        bases = Bases(runners, target=self._version(step))
+        bases, target = Bases(runners, target=self._version(step)), self.line.tree(step)
         try:
             upstream = self.ours.side.upstream
             merged = merge_runners(self.ours.side.tree, target, upstream, bases, labels=_LABELS)
