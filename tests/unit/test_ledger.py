@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -262,11 +262,18 @@ def test_what_is_no_record_is_refused(job, change):
     assert not path(job).exists()
 
 
-def test_a_full_disk_blocks(job, monkeypatch):
+def test_a_full_disk_blocks(job):
     add(job)
-    monkeypatch.setattr(os, "write", lambda handle, data: 10)
-    with pytest.raises(Blocked, match="only a part"):
-        add(job)
+    before, (soft, hard) = path(job).read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))  # room for a part of a line
+    try:
+        with pytest.raises(Blocked, match="only a part"):
+            add(job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path(job).read_bytes()[: len(before)] == before
+    add(job)
+    assert len(job.records()) == 2
 
 
 def _writer(job: Job, number: int) -> None:
