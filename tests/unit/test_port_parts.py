@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -20,14 +21,47 @@ from npu_upgrade.port.apply import add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
-from npu_upgrade.port.needs import Needs, closure, uses
-from npu_upgrade.port.npu_side import read_npu_side
+from npu_upgrade.port.needs import Needs, Ranked, closure, uses
+from npu_upgrade.port.npu_side import NpuSide, read_npu_side
+from npu_upgrade.port.rank import keep_whole
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
 from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.sources.tree import open_source
 
 AR = RUNNERS[1]
 NAMES = {runner.gpu_class: runner.class_name for runner in RUNNERS}
+
+
+# -- features --
+
+
+class _Bare:
+    """An NPU side that has nothing of what the hunks bring."""
+
+    def attributes(self, runner: object) -> set[str]:
+        return {"count", "finish", "record"}
+
+    def reads_names(self, runner: object, unit: str) -> set[str]:
+        return {"batch", "tokens"}
+
+    def provider(self, runner: object, method: str) -> str:
+        return "npu"
+
+
+def _ranked(tier: int, unit: str, *added: str) -> Ranked:
+    new = tuple(split_statements("\n".join(added)))
+    return Ranked(Hunk("change", AR, f"NPUARModelRunner.{unit}", (), new), tier)
+
+
+def test_a_feature_of_which_a_part_does_not_fit_is_kept_whole_below_the_first_tier() -> None:
+    gives = _ranked(1, "load", "self.stats = Stats()")
+    reads = _ranked(3, "run", "self.stats.add(batch)")
+    local, user = _ranked(1, "run", "late = batch.late"), _ranked(1, "run", "self.record(late)")
+    other, same_name = _ranked(1, "run", "self.finish(batch)"), _ranked(2, "stop", "late = 1")
+    every = [gives, reads, local, user, other, same_name]
+    keep_whole({one.hunk.id: one for one in every}, cast(NpuSide, _Bare()))
+    assert [one.tier for one in every] == [2, 3, 1, 1, 1, 2]
+    assert gives.reasons == [f"half of a feature: {reads.hunk.id} is not of the first tier"]
 
 
 # -- dialect --

@@ -263,6 +263,7 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     ]
     (upgrade.job.folder / "port.json").write_text(json.dumps({"hunks": hunks, "refused": []}))
     assert deliver()[0] == 0
+    assert "\nPorted from the GPU side" not in upgrade.body()
     answer = {"stage": "port", "path": RUNNER, "unit": "TideRunner.step"}
     upgrade.job.journal.add(Answer, id="h0", how="leave", note="later", **answer)
     upgrade.job.journal.add(Answer, id="h2", how="waive", note="no audio", **answer)
@@ -271,6 +272,16 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     assert "Not ported from the GPU side (1 hunk of 1 feature):\n- steps: 1 hunk\n" in message
     assert "Written by hand for the NPU side (1):\n- TideRunner.step: in _tide, without events\n" in message
     assert "(3 hunks of 2 features):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+
+
+def test_what_was_ported_is_named_by_feature_while_it_is_there(upgrade, deliver) -> None:
+    back = {"id": "h3", "tier": 1, "path": RUNNER, "unit": "TideRunner.step", "group": "audio"}
+    ported = {"h0": "steps", "h1": "steps", "h2": "tide", "h3": "audio"}
+    survey = {"hunks": [back], "refused": [], "ported": ported}
+    (upgrade.job.folder / "port.json").write_text(json.dumps(survey))
+    assert deliver()[0] == 0
+    said = "\nPorted from the GPU side (3 hunks of 2 features):\n- steps: 2 hunks\n- tide: 1 hunk\n"
+    assert said in upgrade.body()
 
 
 @pytest.mark.parametrize("alone", [True, False])

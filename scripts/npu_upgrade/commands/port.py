@@ -26,7 +26,7 @@ from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.files import read_object, write_json
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import port_survey
 from npu_upgrade.job.job import Job, find_workspace, open_job
@@ -202,6 +202,7 @@ def _result(
         "counts": {f"tier {tier}": sum(entry.tier == tier for entry in left) for tier in (1, 2, 3)}
         | {"ported": len(found.ported), "carried": len(found.carried), "upstream": len(upstream)},
         "taken": done.taken,
+        "ported": {name: by_id[name].hunk.group for name in done.taken},
         "refused": [
             {"id": name, "reason": reason, "text": by_id[name].hunk.text}
             for name, reason in done.refused.items()
@@ -246,6 +247,8 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
     if job:
         names = ("versions", "since", "counts", "taken", "refused", "hunks")
         kept = {name: result.data[name] for name in names if name in result.data}
+        before = read_object(job.folder / "port.json").get("ported", {})
+        kept["ported"] = before | result.data.get("ported", {})
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )

@@ -153,8 +153,9 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         until=args.until,
         runner=args.runner or "",
     )
-    before, _ = as_asked(in_order([one for one in found if one.stage == ask.stage]), ())
-    return _result(job, ask, given, _answer(job, given, ask), [one.id for one in before])
+    alike = [one for one in found if one.stage == ask.stage]
+    shown = [one.id for one in as_asked(in_order(alike), ())[0]] if alike else []
+    return _result(job, ask, given, _answer(job, given, ask), shown)
 
 
 def _entries(name: str) -> list[Given]:

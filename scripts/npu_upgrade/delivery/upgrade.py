@@ -182,6 +182,7 @@ def _sections(
         ),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
         counted("Written by hand for the NPU side", _by_hand(job)),
+        _ported(job),
         _not_ported(job),
         counted("Emulated runs pending", pending),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
@@ -192,6 +193,19 @@ def _sections(
 def _by_hand(job: Job) -> list[str]:
     """The hunks that a person wrote in a form of the NPU side's own."""
     return [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
+
+
+def _ported(job: Job) -> Section:
+    """What was taken of the GPU side's gains, by feature, and is not lacking again."""
+    survey = port_survey(job)
+    lacking = {hunk["id"] for hunk in survey.get("hunks", [])}
+    taken = [group for id_, group in survey.get("ported", {}).items() if id_ not in lacking]
+    groups = Counter(taken)
+    found = counted(
+        "Ported from the GPU side",
+        [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()],
+    )
+    return replace(found, detail=f"({count(len(taken), 'hunk')} of {count(len(groups), 'feature')})")
 
 
 def _not_ported(job: Job) -> Section:

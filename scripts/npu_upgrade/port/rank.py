@@ -16,7 +16,7 @@ from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.apply import UnplaceableError, Work
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Ranked, closure, find_needs
+from npu_upgrade.port.needs import Ranked, closure, find_needs, uses
 from npu_upgrade.port.npu_side import NpuSide, own_keys
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.safe import attributes_of
@@ -42,7 +42,45 @@ def rank(
     if _agree(found, Work(list(found.values()), npu, new)):
         _follow_needs(found)
         _wanted_methods(found, npu)
+    keep_whole(found, npu)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
+
+
+def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
+    """A feature of which a part does not fit is none for the first tier: half of it would be a defect."""
+    for feature in _features(list(found.values()), npu):
+        apart = [one for one in feature if one.tier > 1 and not one.held]
+        for one in feature if apart else ():
+            if one.tier == 1:
+                one.lower(2, f"half of a feature: {apart[0].hunk.id} is not of the first tier")
+    _follow_needs(found)
+    _wanted_methods(found, npu)
+
+
+def _features(ranked: Sequence[Ranked], npu: NpuSide) -> list[list[Ranked]]:
+    """The hunks joined by what some of them bring into being and others use, as the NPU side has it not."""
+    features = [[one] for one in ranked]
+    for name in {name for one in ranked for name in _brought(one.hunk, npu)}:
+        joined = [part for part in features if any(_speaks_of(name, one.hunk) for one in part)]
+        rest = [part for part in features if part not in joined]
+        features = [*rest, [one for part in joined for one in part]]
+    return features
+
+
+def _brought(hunk: Hunk, npu: NpuSide) -> set[tuple[str, str]]:
+    """The attributes and methods, and the local names by their unit, that a hunk is the first to give."""
+    if hunk.kind == "base":
+        return set()
+    own = npu.attributes(hunk.runner)
+    local = uses(hunk).locals - npu.reads_names(hunk.runner, hunk.unit) if hunk.kind == "change" else ()
+    return {("", name) for name in uses(hunk).binds - own} | {(hunk.group, name) for name in local}
+
+
+def _speaks_of(name: tuple[str, str], hunk: Hunk) -> bool:
+    used, (group, word) = uses(hunk), name
+    if group:
+        return group == hunk.group and word in used.names | used.locals
+    return word in used.reads | used.binds
 
 
 def _judge(
