@@ -79,7 +79,8 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
         blocks = sum(s.indent == min(one.indent for one in theirs[a0:a1]) for s in theirs[a0:a1])
         return (telling[0], " ".join(telling)) if telling and blocks == 1 else nothing
     if kind == "replace" and a1 - a0 == b1 - b0 == 1:
-        return (_part(theirs[a0].key, ours[b0].key),) * 2
+        part = _part(theirs[a0].key, ours[b0].key)
+        return part, part
     return nothing
 
 
