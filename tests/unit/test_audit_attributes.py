@@ -492,6 +492,53 @@ class TestWithoutOmni:
         ]
 
 
+UNKNOWN_BASE = """
+    from outside import Base
+
+    class Crane(Base):
+        def __init__(self):
+            super().__init__()
+            self.rope = 1
+
+        def lift(self):
+            {line}
+
+        def start(self):
+            self.lift()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("return self.rope_old", ["Crane.rope_old"]),
+        ("return self.rope", []),
+        ("return hasattr(self, 'rope_old') and self.rope_old", []),
+        ("return self.of_outside", []),  # vllm has the name: the base may have it too
+    ],
+)
+def test_a_name_that_stands_nowhere_else_is_wrong_whatever_the_base(
+    tmp_path: Path, line: str, told: list[str]
+) -> None:
+    files = {"vllm_omni/platforms/npu/crane.py": UNKNOWN_BASE.replace("{line}", line)}
+    world = make_world(tmp_path, files | {"vllm/a.py": "def look(one):\n    return one.of_outside\n"})
+    assert [subject for *_, subject in seen(world, "attributes")] == told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("self.lids.get(1).colour", ["Lid.colour"]),
+        ("self.lids.pop(1, Crate()).colour", ["Crate.colour"]),
+        ("self.lids.setdefault(1, Lid()).weight", []),
+        ("self.lids.pop(1, self.budget).colour", []),
+        ("self.lids.get(1, Crate()).weight", []),  # a lid has it
+    ],
+)
+def test_what_a_dictionary_of_known_values_gives(tmp_path: Path, line: str, told: list[str]) -> None:
+    assert [subject for _, subject in on_ar(tmp_path, method(f"return {line}"))] == told
+
+
 @given(st.lists(st.sampled_from(["a = 1", "return a", "if a:\n    pass", "raise b"]), max_size=6))
 def test_nothing_after_a_return_is_reached(lines: list[str]) -> None:
     tree = ast.parse("\n".join(lines))

@@ -75,6 +75,27 @@ def test_what_is_gone_with_nothing_in_its_place(tmp_path: Path, before: str, now
     assert [one[0] for one in since(tmp_path, (before, now))] == [kind]
 
 
+def test_what_empties_a_block_and_what_others_say_too_is_found(tmp_path: Path) -> None:
+    emptied = ("            self.pull(fast)\n", "            pass\n")
+    elsewhere = ("    print(os.name)", "    print(os.name)\n    fast = load = 1")
+    assert [one[0] for one in since(tmp_path / "a", emptied)] == ["lost"]
+    dropped = ("load is not None and self.rope", "self.rope")
+    assert "lost" in [one[0] for one in since(tmp_path / "b", dropped, elsewhere)]
+
+
+def test_a_method_that_is_gone_and_still_asked_for(tmp_path: Path) -> None:
+    gone = ("    def roll(self, load, tight=False):\n        self.tight = tight\n\n", "")
+    assert ("method", "Winch", "roll") in since(tmp_path / "a", gone)
+    renamed = [
+        gone,
+        ("        self.rope.roll(load, tight=True)\n        self.rope.roll(fast, tight=None)\n", ""),
+    ]
+    assert "method" not in [one[0] for one in since(tmp_path / "b", *renamed)]
+    # by another class it may be had, so that nothing is known
+    other = ("class Crane(Winch):", "class Rope:\n    def roll(self):\n        pass\n\n\nclass Crane(Winch):")
+    assert "method" not in [one[0] for one in since(tmp_path / "c", gone, other)]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -62,6 +62,12 @@ def element(known: Type | None, key: bool = False) -> Type | None:
     return terms[0].key if key and terms[0].mapping else terms[0].item
 
 
+def is_mapping(known: Type | None) -> bool:
+    """Whether a value is a dictionary of known values, and nothing else."""
+    terms = list(known or ())
+    return len(terms) == 1 and isinstance(terms[0], Container) and terms[0].mapping
+
+
 def annotated(file: File, node: ast.expr | None) -> Type | None:
     """The type that an annotation in ``file`` names; None for anything outside the trees."""
     if node is None:

@@ -22,6 +22,7 @@ from npu_upgrade.program.type_terms import (
     annotated,
     classes,
     element,
+    is_mapping,
     made_by,
     own_statements,
     union,
@@ -32,6 +33,8 @@ _MAKES_TENSOR = {
     *("zeros", "ones", "empty", "full", "arange", "tensor", "as_tensor"),
     *("zeros_like", "ones_like", "empty_like", "full_like"),
 }
+# What gives a value of a dictionary by its key; None, which ``get`` may give, is left out as elsewhere.
+_TAKES = {"get", "pop", "setdefault"}
 _DEEP = 12
 
 
@@ -157,6 +160,8 @@ class Types:
     def _call(self, node: ast.Call, scope: Scope) -> Type | None:
         func = node.func
         if isinstance(func, ast.Attribute):
+            if func.attr in _TAKES and (taken := self._taken(node, func, scope)):
+                return taken
             if known := classes(self.of(func.value, scope)):
                 own = isinstance(func.value, ast.Name) and func.value.id == scope.first
                 return union(self._returned(cls, func.attr, own) for cls in known)
@@ -173,6 +178,13 @@ class Types:
         if isinstance(found, FunctionSymbol):
             return self._given(Scope(found.file, found.node))
         return self._made(name, scope)
+
+    def _taken(self, node: ast.Call, func: ast.Attribute, scope: Scope) -> Type | None:
+        """What a dictionary of known values gives by ``get`` and its like, or the default beside it."""
+        holder = self.of(func.value, scope)
+        if not is_mapping(holder):
+            return None
+        return union([element(holder), *(self.of(default, scope) for default in node.args[1:2])])
 
     def _made(self, name: str, scope: Scope) -> Type | None:
         """What ``Class.method(...)`` makes."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,18 +12,21 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World, may_run
-from npu_upgrade.code.walk import dotted
+from npu_upgrade.code.walk import children, dotted
 from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.scope import Scope
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
 
+_WORD = re.compile(r"\w+")
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
@@ -33,6 +38,8 @@ def check(world: World) -> Iterator[Finding]:
     names = (
         {read.name for read in reads} | {read.method.name for read in reads} | {read.name for read in typed}
     )
+    alone = list(_said_once(world))
+    names |= {name for scope, node in alone for name in (node.attr, scope.name.rpartition(".")[2])}
     mentions = Mentions(world.program, names - {"[...]"})
     standing = [read for read in _first_of(reads) if _stands(read, mentions, world)]
     of_base = list(_of_lacking_bases(standing, world))
@@ -41,9 +48,73 @@ def check(world: World) -> Iterator[Finding]:
     for read in standing:
         if id(read) not in told:
             yield _undefined(read, [other.cls for other in reads if _same(other, read)], world)
+    known = {(read.name, id(read.method.node)) for read in reads}
+    for scope, node in alone:
+        named = len(mentions.of(node.attr)) > 1 or (node.attr, id(scope.node)) in known
+        if not named and _runs(scope, mentions, world):
+            yield _nowhere(scope, node)
     for read in typed:
         if read.name == "[...]" or not _is_provided(read, mentions):
             yield _misused(read) if read.misuse else _lacking(read)
+
+
+def _said_once(world: World) -> Iterator[tuple[Scope, ast.Attribute]]:
+    """The reads of ``self`` by a name that its file has no second time, less those that may well fail.
+
+    Where the bases are not known, this is all that tells a wrong name.
+    """
+    for file in world.files:
+        words = Counter(_WORD.findall(file.source))
+        for scope in functions_of(file):
+            for node in _untried(scope.node):
+                if (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)
+                    and dotted(node) == f"self.{node.attr}"
+                    and words[node.attr] == 1
+                    and not _is_special(node.attr)
+                ):
+                    yield scope, node
+
+
+def _untried(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, less other classes in it and what is tried for an AttributeError."""
+    for child in children(node):
+        if isinstance(child, ast.ClassDef):
+            continue
+        if isinstance(child, ast.Try) and any("AttributeError" in _caught(one) for one in child.handlers):
+            continue
+        yield child
+        yield from _untried(child)
+
+
+def _runs(scope: Scope, mentions: Mentions, world: World) -> bool:
+    method = (
+        scope.owner.methods.get(scope.node.name)
+        if scope.owner and not isinstance(scope.node, ast.Module)
+        else None
+    )
+    return method is None or may_run(method, method.owner, mentions, world)
+
+
+def _caught(handler: ast.ExceptHandler) -> str:
+    return ast.unparse(handler.type) if handler.type else ""
+
+
+def _nowhere(scope: Scope, node: ast.Attribute) -> Finding:
+    owner = scope.owner.name if scope.owner else scope.name
+    return Finding(
+        kind="undefined",
+        owner=owner,
+        subject=f"{owner}.{node.attr}",
+        what=f"{scope.name} reads self.{node.attr}, a name that stands nowhere else in the trees",
+        here=side(scope.file, node, f"self.{node.attr}"),
+        there=None,
+        incident="A",
+        why=f"{scope.name} raises AttributeError when it gets there",
+        todo=f"find what {node.attr} is called, or drop its use",
+        like="vllm-omni #5371",
+    )
 
 
 def _first_of(reads: Iterable[Read]) -> list[Read]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
+from npu_upgrade.audit.checks.attributes import undefined_reads
 from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import functions_of
@@ -20,12 +21,14 @@ from npu_upgrade.audit.parity.lost import EMPTY, KEYWORD, OPERAND, STEP, lost
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol
-from npu_upgrade.program.scope import Scope
+from npu_upgrade.program.scope import Scope, locals_of, scope_of
 
 ABOUT = (
     "statements, keywords, operands and overrides of the old pair that are gone with nothing in their place"
@@ -46,39 +49,48 @@ def check(world: World) -> Iterator[Finding]:
         before = {_place(scope): scope for scope in functions_of(old)}
         for scope in functions_of(file):
             was = before.get(_place(scope))
-            if was and id(scope.node) not in told and (gone := _gone(scope, was)):
+            gone, whole = _gone(scope, was) if was and id(scope.node) not in told else ("", "")
+            if was and gone and not _is_moved(gone, whole, scope, world):
                 yield from _finding(scope, was, gone, world)
         for name, cls in file.classes.items():
             if name in old.classes:
                 yield from _overrides(cls, old.classes[name])
+                yield from _methods(cls, old.classes[name], world)
 
 
 def _place(scope: Scope) -> tuple[str, str]:
     return scope.cls.name if scope.cls else "", scope.name.rpartition(".")[2]
 
 
-def _gone(scope: Scope, was: Scope) -> str:
-    """The text that the function lost, where nothing else of it changed; empty for any other change."""
+def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
+    """What the function lost, as one line and in whole, where nothing else of it changed; else empty."""
+    nothing = ("", "")
     if _source(scope) == _source(was) or text_of(scope.node) == text_of(was.node):
-        return ""
+        return nothing
     ours, theirs = _statements(scope), _statements(was)
     matcher = SequenceMatcher(None, [s.key for s in theirs], [s.key for s in ours], autojunk=False)
     changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
     if len(changes) != 1:
-        return ""
+        return nothing
     kind, a0, a1, b0, b1 = changes[0]
-    if kind == "delete":
+    # What empties a block leaves ``pass`` in it.
+    if kind == "delete" or (kind == "replace" and [s.key for s in ours[b0:b1]] == ["pass"]):
         telling = [s.key for s in theirs[a0:a1] if not _NO_MATTER.match(s.key)]
         blocks = sum(s.indent == min(one.indent for one in theirs[a0:a1]) for s in theirs[a0:a1])
-        return telling[0] if telling and blocks == 1 else ""
+        return (telling[0], " ".join(telling)) if telling and blocks == 1 else nothing
     if kind == "replace" and a1 - a0 == b1 - b0 == 1:
-        return _part(theirs[a0].key, ours[b0].key)
-    return ""
+        part = _part(theirs[a0].key, ours[b0].key)
+        return part, part
+    return nothing
 
 
 def _source(scope: Scope) -> list[str]:
     body = scope.node.body
     return scope.file.lines[body[0].lineno - 1 : body[-1].end_lineno]
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in _WORD.findall(text) if not keyword.iskeyword(word)}
 
 
 def _statements(scope: Scope) -> list[Statement]:
@@ -119,11 +131,7 @@ def _parsed(key: str) -> ast.Module | None:
 
 
 def _finding(scope: Scope, was: Scope, gone: str, world: World) -> Iterator[Finding]:
-    words = {word for word in _WORD.findall(gone) if not keyword.iskeyword(word)}
-    # A condition that is turned round has all its words still.
-    if (gone not in text_of(scope.node) and _is_moved(words, world)) or not _is_there(words, scope, world):
-        return
-    if _is_followed(_place(scope)[1], gone, world):
+    if not _is_there(_words(gone), scope, world) or _is_followed(_place(scope)[1], gone, world):
         return
     yield Finding(
         kind="lost",
@@ -155,13 +163,47 @@ def _named(name: str, world: World) -> Iterator[Scope]:
             yield from (one for one in functions_of(file) if _place(one)[1] == name) if file else ()
 
 
-def _is_moved(words: set[str], world: World) -> bool:
-    """Whether the NPU side has all the words as often as before: they stand elsewhere now."""
+def _is_moved(gone: str, whole: str, scope: Scope, world: World) -> bool:
+    """Whether another place of the NPU side has it now that had it not: the text, or all its words.
+
+    A single word says too little: much else may have brought it there.
+    """
     assert world.old
-    now, then = (
-        Counter(w for f in side.files for w in _WORD.findall(f.source)) for side in (world, world.old)
-    )
-    return all(now[word] >= then[word] for word in words)
+    if gone in text_of(scope.node):  # a condition that is turned round has all its words still
+        return False
+    words = _words(whole) - {"self"}
+    own, then = (scope.file.path, *_place(scope)), _units(world.old)
+    for place, (text, now) in _units(world).items():
+        was, had = then.get(place, ("", Counter[str]()))
+        if place == own or text == was:
+            continue
+        if text.count(gone) > was.count(gone):
+            return True
+        if len(words) > 1 and all(now[word] > had[word] for word in words):
+            return True
+    return False
+
+
+# A file, a class and a function in it; without a function all of the file that is in none.
+_Unit = tuple[str, str, str]
+
+
+@held
+def _units(world: World) -> dict[_Unit, tuple[str, Counter[str]]]:
+    """The text and the words of each function of the NPU side, and of the rest of each file."""
+    found: dict[_Unit, tuple[str, Counter[str]]] = {}
+    for file in world.files:
+        left = list(file.lines)
+        for scope in functions_of(file):
+            start, end = scope.node.body[0].lineno - 1, scope.node.body[-1].end_lineno or 0
+            left[start:end] = [""] * (end - start)
+            found[file.path, *_place(scope)] = _counted(text_of(scope.node))
+        found[file.path, "", ""] = _counted("\n".join(left))
+    return found
+
+
+def _counted(text: str) -> tuple[str, Counter[str]]:
+    return text, Counter(_WORD.findall(text))
 
 
 def _is_there(words: set[str], scope: Scope, world: World) -> bool:
@@ -196,3 +238,47 @@ def _override(cls: ClassSymbol, name: str, owner: ClassSymbol, node: ast.stmt) -
         why="what was replaced for the NPU holds there again",
         todo="put the override back, or waive it with the reason",
     )
+
+
+def _methods(cls: ClassSymbol, was: ClassSymbol, world: World) -> Iterator[Finding]:
+    """What the class had, and the NPU side still asks for, though neither the class nor another has it."""
+    told = {read.name for read in undefined_reads(cls, world.vllm_version)}
+    for name in sorted(was.methods.keys() - cls.methods.keys() - told):
+        held = any(name in {*owner.methods, *owner.fields, *owner.assigned} for owner in cls.mro)
+        if held or name.startswith("__"):
+            continue
+        if user := _user(name, cls, world):
+            yield Finding(
+                kind="method",
+                owner=cls.name,
+                subject=name,
+                what=f"{cls.name} no longer has {name}, which {user.name or user.file.path} asks for",
+                here=side(cls),
+                there=side(user.file, user.node, user.name),
+                incident="A",
+                why="the call raises AttributeError, or is caught and done without",
+                todo=f"put {name} back, or take out what asks for it",
+            )
+
+
+def _user(name: str, cls: ClassSymbol, world: World) -> Scope | None:
+    """Who asks for the method: the class on its own objects, or others where nothing has that name now."""
+    for method in cls.methods.values():
+        scope = scope_of(cls, method)
+        if name in locals_of(scope.node).asked:
+            return None
+        if any(dotted(node) == f"{scope.first}.{name}" for node in _loads(scope.node, name)):
+            return scope
+    users = [scope for file in world.files if f".{name}" in file.source for scope in functions_of(file)]
+    users = [scope for scope in users if next(_loads(scope.node, name), None)]
+    asked = any(name in locals_of(scope.node).asked for scope in users)
+    made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)|[\"']{name}[\"']")
+    if not users or asked or any(made.search(one.text) for one in Mentions(world.program, [name]).of(name)):
+        return None
+    return users[0]
+
+
+def _loads(node: ast.AST, name: str) -> Iterator[ast.Attribute]:
+    for inner in walk(node):
+        if isinstance(inner, ast.Attribute) and inner.attr == name and isinstance(inner.ctx, ast.Load):
+            yield inner
