@@ -92,11 +92,13 @@ def test_a_server_that_ended_by_itself_did_not_end_well(running):
     assert server.stop(one) == "the server had ended with status -9"
 
 
-def test_a_server_that_ends_early_or_is_another_one_does_not_serve(running):
+def test_a_server_that_ends_early_or_is_another_one_does_not_serve_and_is_ended(running, folder):
     with pytest.raises(server.NotServing, match="ended with status 3 before it served"):
         server.start([sys.executable, "-c", "exit(3)"], dict(os.environ), server.free_port(), "mine")
     with pytest.raises(server.NotServing, match="another server answers"):
         running(served="somebody else's")
+    started = [json.loads(line) for line in (folder / f"{os.getpid()}.jsonl").read_text().splitlines()]
+    assert [server.members(one["group"]) for one in started] == [[], []]
 
 
 def test_engine_arguments_become_options():

@@ -62,14 +62,22 @@ def start(command: list[str], environment: dict[str, str], port: int, name: str)
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
     record.note("group", group=process.pid)  # whoever ends this scenario ends the server too
     server = Server(process, f"http://127.0.0.1:{port}", name)
+    try:
+        _wait(server)
+    except BaseException:
+        stop(server)  # nobody else holds it yet
+        raise
+    return server
+
+
+def _wait(server: Server) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not _serves(server):
-        if process.poll() is not None:
-            raise NotServing(f"the server ended with status {process.returncode} before it served")
+        if server.process.poll() is not None:
+            raise NotServing(f"the server ended with status {server.process.returncode} before it served")
         if time.monotonic() > deadline:
             raise NotServing(f"the server was not ready after {READY_SECONDS} s")
         time.sleep(0.3)
-    return server
 
 
 def _serves(server: Server) -> bool:
