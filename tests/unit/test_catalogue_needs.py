@@ -59,7 +59,7 @@ def trees(folder: Path) -> dict[str, SourceTree]:
 
 
 def found(folder: Path, *keys: str) -> list[str]:
-    omni = trees(folder)["vllm_omni"]
+    omni = Program(trees(folder))
     module = parse_module(OMNI)
     return list(needs(keys, module, f"{WORKER}/runner.py", omni_names(omni, [WORKER], [UPSTREAM])))
 

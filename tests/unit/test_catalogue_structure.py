@@ -16,7 +16,7 @@ from npu_upgrade.lineage.catalogue.block import (
     drawn,
     runner_ancestries,
 )
-from npu_upgrade.lineage.catalogue.structure import render
+from npu_upgrade.lineage.catalogue.reference import render_structure as render
 
 FILES = {
     "vllm/v1/worker/gpu_model_runner.py": "class GPUModelRunner:\n    pass\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from npu_upgrade.code.module import Module, parse_module
@@ -97,6 +98,12 @@ def absolute(item: Import, path: str) -> Import:
 def module_of(path: str) -> str:
     """The dotted name of the module in ``path``."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def shared_parts(module: str, other: str) -> int:
+    """How many leading parts two dotted names have in common."""
+    pairs = zip(module.split("."), other.split("."), strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[str] | None:

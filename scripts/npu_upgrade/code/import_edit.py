@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from npu_upgrade.code.conflict_text import Answer, answers
+from npu_upgrade.code.definitions import shared_parts
 from npu_upgrade.code.import_statement import (
     ORDERS,
     Order,
@@ -224,7 +224,9 @@ def _in_section(lines: list[str], own: list[ImportLine], item: Import) -> int:
         return _above_comments(lines, own[0].start)
     # Between two blocks the new line goes to the one whose modules are closer to it.
     before, after = smaller[-1], next((line for line in own if line.start >= smaller[-1].end), None)
-    if after and _shared(after, item) > _shared(before, item):
+    if after and shared_parts(after.imports[0].module, item.module) > shared_parts(
+        before.imports[0].module, item.module
+    ):
         return _above_comments(lines, after.start)
     return before.end
 
@@ -235,12 +237,6 @@ def _plain_first(item: Import) -> Any:
 
 def _by_module(item: Import) -> Any:
     return natural(item.module)
-
-
-def _shared(line: ImportLine, item: Import) -> int:
-    """How many leading parts their modules have in common."""
-    parts = zip(line.imports[0].module.split("."), item.module.split("."), strict=False)
-    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], parts)))
 
 
 def _section(item: Import, package: str) -> int:

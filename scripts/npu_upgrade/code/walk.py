@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from typing import TypeGuard
 
 # Neither what holds no nodes, nor the contexts and operators that a node is asked for by its own fields.
 _PLAIN = {
@@ -57,6 +58,11 @@ def last_name(node: ast.AST | None) -> str:
     while isinstance(node, (ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_super(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node is a call of ``super``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def string(node: ast.AST | None) -> str:

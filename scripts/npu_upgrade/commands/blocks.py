@@ -22,11 +22,19 @@ from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.lineage.catalogue import structure
 from npu_upgrade.lineage.catalogue.block import Catalogue
 from npu_upgrade.lineage.catalogue.build import Sources, build
 from npu_upgrade.lineage.catalogue.compare import beside, beside_text, changed
-from npu_upgrade.lineage.catalogue.reference import NAME, Row, render, rows, specs_in, with_purposes
+from npu_upgrade.lineage.catalogue.reference import (
+    NAME,
+    STRUCTURE,
+    Row,
+    render,
+    render_structure,
+    rows,
+    specs_in,
+    with_purposes,
+)
 from npu_upgrade.lineage.catalogue.skill import reference_to_refresh
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.inference import infer
@@ -75,8 +83,8 @@ def run(args: argparse.Namespace) -> Result:
         return _update(args)
     folder = args.out.absolute() if args.out else named_job(args).folder
     catalogue, _ = _catalogue(args, _omni(args), folder / NAME)
-    paths = folder / NAME, (folder / NAME).with_suffix(".json"), folder / structure.NAME
-    texts = render(catalogue), json_text(catalogue.as_json()), structure.render(catalogue)
+    paths = folder / NAME, (folder / NAME).with_suffix(".json"), folder / STRUCTURE
+    texts = render(catalogue), json_text(catalogue.as_json()), render_structure(catalogue)
     write_together(dict(zip(paths, texts, strict=True)))
     return _result(catalogue, dict(zip(("catalogue", "json", "structure"), map(str, paths), strict=True)))
 
@@ -136,7 +144,7 @@ def _check(args: argparse.Namespace) -> Result:
 
 def _edited(path: Path, catalogue: Catalogue) -> list[str]:
     """The documents of the reference that are not what the catalogue gives, though their blocks are."""
-    fresh = {path: render(catalogue), path.with_name(structure.NAME): structure.render(catalogue)}
+    fresh = {path: render(catalogue), path.with_name(STRUCTURE): render_structure(catalogue)}
     why = "it was edited outside the column of purposes, or made by another version of this tool"
     return [f"{file.name}: {why}" for file, text in fresh.items() if _existing(file) != text]
 
@@ -145,8 +153,8 @@ def _update(args: argparse.Namespace) -> Result:
     """Write the reference of a source checkout of this skill."""
     path = reference_to_refresh()
     catalogue, _ = _catalogue(args, _omni(args, path), path)
-    beside = path.with_name(structure.NAME)
-    write_together({path: render(catalogue), beside: structure.render(catalogue)})
+    beside = path.with_name(STRUCTURE)
+    write_together({path: render(catalogue), beside: render_structure(catalogue)})
     return _result(catalogue, {"reference": str(path), "structure": str(beside)})
 
 

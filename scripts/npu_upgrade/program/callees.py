@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from npu_upgrade.code.definitions import absolute, top_level
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, is_bound
-from npu_upgrade.code.walk import dotted, last_name, walk
+from npu_upgrade.code.walk import dotted, is_super, last_name, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.body import Body, read_body
 from npu_upgrade.program.constructors import CLOSED_BASES, constructor, until_constructor
@@ -56,7 +56,7 @@ class Resolver:
     def _callees(self, call: ast.Call, scope: Scope) -> list[Callee]:
         func = call.func
         if isinstance(func, ast.Attribute):
-            if isinstance(func.value, ast.Call) and _is_super(func.value, scope):
+            if is_super(func.value) and not func.value.args:
                 return self._above(func.attr, scope)
             owners = self._classes_of(func.value, scope)
             by: How = "self" if is_self(func.value, scope) else "attribute"
@@ -213,10 +213,6 @@ def _definitions(symbol: FunctionSymbol) -> list[Function]:
     functions = [node for node in nodes if isinstance(node, Function)]
     same = [node for node in functions if node.name == symbol.node.name]
     return [node for node in same if "overload" not in map(last_name, node.decorator_list)] or [symbol.node]
-
-
-def _is_super(call: ast.Call, scope: Scope) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == "super" and not call.args
 
 
 def _unknown_between(cls: ClassSymbol, lower: ClassSymbol, upper: ClassSymbol) -> bool:

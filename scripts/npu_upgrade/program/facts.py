@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, string, walk
+from npu_upgrade.code.walk import dotted, is_super, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.sources.tree import PACKAGES
@@ -110,7 +110,7 @@ class _Reader:
             self._add(MODEL, node.attr, node, id(node) in self.called)
         elif isinstance(node.value, ast.Name) and node.value.id == "self":
             self._add(METHOD, node.attr, node, id(node) in self.called)
-        elif _is_super(node.value):
+        elif is_super(node.value):
             self.supers.add(node.attr)
         elif id(node) in self.called and (path := dotted(node)).startswith("self."):
             self._add(MEMBER, path.removeprefix("self."), node, True)
@@ -186,10 +186,6 @@ class _Reader:
             return dotted(node) in ("self.model", "self.model_runner.model")
         named = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
         return named and dotted(node.args[0]) == "self" and string(node.args[1]) == "model"
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func) == "super"
 
 
 def functions_in(node: Function) -> Iterator[Function]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
-from npu_upgrade.code.definitions import absolute, every_import, importable, module_of
+from npu_upgrade.code.definitions import absolute, every_import, importable, module_of, shared_parts
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_of
 from npu_upgrade.code.walk import string
@@ -56,8 +56,8 @@ def new_places(program: Program, module: str, name: str) -> list[str]:
     package = module.partition(".")[0]
     found = [other for other in definitions(program, package, name) if other != module]
     made = [other for other in found if _makes(program.module(other), name)]
-    found, parts = made or found, module.split(".")
-    return sorted(found, key=lambda other: (-_common(parts, other.split(".")), len(other), other))
+    found = made or found
+    return sorted(found, key=lambda other: (-shared_parts(module, other), len(other), other))
 
 
 def new_modules(program: Program, module: str) -> list[str]:
@@ -112,15 +112,6 @@ def _imports(text: str, path: str, item: Import) -> bool:
 
 def _makes(file: File | None, name: str) -> bool:
     return file is not None and (name in file.classes or name in file.functions)
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
 
 
 def patch_target(node: ast.AST) -> tuple[ast.expr, str] | None:

@@ -11,7 +11,7 @@ from typing import TypeGuard
 from packaging.version import Version
 
 from npu_upgrade.code.signatures import Function, is_bound, places_of
-from npu_upgrade.code.walk import children, last_name
+from npu_upgrade.code.walk import children, is_super, last_name
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.version_guards import branches, operands, reached
@@ -110,7 +110,7 @@ class _Walker(ast.NodeVisitor):
                 self._written(Write(node))
             elif isinstance(node.ctx, ast.Load) and not self.caught:
                 self.found.reads.setdefault(node.attr, []).append(node)
-        elif _is_super(node.value):
+        elif is_super(node.value):
             self.found.supers.setdefault(node.attr, node)
         self.generic_visit(node)
 
@@ -201,7 +201,7 @@ class _Walker(ast.NodeVisitor):
     def _by_name(self, function: str, node: ast.Call) -> None:
         """``hasattr``, ``getattr`` and ``setattr``."""
         name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
-        if _is_super(node.args[0]) and isinstance(name, str):
+        if is_super(node.args[0]) and isinstance(name, str):
             self.found.guards.add(name)
         if not self._is_self(node.args[0]):
             return
@@ -237,10 +237,6 @@ def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 def _conjuncts(test: ast.expr) -> list[ast.expr]:
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _caught(node: ast.expr) -> set[str]:

@@ -122,7 +122,7 @@ def build(sources: Sources, versions: dict[str, str]) -> Catalogue:
     omni, runners = sources.side.tree, sources.side.runners
     files = {"gpu": [r.gpu_path for r in runners if r.gpu_path], "npu": [r.path for r in runners]}
     folders = {side: dict.fromkeys(path.rpartition("/")[0] for path in files[side]) for side in files}
-    names = omni_names(omni, [*folders["gpu"], *folders["npu"]], _upstream_texts(sources))
+    names = omni_names(sources.program, [*folders["gpu"], *folders["npu"]], _upstream_texts(sources))
     found = []
     for side in ("npu", "gpu") if sources.vllm else ("npu",):
         every = [path for folder in folders[side] for path in omni.list(folder) if path.endswith(".py")]

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from npu_upgrade.code.definitions import absolute, every_import, functions, read_module
+from npu_upgrade.code.definitions import absolute, every_import
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string
 from npu_upgrade.lineage.catalogue.syntax import nodes
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.program.program import Program
 
 _ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)|\bdef\s+(\w+)|^\s*([A-Za-z_]\w*)\s*[:=]", re.MULTILINE)
 _ASKS = {"getattr", "hasattr", "setattr"}
@@ -35,16 +35,16 @@ class OmniNames:
         return ", ".join(owners[:2]) + (" and others" if len(owners) > 2 else "") if owners else ""
 
 
-def omni_names(omni: SourceTree, folders: Iterable[str], upstream: Iterable[str]) -> OmniNames:
+def omni_names(program: Program, folders: Iterable[str], upstream: Iterable[str]) -> OmniNames:
     """The names of all classes below ``folders``; ``upstream`` are the texts whose names are not omni's."""
     known = frozenset(a or b or c for text in upstream for a, b, c in _ATTRIBUTE.findall(text))
     names = OmniNames(known)
-    for folder in folders:
-        for path in omni.list(folder):
-            module = read_module(omni, path) if path.endswith(".py") else None
-            for node in module.tree.body if module else []:
-                if isinstance(node, ast.ClassDef):
-                    _learn(names, node)
+    every = (file for folder in folders for file in program.files(folder))
+    for cls in (cls for file in every for cls in file.classes.values()):
+        for name in {*cls.methods, *cls.assigned}:
+            owners = names.homes.setdefault(name, [])
+            if cls.name not in owners:
+                owners.append(cls.name)
     return names
 
 
@@ -76,21 +76,6 @@ def _note(found: dict[str, None], owner: str, name: str, names: OmniNames) -> No
         found[f"`self.{name}`" + (f" ({home})" if home else "")] = None
     elif owner in ("self.model", "model") and name not in names.known:
         found[f"`model.{name}`"] = None
-
-
-def _learn(names: OmniNames, node: ast.ClassDef) -> None:
-    own = set(functions(node))
-    for inner in ast.walk(node):
-        if (
-            isinstance(inner, ast.Attribute)
-            and isinstance(inner.ctx, ast.Store)
-            and dotted(inner.value) == "self"
-        ):
-            own.add(inner.attr)
-    for name in own:
-        owners = names.homes.setdefault(name, [])
-        if node.name not in owners:
-            owners.append(node.name)
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from npu_upgrade.code.statements import parse_line
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.tables import shortened
 
@@ -27,24 +26,17 @@ _WORDS = (
 )
 
 
-@functools.lru_cache(maxsize=16384)
-def parsed(key: str) -> ast.stmt | None:
-    """The tree of one statement (see :mod:`npu_upgrade.code.statements`); None when it has none."""
-    try:
-        tree = parse_line(key)
-    except SyntaxError:
-        return None
-    if isinstance(tree, ast.Expression):  # of a decorator
-        return ast.Expr(tree.body)
-    return next(iter(tree.body), None)
-
-
 def nodes(keys: Iterable[str]) -> Iterator[ast.AST]:
     """All nodes of some statements."""
-    for key in keys:
-        tree = parsed(key)
-        if tree is not None:
-            yield from ast.walk(tree)
+    return (node for key in keys for node in nodes_of(key))
+
+
+def parsed(key: str) -> ast.stmt | None:
+    """The tree of one statement (see :mod:`npu_upgrade.code.statements`); None when it has none."""
+    tree = next(iter(nodes_of(key)), None)
+    if isinstance(tree, ast.Expression):  # of a decorator
+        return ast.Expr(tree.body)
+    return next(iter(tree.body), None) if isinstance(tree, ast.Module) else None
 
 
 def called(keys: Sequence[str]) -> list[str]:
