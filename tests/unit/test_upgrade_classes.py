@@ -247,7 +247,7 @@ def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused)
     write(upgrade.repo, OTHER, "MINE = 1\n")
     assert deliver("--dry-run")[1]["left"] == [OTHER]
     assert deliver("--dry-run", "--include", OTHER)[0] == 2
-    assert load_plan(upgrade.job).further == ()
+    assert not load_plan(upgrade.job).further
     assert "gate plan judged other contents" in refused("--include", OTHER)
     assert "no file nowhere.py" in refused("--include", "nowhere.py")
     upgrade.job = open_job(upgrade.workspace)

@@ -125,9 +125,10 @@ def exported(source: str) -> set[str]:
 
 
 def _table(source: str, keep_annotations: bool) -> symtable.SymbolTable:
-    rewrite = with_annotations if keep_annotations else without_annotations
     future = any((item.module, item.name) == ("__future__", "annotations") for item in all_imports(source))
-    return symtable.symtable(ast.unparse(rewrite(ast.parse(source), future)), "<source>", "exec")
+    return symtable.symtable(
+        ast.unparse(_Rewrite(keep_annotations, future).visit(ast.parse(source))), "<source>", "exec"
+    )
 
 
 def _read(table: symtable.SymbolTable) -> set[str]:
@@ -159,21 +160,13 @@ def _import_nodes(
                 yield from _import_nodes(part, typing_only)
 
 
-def with_annotations(tree: ast.Module, future: bool) -> ast.Module:
-    """The tree, changed in place, with quoted types unquoted and annotations that count as code.
-
-    ``future`` tells of ``from __future__ import annotations``; f-strings become tuples of
-    their expressions. The result is for reading names only.
-    """
-    return _Rewrite(True, future).visit(tree)
-
-
-def without_annotations(tree: ast.Module, future: bool) -> ast.Module:
-    """The tree, changed in place, without the annotations that Python does not evaluate."""
-    return _Rewrite(False, future).visit(tree)
-
-
 class _Rewrite(ast.NodeTransformer):
+    """Changes a tree in place, for reading names only; f-strings become tuples of their expressions.
+
+    ``keep``: quoted types are unquoted and annotations count as code; else what of them Python does not
+    evaluate is gone. ``future`` tells of ``from __future__ import annotations``.
+    """
+
     def __init__(self, keep: bool, future: bool) -> None:
         self.keep, self.future, self.in_function = keep, future, False
 

@@ -11,11 +11,10 @@ import argparse
 import shutil
 
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.environments import sizes
 from npu_upgrade.environments.entries import Entry, entries, remove
 from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure, read_stamp
-from npu_upgrade.environments.venvs import uv_cache
+from npu_upgrade.environments.venvs import megabytes, uv_cache
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def _list(args: argparse.Namespace) -> Result:
     found = entries()
-    cache = sizes.megabytes(uv_cache())
+    cache = megabytes(uv_cache())
     rows = [_row(entry) for entry in found]
     data = {
         "environments": [
@@ -156,7 +155,7 @@ def _prune_package_cache(*, dry_run: bool) -> int:
     with locks.alone_now(folder) as alone:
         if not alone or not folder.is_dir():
             return 0
-        freed = sizes.megabytes(folder)
+        freed = megabytes(folder)
         if not dry_run:
             shutil.rmtree(folder)
         say(f"{'would remove' if dry_run else 'removed'} the package cache {folder} ({freed} MB)")

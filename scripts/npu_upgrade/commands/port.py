@@ -171,10 +171,10 @@ def _enter(ledger: Ledger, found: Survey, items: list[Item], inputs: Inputs) -> 
 
 
 def _inconclusive(inputs: Inputs) -> Result:
-    steps = [{"version": s.version, "changed": s.changed, "shown": s.shown} for s in inputs.steps]
     summary = "no release's GPU side shows in the NPU runners: name the one they correspond to with --since"
     text = "\n".join(f"{s.version}: {s.shown} of {s.changed} changes show" for s in inputs.steps)
-    return Result(Verdict.INCONCLUSIVE, summary, {"versions": inputs.versions(), "steps": steps}, text, None)
+    data = {"versions": inputs.versions(), "steps": _steps(inputs)}
+    return Result(Verdict.INCONCLUSIVE, summary, data, text, None)
 
 
 def _result(

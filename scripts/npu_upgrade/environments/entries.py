@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from npu_upgrade.environments import sizes
 from npu_upgrade.environments.store import STAMP, envs_folder, read_stamp
+from npu_upgrade.environments.venvs import megabytes
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.paths import cache_root
 
@@ -71,7 +71,7 @@ def _in(folder: Path, kind: str) -> Iterator[Entry]:
             used = (stamp or path).stat().st_mtime
             measured = read_stamp(path).get("size_mb") if kind == "environment" else None
             if stamp and not isinstance(measured, int):
-                measured = sizes.megabytes(path)
+                measured = megabytes(path)
             name = path.name.rpartition("-")[0] or path.name
             yield Entry(name, kind, path, stamp is not None, used, measured)
 
@@ -81,7 +81,7 @@ def remove(entry: Entry, *, dry_run: bool = False) -> int | None:
     with locks.alone_now(entry.path) as alone:
         if not alone or _runs(entry.path):
             return None
-        freed = sizes.megabytes(entry.path, freed=True)
+        freed = megabytes(entry.path, freed=True)
         if not dry_run:
             # the stamp first: should this be interrupted, nobody takes the rest for complete
             for name in _STAMPS:

@@ -118,7 +118,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     import shutil
     import time
 
-    from npu_upgrade.environments import sizes, venvs
+    from npu_upgrade.environments import venvs
 
     if spec.folder.exists():
         shutil.rmtree(spec.folder)
@@ -130,7 +130,7 @@ def _make(spec: EnvSpec, lock: int) -> None:
     else:
         venvs.create_venv(spec.folder, lock)
         venvs.install(spec.python, spec.requirements, lock)
-    size = sizes.megabytes(spec.folder)
+    size = venvs.megabytes(spec.folder)
     stamp = spec.made_from | {"size_mb": size}
     (spec.folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     say(f"the Python environment {spec.name!r} is ready ({size} MB, {time.monotonic() - begun:.0f} s)")

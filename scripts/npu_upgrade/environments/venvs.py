@@ -11,6 +11,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -160,3 +161,23 @@ def _url(index: Index) -> str:
     scheme, _, rest = index.url.partition("://")
     user, password = (quote(part, safe="") for part in index.credentials)
     return f"{scheme}://{user}:{password}@{rest}"
+
+
+def megabytes(folder: Path, *, freed: bool = False) -> int:
+    """The size of all files in ``folder``, each once, in MB (10^6 bytes).
+
+    ``freed``: what removing it frees, so that files that hard links outside of it keep do not count.
+    """
+    named: Counter[tuple[int, int]] = Counter()
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for top, _, names in os.walk(folder):
+        for name in names:
+            try:
+                entry = os.lstat(os.path.join(top, name))
+            except OSError:  # gone meanwhile
+                continue
+            key = (entry.st_dev, entry.st_ino)
+            named[key] += 1
+            found[key] = (entry.st_nlink, entry.st_blocks * 512)
+    total = sum(size for key, (links, size) in found.items() if not freed or named[key] >= links)
+    return round(total / 1_000_000)

@@ -50,14 +50,6 @@ def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
     return ["omni code is kept and its Omni-new markers are not"] if kept else []
 
 
-def undefined(before: str, after: str) -> list[str]:
-    """The names that nothing defines any more, whichever way the other conflicts are decided."""
-    try:
-        return sorted(_undefined(_readings(after)) - _undefined(_readings(before)))
-    except SyntaxError:
-        return []
-
-
 def _readings(text: str) -> list[str]:
     """A file with all its conflicts read as ours, and as theirs; less those that are not Python."""
     good = []

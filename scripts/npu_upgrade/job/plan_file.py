@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from npu_upgrade.evidence.subject import Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
@@ -25,35 +24,32 @@ class _Planned(Struct):
     sha256_now: str | None = None
 
 
-class _File(Struct):
+class Plan(Struct):
+    """``versions``: omni, ascend, base -> identity (base may be None).
+
+    ``methods`` and ``items`` as written there. ``runners``: the path and the class of each runner, by its
+    kind. ``further`` are the files that the merge did not write: what was edited beside them on the NPU side
+    since, and what a person included.
+    """
+
     schema: str
     versions: dict[str, dict[str, Any] | None]
-    files: list[_Planned]
+    planned: list[_Planned] = field(name="files")
     conflicts_open: int
     methods: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
     runners: dict[str, dict[str, str]] = {}
+    further: dict[str, bool] = {}
 
+    @property
+    def files(self) -> dict[str, bool]:
+        """Repo-relative path -> whether the upgrade keeps it; False: it deletes it."""
+        return {one.path: one.sha256_merged is not None for one in self.planned} | self.further
 
-@dataclass(frozen=True)
-class Plan:
-    """``versions``: omni, ascend, base -> identity (base may be None).
-
-    ``files``: repo-relative path -> whether the upgrade keeps it (False: it deletes it,
-    ``sha256_merged`` is null). ``methods`` and ``items`` as written there. ``hashes``: the
-    content of each file when it was last checked, else when it was merged. ``runners``: the
-    path and the class of each runner, by its kind. ``further`` are those of ``files`` that the merge did
-    not write: what was edited beside them on the NPU side since, and what a person included.
-    """
-
-    versions: dict[str, dict[str, Any] | None]
-    files: dict[str, bool]
-    methods: list[dict[str, Any]]
-    items: list[dict[str, Any]]
-    conflicts_open: int
-    hashes: dict[str, str] = field(default_factory=dict)
-    runners: dict[str, dict[str, str]] = field(default_factory=dict)
-    further: tuple[str, ...] = ()
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The content of each file when it was last checked, else when it was merged."""
+        return {one.path: one.sha256_now or one.sha256_merged or "" for one in self.planned}
 
     def subject(self, root: Path) -> Subject:
         """What evidence about this upgrade is bound to: all files of the plan as they are below ``root``."""
@@ -74,29 +70,19 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
     ``repo`` is the checkout with its files, where that is not the job's own.
     """
     path = plan_path(job)
-    value = written(path, _File, schema=SCHEMA, try_="run upgrade.py merge again")
-    if value is None:
+    plan = written(path, Plan, schema=SCHEMA, try_="run upgrade.py merge again")
+    if plan is None:
         raise BadInput(
             f"job {job.id} has no plan: {path} is missing",
             expected="plan.json, which merge writes",
             try_="upgrade.py next",
         )
-    for one in value.files:
+    for one in plan.planned:
         check_path(one.path)
-    files = {one.path: one.sha256_merged is not None for one in value.files}
-    hashes = {one.path: one.sha256_now or one.sha256_merged or "" for one in value.files}
     root = repo or (Path(job.repo) if job.repo else None)
-    further = _further(job, root, files) if root else []
-    return Plan(
-        value.versions,
-        files | {name: (root / name).exists() for name in further if root},
-        value.methods,
-        value.items,
-        value.conflicts_open,
-        hashes,
-        value.runners,
-        tuple(further),
-    )
+    further = _further(job, root, plan.files) if root else []
+    plan.further = {name: (root / name).exists() for name in further if root}
+    return plan
 
 
 def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:

@@ -21,7 +21,7 @@ from npu_upgrade.audit.world import ASCEND, NO_TREE, Triple, World
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute, every_import
 from npu_upgrade.code.signatures import misfits, plain_text, signature, signature_change
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import is_super, walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.merge.gone import GONE, look_for_gone
@@ -164,16 +164,12 @@ def _gone(before: World, after: World, workers: set[str], merged: Collection[str
 def _calls_on_self(method: Method) -> Iterator[str]:
     for node in walk(method.node):
         func = node.func if isinstance(node, ast.Call) else None
-        if isinstance(func, ast.Attribute) and (_is_super(func.value) or _is_self(func.value)):
+        if isinstance(func, ast.Attribute) and (is_super(func.value) or _is_self(func.value)):
             yield func.attr
 
 
 def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _upstream(cls: ClassSymbol, name: str) -> Method | None:

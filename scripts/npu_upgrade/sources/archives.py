@@ -77,17 +77,17 @@ def unpacked(file: ReleaseFile) -> Archive:
     if found := cached(file):
         return found
     store = _store()
-    with _scratch(store) as scratch:
+    with scratch_folder(store) as scratch:
         try:
             digest = _unpack_into(scratch, file)
             _publish(scratch / "finished", store / digest)
         except OSError as error:
-            raise _cannot_write(store, error) from error
+            raise cannot_write(store, error) from error
     if "sha256" not in file.hashes:
         write_json(_alias(file), {"sha256": digest})
     if found := cached(file):
         return found
-    raise _cannot_write(store / digest, OSError("the folder vanished while it was written"))
+    raise cannot_write(store / digest, OSError("the folder vanished while it was written"))
 
 
 def cached(file: ReleaseFile) -> Archive | None:
@@ -144,7 +144,7 @@ def _complete_files(folder: Path) -> dict[str, int] | None:
 
 
 @contextlib.contextmanager
-def _scratch(store: Path) -> Generator[Path]:
+def scratch_folder(store: Path) -> Generator[Path]:
     """A private folder beside the finished ones, gone afterwards; old abandoned ones go too."""
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def _scratch(store: Path) -> Generator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=store))
     except OSError as error:
-        raise _cannot_write(store, error) from error
+        raise cannot_write(store, error) from error
     try:
         yield scratch
     finally:
@@ -170,7 +170,7 @@ def _publish(finished: Path, target: Path) -> None:
         finished.rename(target)
     except OSError as error:
         if not _complete_files(target):
-            raise _cannot_write(target, error) from error
+            raise cannot_write(target, error) from error
 
 
 def _download(file: ReleaseFile, target: Path) -> str:
@@ -237,7 +237,7 @@ def _hashed_copy(chunks: Iterator[bytes], target: Path, algorithm: str) -> dict[
     return {name: hasher.hexdigest() for name, hasher in hashers.items()}
 
 
-def _cannot_write(place: Path, error: OSError) -> Blocked:
+def cannot_write(place: Path, error: OSError) -> Blocked:
     return Blocked(
         f"cannot write the cache folder {place}: {error.strerror or error}",
         expected="a cache folder with free space that this user may write",

@@ -59,19 +59,8 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """What a result shows of it; executed lines are reported as a whole, elsewhere."""
-        names = (
-            "tier",
-            "scenario",
-            "state",
-            "why",
-            "where",
-            "log",
-            "seconds",
-            "traceback",
-            "worker",
-            "runner",
-        )
-        found = {name: getattr(self, name) for name in names}
+        left_out = ("lines", "graphs", "peak_mib")
+        found = {name: value for name, value in vars(self).items() if name not in left_out}
         return {name: value for name, value in found.items() if value not in ("", (), 0.0)}
 
 

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +20,11 @@ from typing import Any
 from packaging.version import Version
 
 from npu_upgrade.ground import locks
-from npu_upgrade.ground.command import upgrade
-from npu_upgrade.ground.errors import BadInput, Blocked
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.archives import cannot_write, scratch_folder
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
 STAMP = "npu-upgrade-package.json"  # of a folder that is complete, with the sizes of its files
@@ -115,25 +114,20 @@ def _complete(folder: Path) -> bool:
 
 
 def _publish(folder: Path, fill: Callable[[Path], object]) -> None:
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    try:
+    with scratch_folder(folder.parent) as scratch:
         finished = scratch / "finished"
-        finished.mkdir()
-        fill(finished)
-        files = [path for path in finished.rglob("*") if path.is_file()]
-        for path in files:
-            path.chmod(0o444)
-        sizes = {path.relative_to(finished).as_posix(): path.stat().st_size for path in files}
-        (finished / STAMP).write_text(json.dumps(sizes), "utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        finished.rename(folder)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            finished.mkdir()
+            fill(finished)
+            files = [path for path in finished.rglob("*") if path.is_file()]
+            for path in files:
+                path.chmod(0o444)
+            sizes = {path.relative_to(finished).as_posix(): path.stat().st_size for path in files}
+            (finished / STAMP).write_text(json.dumps(sizes), "utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+            finished.rename(folder)
+        except OSError as error:
+            raise cannot_write(folder, error) from error
 
 
 def _write(into: Path, files: dict[str, bytes]) -> None:
@@ -141,14 +135,6 @@ def _write(into: Path, files: dict[str, bytes]) -> None:
         target = into / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-
-
-def _cannot_write(folder: Path, error: OSError) -> Blocked:
-    return Blocked(
-        f"cannot write {folder}: {error.strerror or error}",
-        expected="a cache folder this user may write to, with room",
-        try_=f"free some space ({upgrade('env', 'prune').short}), or point XDG_CACHE_HOME at another folder",
-    )
 
 
 _BUILD_INFO = "vllm_ascend/_build_info.py"

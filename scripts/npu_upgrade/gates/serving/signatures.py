@@ -16,6 +16,7 @@ from typing import Annotated
 
 import msgspec
 
+from npu_upgrade.gates.serving.answers import in_order
 from npu_upgrade.gates.yaml_file import read_yaml
 from npu_upgrade.ground.errors import BadInput
 
@@ -89,15 +90,7 @@ class _Text:
     signature: Signature = field(compare=False)
 
     def fits(self, line: str) -> bool:
-        if self.start and not line.startswith(self.parts[0]):
-            return False
-        place = 0
-        for part in self.parts:
-            place = line.find(part, place)
-            if place < 0:
-                return False
-            place += len(part)
-        return True
+        return not (self.start and not line.startswith(self.parts[0])) and not in_order(line, self.parts)
 
 
 def _word(parts: Sequence[str]) -> str:
