@@ -1,8 +1,9 @@
 """Seeded defects on the emulated NPU: recorded edits of released runners, and which the dry run fails.
 
 The recipes are in lab/recipes/emulated. A defect is caught when a run fails that the unedited triple
-passes; what cannot be judged is not caught. Recall is over the defects whose lines were executed. The
-unedited triple runs first, then each defect in a fork of the same warm process. All is emulated dry-run.
+passes, or when its decode steps cost more; what cannot be judged is not caught. Recall is over the defects
+whose lines were executed. The unedited triple runs first, then each defect in a fork of the same warm
+process. All is emulated dry-run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bench.incidents import FOLDER, Trees, read_recipe
 from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import TIERS, devices, scenarios
 from npu_upgrade.gates.emulation.changed import changed_statements
+from npu_upgrade.gates.emulation.compare import by_costs
 from npu_upgrade.gates.emulation.environment import Environment, prepare
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome, read_outcome
 from npu_upgrade.gates.emulation.process import play, runner_module
@@ -205,6 +207,8 @@ def _row(defect: Defect, edited: dict[str, tuple[str, str]], environment: Enviro
         )
         for path, both in edited.items()
     )
+    packages = ["vllm_omni" if one.omni else "vllm_ascend" for _, one in defect.runs]
+    after = [by_costs(*each) for each in zip(before, after, packages, strict=True)]
     return Row(defect, tuple(before), tuple(after), executed)
 
 

@@ -13,6 +13,7 @@ from npu_upgrade.commands import emulate, gate_job
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run
 from npu_upgrade.gates.emulation.choice import Choice
+from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground.errors import Blocked
@@ -41,6 +42,7 @@ class Machine:
     omni: SourceTree | None = None
     failed_last: list[str] = field(default_factory=list)
     passes_after: int = 99
+    costs: tuple[Cost, ...] = ()
 
     def choose(self, new, old, paths, tiers, failed) -> Choice:
         self.failed_last = failed
@@ -54,7 +56,7 @@ class Machine:
             state = "FAIL" if failed else "PASS"
             state = "INCONCLUSIVE" if named(key) in self.undecided else state
             why = (self.fails | self.undecided).get(named(key), "")
-            outcome = Outcome(*key, state, why, runner="omni.Runner")
+            outcome = Outcome(*key, state, why, runner="omni.Runner", costs=self.costs)
             ran[key] = Ran(outcome, "", (), "", {}, {}, {RUNNER: {"Runner.step": [0]}})
             if state in reuse and named(key) in self.known:
                 reused.append(key)
@@ -80,7 +82,7 @@ def machine(monkeypatch):
         def __init__(self, triple, out):
             pass
 
-        def outcome(self, tier, scenario):
+        def outcome(self, tier, scenario, here=False):
             key = (tier, scenario.name if scenario else tier)
             found.asked_old.append(named(key))
             return found.old.get(named(key), Outcome(*key, "PASS"))
@@ -142,6 +144,25 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys
     }  # fmt: skip
     message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
+
+
+def test_a_decode_step_that_costs_more_fails_where_costs_are_asked_for(machine, upgrade, run, tmp_path):
+    old, new = (
+        Cost("talker", "decode of 1", 8, {"aten::add": 2.0}, {"replayed": number}, {})
+        for number in (1.0, 0.0)
+    )
+    machine.costs = (new,)
+    machine.old = {
+        named((tier, one.name)): Outcome(tier, one.name, "PASS", costs=(old,)) for tier, one in NEEDED
+    }
+    assert run()[0] == 0
+    assert not machine.asked_old
+    code, result = run("--costs", "--out", str(tmp_path / "out"))
+    assert (code, result["verdict"]) == (1, "FAIL")
+    why = {one["why"] for one in result["runs"] if one["state"] == "FAIL"}
+    assert why == {"talker decode of 1: no graph is replayed, the old pair 1 a step"}
+    assert result["costs"]["eager ar"][0]["replays"] == "1 -> 0"
+    assert set(json.loads((tmp_path / "out/costs.json").read_text())["graph ar"]) == {"old", "new"}
 
 
 def test_its_logs_are_evidence_that_can_be_packed(machine, upgrade, run, capsys):

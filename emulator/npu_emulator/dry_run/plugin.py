@@ -49,7 +49,7 @@ def _at_exit_of_a_fork(_) -> None:
 
 
 def _name_workers() -> None:
-    """Record the classes of each worker, once it has its key-value cache."""
+    """Record the classes of each worker, once it has its key-value cache, and then what its steps cost."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     real = WorkerWrapperBase.initialize_from_config
@@ -58,6 +58,9 @@ def _name_workers() -> None:
     def observed(self, *arguments, **options):
         result = real(self, *arguments, **options)
         record.note("classes", **observe.named(self.worker))
+        from npu_emulator.dry_run import costs
+
+        costs.observe(self.worker)
         return result
 
     WorkerWrapperBase.initialize_from_config = observed

@@ -69,14 +69,20 @@ double milliseconds() {
   return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
-// What the operator library is told of a capture. The handle is that of the graph or of the task group.
-enum Capture { kBegin = 1, kEnd, kReplay, kGroupBegin, kGroupEnd, kUpdateBegin, kUpdateEnd, kDestroy };
+// What the operator library is told: of a capture, with the handle of the graph or of the task group, and that the
+// host waits for the device.
+enum Told { kBegin = 1, kEnd, kReplay, kGroupBegin, kGroupEnd, kUpdateBegin, kUpdateEnd, kDestroy, kWait };
 using Listener = void (*)(int, void*);
 Listener listener = nullptr;
 thread_local aclmdlRI capturing = nullptr;
 
-void tell(Capture what, void* handle) {
+void tell(Told what, void* handle) {
   if (listener) listener(what, handle);
+}
+
+aclError wait() {
+  tell(kWait, nullptr);
+  return kOk;
 }
 
 }  // namespace
@@ -219,10 +225,10 @@ aclError aclrtCreateStream(aclrtStream* stream) { return new_handle(stream); }
 aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t, uint32_t) { return new_handle(stream); }
 aclError aclrtDestroyStream(aclrtStream) { return kOk; }
 aclError aclrtDestroyStreamForce(aclrtStream) { return kOk; }
-aclError aclrtSynchronizeStream(aclrtStream) { return kOk; }
-aclError aclrtSynchronizeStreamWithTimeout(aclrtStream, int32_t) { return kOk; }
-aclError aclrtSynchronizeDevice() { return kOk; }
-aclError aclrtSynchronizeDeviceWithTimeout(int32_t) { return kOk; }
+aclError aclrtSynchronizeStream(aclrtStream) { return wait(); }
+aclError aclrtSynchronizeStreamWithTimeout(aclrtStream, int32_t) { return wait(); }
+aclError aclrtSynchronizeDevice() { return wait(); }
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t) { return wait(); }
 aclError aclrtStreamQuery(aclrtStream, aclrtStreamStatus* status) {
   *status = ACL_STREAM_STATUS_COMPLETE;
   return kOk;
@@ -244,7 +250,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream) {
 }
 aclError aclrtResetEvent(aclrtEvent, aclrtStream) { return kOk; }
 aclError aclrtStreamWaitEvent(aclrtStream, aclrtEvent) { return kOk; }
-aclError aclrtSynchronizeEvent(aclrtEvent) { return kOk; }
+aclError aclrtSynchronizeEvent(aclrtEvent) { return wait(); }
 aclError aclrtQueryEventStatus(aclrtEvent, aclrtEventRecordedStatus* status) {
   *status = ACL_EVENT_RECORDED_STATUS_COMPLETE;
   return kOk;

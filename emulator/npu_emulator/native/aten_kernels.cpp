@@ -155,9 +155,55 @@ void end_update() {
   if (graph.waiting && graph.updated >= graph.groups) run(graph);
 }
 
-enum Capture { kBegin = 1, kEnd, kReplay, kGroupBegin, kGroupEnd, kUpdateBegin, kUpdateEnd, kDestroy };
+// ---- where the host waits ------------------------------------------------------------------------------------
 
-void on_capture(int what, void* handle) {
+thread_local bool stepping = false;  // this thread executes a step whose cost is wanted
+
+py::object& wait_listener() {
+  static auto* called = new py::object(py::none());
+  return *called;
+}
+
+void tell_wait(const char* kind) {
+  if (!stepping || replaying) return;
+  py::gil_scoped_acquire gil;
+  if (!wait_listener().is_none()) wait_listener()(kind);
+}
+
+bool picks_by_mask(const Stack& stack, size_t first) {
+  if (!stack[first + 1].isOptionalTensorList()) return true;
+  for (const c10::optional<at::Tensor>& index : stack[first + 1].toOptionalTensorVector())
+    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte))
+      return true;
+  return false;
+}
+
+// How an operator keeps the host busy with the device; nothing where it is only put on a stream.
+const char* wait_of(const OperatorHandle& op, const Stack& stack, size_t first) {
+  if (op.hasTag(at::Tag::data_dependent_output)) return "value";
+  if (op.hasTag(at::Tag::dynamic_output_shape))
+    return op.operator_name().name != "aten::index" || picks_by_mask(stack, first) ? "shape" : nullptr;
+  const std::string& name = op.operator_name().name;
+  const bool to = name == "aten::_to_copy", from = name == "aten::_copy_from";
+  if (name != "aten::copy_" && !to && !from) return nullptr;
+  bool asynchronous = false, target = true;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const IValue& value = stack[first + i];
+    if (arguments[i].name() == "non_blocking") asynchronous = value.toBool();
+    if (arguments[i].name() == "device" && value.isDevice())
+      target = value.toDevice().type() == c10::DeviceType::PrivateUse1;
+  }
+  bool source = on_npu(stack[first + (name == "aten::copy_")].toTensor());
+  if (!to) target = on_npu(stack[first + from].toTensor());
+  if (source == target) return nullptr;
+  if (asynchronous) return source ? "copy to host, not waited for" : nullptr;
+  return source ? "copy to host" : "copy from host";
+}
+
+enum Told { kBegin = 1, kEnd, kReplay, kGroupBegin, kGroupEnd, kUpdateBegin, kUpdateEnd, kDestroy, kWait };
+
+void on_told(int what, void* handle) {
   auto& all = captures();
   switch (what) {
     case kBegin:
@@ -192,6 +238,9 @@ void on_capture(int what, void* handle) {
       break;
     case kDestroy:
       all.graphs.erase(handle);
+      break;
+    case kWait:
+      tell_wait("synchronise");
       break;
   }
 }
@@ -401,6 +450,8 @@ void on_cpu(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
   if (reads_back(op, *stack, first)) expect_finished();
+  if (stepping)
+    if (const char* kind = wait_of(op, *stack, first)) tell_wait(kind);
   Call call;
   for (size_t i = 0; i < arguments.size(); i++) convert_argument(call, arguments[i], (*stack)[first + i]);
   for (size_t i = 0; i < arguments.size(); i++) fill_generator(arguments[i], call.device, (*stack)[first + i]);
@@ -508,7 +559,7 @@ bool listen_to_captures() {
   void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
   if (!runtime) return false;
   auto listen = reinterpret_cast<void (*)(void (*)(int, void*))>(dlsym(runtime, "npu_emulator_listen"));
-  if (listen) listen(&on_capture);
+  if (listen) listen(&on_told);
   return listen != nullptr;
 }
 
@@ -521,6 +572,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("use_default_generators",
              [](py::object function) { default_generator_of() = std::move(function); });
   module.def("on_missing", [](py::object function) { missing_listener() = std::move(function); });
+  module.def("on_wait", [](py::object function) { wait_listener() = std::move(function); });
+  module.def("stepping", [](bool now) { stepping = now; });
   module.def("as_cpu", &as_cpu);
   module.def("to_npu", &to_npu, py::arg("tensor"), py::arg("device") = -1);
   module.def("recording", &recording);

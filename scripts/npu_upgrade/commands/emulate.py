@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from npu_upgrade.commands.arguments import option, some_of
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
+from npu_upgrade.gates.emulation import costs as step_costs
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
-from npu_upgrade.gates.emulation.compare import Compared, as_text, not_shown, tiers, verdict
+from npu_upgrade.gates.emulation.compare import Compared, as_text, by_costs, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
@@ -40,6 +41,7 @@ from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -67,6 +69,7 @@ class _Asked(Trees):
     out: Path
     whole: bool
     keep_going: bool
+    costs: bool
     target: str
 
 
@@ -94,6 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_AUTO,
     )
     option(parser, "--rest", "also run what the last result named as pending")
+    option(
+        parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
+    )
     option(parser, "--keep-going", "do not stop at the first new failure")
     option(parser, "--background", "return at once; a file has the progress")
     option(parser, "--out DIR", "keep logs and results in DIR", type=Path)
@@ -191,6 +197,10 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
     old = _old(args.baseline, triple, job)
+    if args.costs and old is None:
+        raise BadInput(
+            "--costs without an old pair", expected="one to compare with", try_="--baseline SPEC..."
+        )
     choice = Choice((), ())
     if by_name is None or whole:
         failed = failed_last(in_job.records(), "emulate") if in_job else None
@@ -206,7 +216,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
-    return _Asked(triple, old, job, choice, _folder(args.out), whole, args.keep_going, target)
+    return _Asked(triple, old, job, choice, _folder(args.out), whole, args.keep_going, args.costs, target)
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -281,19 +291,50 @@ def _play(asked: _Asked) -> Result:
         reuse=(PASS, ABSENT),
         go_on=lambda outcome: not fails_newly(outcome) or asked.keep_going,
     )
+    outcomes, costs = _with_costs(asked, played, before, by_name, olds)
     together = [
         Compared(unsteady.get(key, one), olds.get(key), reused=key in played.reused)
-        for one in played.outcomes
+        for one in outcomes
         for key in [(one.tier, one.scenario)]
     ]
     # without an old pair everything would count as changed
     compares = asked.old is not None and played.outcomes[0].state == PASS
     covered = coverage(asked.triple, asked.old, played.executed) if compares else []
-    return _result(asked, played, together, covered)
+    return _result(asked, played, together, covered, costs)
+
+
+def _with_costs(
+    asked: _Asked,
+    played: Played,
+    before: Before | None,
+    by_name: Mapping[tuple[str, str], Any],
+    olds: dict[tuple[str, str], Outcome | None],
+) -> tuple[list[Outcome], dict[str, list[dict[str, str]]]]:
+    """The outcomes, those FAIL whose decode steps cost more by the downstream's own doing.
+
+    And what its steps cost by the name of a run; nothing where nobody asked.
+    """
+    found, rows, whole = [], {}, {}
+    for one in played.outcomes:
+        key = (one.tier, one.scenario)
+        if not (asked.costs and before and one.state == PASS and key in by_name):
+            found.append(one)
+            continue
+        old = olds[key] = before.outcome(one.tier, by_name[key], here=True)
+        rows[one.name] = step_costs.as_rows(old.costs, one.costs)
+        whole[one.name] = {"old": old.costs, "new": one.costs}
+        found.append(by_costs(old, one, "vllm_omni" if asked.triple.omni else "vllm_ascend"))
+    if whole:
+        write_json(asked.out / "costs.json", msgspec.to_builtins(whole))
+    return found, rows
 
 
 def _result(
-    asked: _Asked, played: Played, together: Sequence[Compared], covered: Sequence[Coverage]
+    asked: _Asked,
+    played: Played,
+    together: Sequence[Compared],
+    covered: Sequence[Coverage],
+    costs: Mapping[str, list[dict[str, str]]],
 ) -> Result:
     decided = verdict(together)
     by_tier = tiers(together)
@@ -315,6 +356,7 @@ def _result(
         "reused": sorted(" ".join(dict.fromkeys(key)) for key in played.reused),
         "changed_and_never_seen": sorted(asked.choice.unknown),
         "hardware_or_review_only": [one.as_json() for one in covered if one.unexecuted],
+        "costs": costs,
         "logs": str(asked.out),
     }
     said = ", ".join(f"{tier} {state}" for tier, state in by_tier.items())
@@ -329,6 +371,7 @@ def _result(
     if asked.old is None:
         summary += "; no old pair to compare with"
     text = asked.head(f"{LABEL} of {named(asked.triple)}\n") + as_text(together, covered)
+    text += "".join(f"\n\n{step_costs.as_text(name, rows)}" for name, rows in costs.items())
     if left:
         text += f"\n\nnot started: {', '.join(left)}; the next call repeats what failed, and runs these"
     if pending:
@@ -350,7 +393,15 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
     shown = ("tier", "scenario", "state", "why", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     counted = {name: len(data[name]) for name in names[2:]}
-    return {name: data[name] for name in names[:2] if data[name]} | counted | {"not_passed": found}
+    steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
+    said = {name: data[name] for name in names[:2] if data[name]}
+    return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})
+
+
+def _steps(row: Mapping[str, str]) -> str:
+    """One kind of step in a line."""
+    parts = (f"{name} {row[name]}" for name in ("operators", "replays", "waits"))
+    return f"{row['stage']}, {row['step']}: {', '.join(parts)}"
 
 
 def _listed() -> Result:

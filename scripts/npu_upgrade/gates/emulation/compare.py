@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from npu_upgrade.gates.emulation import costs
 from npu_upgrade.gates.emulation.changed import Coverage, ranges
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
@@ -58,6 +59,12 @@ def same(one: Outcome, other: Outcome) -> bool:
 
 def _root(one: Outcome) -> tuple[str, ...]:
     return (one.state, *(re.sub(r"0x[0-9a-f]+|\d+", "#", in_tree(text)) for text in (one.why, one.where)))
+
+
+def by_costs(old: Outcome, new: Outcome, package: str) -> Outcome:
+    """The new outcome: FAIL where it passed but its decode steps cost more, by the doing of ``package``."""
+    why = costs.findings(old.costs, new.costs, package) if old.state == new.state == PASS else []
+    return replace(new, state=FAIL, why="; ".join(why)) if why else new
 
 
 def not_shown(all_compared: Sequence[Compared]) -> list[str]:

@@ -169,11 +169,14 @@ class Before:
     def _released(self) -> ReleasedPair | None:
         return kept.of_release(self.triple)
 
-    def outcome(self, tier: str, scenario: Any) -> Outcome:
-        """The outcome of a run, which runs now where nothing knows it; INCONCLUSIVE where it cannot."""
+    def outcome(self, tier: str, scenario: Any, *, here: bool = False) -> Outcome:
+        """The outcome of a run, which runs now where nothing knows it; INCONCLUSIVE where it cannot.
+
+        ``here`` asks for one of this machine, now or before, which has what its steps cost.
+        """
         name = _key(tier, scenario)[1]
         try:
-            if found := kept.released_outcome(self._released, tier, scenario):
+            if not here and (found := kept.released_outcome(self._released, tier, scenario)):
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
             out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []

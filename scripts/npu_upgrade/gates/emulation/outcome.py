@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.gates.emulation.costs import Cost
+from npu_upgrade.gates.emulation.costs import read as read_costs
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import explain
 
@@ -36,7 +38,7 @@ class Outcome:
 
     ``where`` is file:line in the tree of the code under test, ``log`` the scenario's own log, ``lines`` the
     executed lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in
-    MiB, ``worker`` and ``runner`` the classes that were built.
+    MiB, ``worker`` and ``runner`` the classes that were built, ``costs`` what its steps cost.
     """
 
     tier: str
@@ -52,6 +54,7 @@ class Outcome:
     peak_mib: int = 0
     worker: str = ""
     runner: str = ""
+    costs: tuple[Cost, ...] = ()
 
     @property
     def name(self) -> str:
@@ -79,7 +82,8 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
     result = json.loads(path.read_text(encoding="utf-8"))
     if error := result.get("error") or {}:
         error = own_error(error, Path(log))
-    state, why = judged(result | {"error": error}, _events(out / f"{name}.record"))
+    events = _events(out / f"{name}.record")
+    state, why = judged(result | {"error": error}, events)
     return Outcome(
         tier,
         scenario,
@@ -94,6 +98,7 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
         peak_mib=result.get("peak_mib", 0),
         worker=result.get("classes", {}).get("worker", ""),
         runner=result.get("classes", {}).get("runner", ""),
+        costs=read_costs(events),
     )
 
 
@@ -172,7 +177,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                events.append(json.loads(line))
+                events.append(json.loads(line) | {"process": path.stem})
             except ValueError:
                 continue  # a process was ended while it wrote
     return events
