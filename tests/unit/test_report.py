@@ -45,6 +45,7 @@ def test_each_state_of_a_job_has_a_page(world: World) -> None:
     text = page_of(world).text
     assert "Not delivered yet. Next: " in text
     assert "plan: questions to answer (1 of kind conflict)" in text
+    assert "0 flags, 1 conflict\n" in text
     id_ = upgrade("next")[1]["ask"]["id"]
     upgrade("resolve", id_, "--take", "theirs", "--note", "read both")
     text = page_of(world).text

@@ -53,7 +53,8 @@ def _first(one: Adaptation, walk: Walk) -> Overview:
     written = [
         Change(path, "", "written from evidence") for tree in _artifacts(one.folder) for path in tree["files"]
     ]
-    return overview(walk, f"{one.folder.name} on vllm-ascend", why, planned + written, list(_gaps(one)))
+    title = f"{one.folder.name} on vllm-ascend"
+    return overview(walk, title, why, planned + written, list(_gaps(one)), planned=True)
 
 
 def _gaps(one: Adaptation) -> Iterator[Open]:

@@ -64,9 +64,13 @@ class Open:
 
 @dataclass(frozen=True)
 class Overview:
-    """The first screen. ``state`` says in a sentence where the job is; ``verdict`` colours it."""
+    """The first screen. ``state`` says in a sentence where the job is; ``verdict`` colours it.
+
+    ``heading`` says whether ``changed`` is done or planned.
+    """
 
     title: str
+    heading: str
     why: str
     state: str
     verdict: str
@@ -82,8 +86,13 @@ def overview(
     changed: Sequence[Change],
     more: Sequence[Open],
     broken: str | None = None,
+    *,
+    planned: bool = False,
 ) -> Overview:
-    """The first screen of a walk; ``more`` is what only this kind of job leaves open."""
+    """The first screen of a walk; ``more`` is what only this kind of job leaves open.
+
+    ``planned``: until the delivery, ``changed`` is what is to be done.
+    """
     step = next_step(walk)
     delivered = next((one for one in walk.stages if one.name == "deliver" and one.state == State.DONE), None)
     if broken:
@@ -98,7 +107,8 @@ def overview(
         state, verdict = f"Not delivered yet. Next: {step.why}", "INCONCLUSIVE"
     skipped = [Open(REVIEWER, f"{name} was left out: {why}") for name, why in walk.journal.skipped().items()]
     left = [*_stopped(step), *_stages(walk, step), *skipped, *more]
-    return Overview(title, why, state, verdict, changed, _proven(walk), left)
+    heading = f"What {'is to change' if planned and not delivered else 'changed'}, and why"
+    return Overview(title, heading, why, state, verdict, changed, _proven(walk), left)
 
 
 def _proven(walk: Walk) -> list[Proof]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
+from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.job import adaptation, upgrade
 from npu_upgrade.job.adaptation import Adaptation
@@ -56,7 +57,7 @@ def template(name: str, *, escape: bool = True) -> Any:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
-    environment.filters["plain"] = plain
+    environment.filters |= {"plain": plain, "of": count}
     return environment.get_template(name)
 
 
