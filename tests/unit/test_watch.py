@@ -20,12 +20,13 @@ from merge_kit import NEW, OLD, OURS, runner_files
 from sources_kit import clean_machine, server, write_tree  # noqa: F401
 
 from documented import ROOT
+from npu_upgrade.audit.run import run_checks
 from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.threeway.pieces import Flag
-from npu_upgrade.watch import importing
+from npu_upgrade.watch import importing, judge
 from npu_upgrade.watch.flags import _concerns
 from npu_upgrade.watch.records import read_state
 
@@ -139,6 +140,26 @@ def test_a_removed_name_is_brought_home_to_the_commit_that_removed_it(world: Wor
     assert code == 1
     assert told(data) == {gone[:9]: "broken"}
     assert "shape" in data["new"][0]["items"][0]["title"]
+
+
+def test_the_steps_between_are_asked_only_for_what_is_there_at_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(judge, "run_checks", lambda *args: asked.append(args[1]) or run_checks(*args))
+    world.commit("2026-03-01", "    return batch", "    return [batch]", HELPERS)
+    gone = world.commit("2026-03-02", "def shape(batch)", "def form(batch)", HELPERS)
+    world.commit("2026-03-03", "    return [batch]", "    return batch", HELPERS)
+    log = world.omni.parent / "other.log"
+    log.write_text("ImportError: cannot import name 'other' from 'somewhere'\n")
+    assert world.watch("--log", log)[0] == 4
+    assert [len(names) > 1 for names in asked] == [True], "nothing there names what the log is about"
+    assert told(world.watch()[1]) == {gone[:9]: "broken"}
+    assert asked[1:] == [["imports"]] * len(asked[1:])
+    world.commit("2026-03-04", "def form(batch)", "def shape(batch)", HELPERS)
+    asked.clear()
+    assert not world.watch()[1]["open"]
+    assert len(asked) == 1, "what was seen last is kept"
 
 
 def test_a_changed_signature_of_what_is_overridden_is_flagged(world: World) -> None:

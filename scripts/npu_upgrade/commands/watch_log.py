@@ -14,7 +14,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.watch.home import Error, Home, by_change, by_mention, by_merge
+from npu_upgrade.watch.home import Error, Home, by_change, by_mention, by_merge, naming
 from npu_upgrade.watch.judge import Judge
 from npu_upgrade.watch.line import open_line, source_of
 from npu_upgrade.watch.look import look
@@ -32,7 +32,7 @@ def explained(log: Path, state: Watched, given: tuple[str, Sequence[str]] | None
     if first is None:
         return Result(Verdict.INCONCLUSIVE, f"{log} names no error", {"log": str(log)})
     error, best, follow = Error.of(first), None, None
-    looked = [_looked(*one) for one in _sources(state, given)]
+    looked = [_looked(error, *one) for one in _sources(state, given)]
     for entries, judge, asked in looked:
         home = by_mention(error, entries)
         shown = _shown(error, judge) if judge else None
@@ -78,7 +78,9 @@ def _sources(
         yield from ((seen, seen.asked) for seen in state.upstreams.values())
 
 
-def _looked(seen: Seen | None, specs: Sequence[str]) -> tuple[list[Entry], Judge | None, Asked | None]:
+def _looked(
+    error: Error, seen: Seen | None, specs: Sequence[str]
+) -> tuple[list[Entry], Judge | None, Asked | None]:
     """The mentions with those since the last look, and the judge of all steps since ours were copied.
 
     What cannot be opened here any more leaves the mentions that are kept.
@@ -87,17 +89,17 @@ def _looked(seen: Seen | None, specs: Sequence[str]) -> tuple[list[Entry], Judge
     try:
         asked = open_asked(specs[0], specs[1:]) if specs else None
         judge = _judge(asked, seen) if asked else None
-    except UpgradeError as error:
+    except UpgradeError as missing:
         if seen is None:
             raise
-        say(f"note: only what earlier looks found: {error.what}")
+        say(f"note: only what earlier looks found: {missing.what}")
         asked = judge = None
     if asked and judge:
         whole = judge.line
         if seen:
             judge.line = open_line(asked.spec, asked.package, seen.point, judge.ours.paths)
         say(f"looking at {len(judge.line.steps)} steps after {judge.line.start.label}")
-        entries += look(judge).entries
+        entries += look(judge, asked=lambda item: naming(error, item) is not None).entries
         judge.line = whole
     return entries, judge, asked
 

@@ -73,14 +73,12 @@ class Mentions:
 
     def _search(self) -> None:
         one_of = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(self._found))) + r")\b")
-        for package, tree in self.program.trees.items():
-            for path in tree.list(package):
-                if path.endswith(".py"):
-                    self._search_file(path, self.program.text(path), one_of)
+        for package in self.program.trees:
+            paths = {path for name in self._found for path in self.program.holding(package, name)}
+            for path in sorted(paths):
+                self._search_file(path, self.program.text(path), one_of)
 
     def _search_file(self, path: str, text: str, one_of: re.Pattern[str]) -> None:
-        if not any(name in text for name in self._found):
-            return
         lines = text.split("\n")
         place, line = 0, 1
         for match in one_of.finditer(text):

@@ -92,7 +92,7 @@ def advice(program: Program, module: str, name: str) -> str:
 
 def files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
     """The paths and texts of a package's files that hold ``word``, as a part of another one too."""
-    return ((path, text) for path in program.paths(package) if word in (text := program.text(path)))
+    return ((path, program.text(path)) for path in program.holding(package, word))
 
 
 def _import_of(text: str, name: str) -> Import | None:

@@ -312,6 +312,7 @@ class Program:
         self._paths: dict[str, list[str]] = {}
         self._texts: dict[str, str] = {}
         self._modules: dict[str, str | None] = {}
+        self._holding: dict[tuple[str, str], list[str]] = {}
 
     def judges(self, module: str) -> bool:
         """Whether a module would be in one of the trees, so that its absence means something."""
@@ -358,6 +359,15 @@ class Program:
             except BadInput:
                 self._texts[path] = ""
         return self._texts[path]
+
+    def holding(self, package: str, word: str) -> list[str]:
+        """The files of a package that hold ``word``, as a part of another one too."""
+        if self._beneath and package in self._beneath.trees:
+            return self._beneath.holding(package, word)
+        if (package, word) not in self._holding:
+            found = [path for path in self.paths(package) if word in self.text(path)]
+            self._holding[package, word] = found
+        return self._holding[package, word]
 
     def imported(self, item: Import) -> Symbol | None:
         """What an import binds; None when the trees certainly do not have it."""

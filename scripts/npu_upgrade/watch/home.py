@@ -104,18 +104,24 @@ class Home:
     others: list[str] = field(default_factory=list)
 
 
+def naming(error: Error, item: Item) -> tuple[int, bool, int] | None:
+    """How well an item names what the error names, None where it does not."""
+    title, detail = (set(re.findall(r"\w+", text)) for text in (item.title, item.detail))
+    package = item.path.partition("/")[0]
+    here = bool(package) and item.path in {frame.within(package) for frame in error.frames}
+    # A word that is only quoted ('layer', a key) stands in many texts.
+    if not (error.names & title or (here and (error.names & detail or error.quoted & title))):
+        return None
+    return len(error.names & title), here, len((error.names | error.quoted) & (title | detail))
+
+
 def by_mention(error: Error, entries: Iterable[Entry]) -> Home | None:
     """The last mention with an item that names what the error names, best where the error was raised."""
     best: tuple[tuple[int, bool, int], Entry, Item] | None = None
     for entry in entries:
         for item in entry.items:
-            title, detail = (set(re.findall(r"\w+", text)) for text in (item.title, item.detail))
-            package = item.path.partition("/")[0]
-            here = bool(package) and item.path in {frame.within(package) for frame in error.frames}
-            # A word that is only quoted ('layer', a key) stands in many texts.
-            named = error.names & title or (here and (error.names & detail or error.quoted & title))
-            rank = len(error.names & title), here, len((error.names | error.quoted) & (title | detail))
-            if named and (best is None or rank >= best[0]):
+            rank = naming(error, item)
+            if rank and (best is None or rank >= best[0]):
                 best = rank, entry, item
     if best is None:
         return None

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.run import check_names, run_checks
@@ -52,7 +53,7 @@ class Judge:
     def __init__(self, ours: Ours, line: Line, spec: str, vllm: SourceTree | None) -> None:
         self.ours, self.line, self.spec, self.vllm = ours, line, spec, vllm
         self._beneath = Program({"vllm": vllm}) if vllm else None
-        self._audited: dict[str, Problems] = {}
+        self._audited: dict[Path, Problems] = {}
         self._bases: dict[Tie, tuple[History, Version | None]] = {}
 
     def merged(self, tie: Tie, text: str | None, step: Step) -> tuple[Item, ...]:
@@ -73,16 +74,23 @@ class Judge:
         later = [one for one in history.versions if one.date and base.date < one.date <= day]
         return bool(later) and history.keys(later[-1], tie.name) != history.keys(base, tie.name)
 
-    def audited(self, step: Step) -> Problems:
-        """What the audit finds in the merged downstream on a step, by id; nothing where it knows none."""
+    def audited(self, step: Step, among: Problems | None = None) -> Problems:
+        """What the audit finds in the merged downstream on a step, by id; nothing where it knows none.
+
+        ``among``: only what the checks find that found these, which takes a part of the time.
+        """
         if not self.can_audit:
             return {}
-        content = self.line.content(step)
-        if content not in self._audited:
-            what = ["audit", self.ours.digest, content, self.copied_at.spec, self.vllm_spec]
-            found = self.kept_as(what, lambda: tuple(self._audit(step)))
-            self._audited[content] = {item.id: item for item in found}
-        return self._audited[content]
+        what = ["audit", self.ours.digest, self.line.content(step), self.copied_at.spec, self.vllm_spec]
+        names = [name for name in check_names() if not name.startswith(_ASIDE)]
+        place = self._place([*what, names])
+        if among is not None and place not in self._audited and not place.exists():
+            names = sorted({item.finding.rpartition("-")[0] for item in among.values()} & set(names))
+            place = self._place([*what, names])
+        if place not in self._audited:
+            found = self.kept_as([*what, names], lambda: tuple(self._audit(step, names)))
+            self._audited[place] = {item.id: item for item in found}
+        return self._audited[place]
 
     @property
     def can_audit(self) -> bool:
@@ -99,10 +107,15 @@ class Judge:
 
     def kept_as(self, what: Sequence[object], judge: Callable[[], tuple[Item, ...]]) -> tuple[Item, ...]:
         """The kept outcome of the same content, else what ``judge`` says, which is then kept."""
-        key = sha256(json.dumps([*what, code_digest(*_ROOMS)]))[:32]
-        place = cache_root() / "watch" / f"{key}.json"
+        place = self._place(what)
         found = kept(place, tuple[Item, ...])
         return found if found is not None else keep(place, judge())
+
+    @staticmethod
+    def _place(what: Sequence[object]) -> Path:
+        """Where an outcome is kept."""
+        key = sha256(json.dumps([*what, code_digest(*_ROOMS)]))[:32]
+        return cache_root() / "watch" / f"{key}.json"
 
     @property
     def vllm_spec(self) -> str:
@@ -145,14 +158,13 @@ class Judge:
         known = [one for one in self.ours.runners.history.versions if not one.date or one.date <= day]
         return known[-1] if known else None
 
-    def _audit(self, step: Step) -> list[Item]:
+    def _audit(self, step: Step, names: Sequence[str]) -> list[Item]:
         say(f"auditing {step.label}")
         collected()  # the world of the step before: a hundred megabytes that lead to each other
         target = self.line.tree(step)
         texts = {} if self._is_ascend else self.merged_runners(step)
         tree = overlay(self.ours.side.tree, {path: answer.text for path, answer in texts.items()})
         world = World(self._triple(tree, target), self._old, self._beneath)
-        names = [name for name in check_names() if not name.startswith(_ASIDE)]
         found = [one for one in run_checks(world, names) if one.incident]
         theirs = self._upstream_says(target)
         return [

@@ -27,18 +27,26 @@ class Look:
         return sum(entry.state is state for entry in self.entries)
 
 
-def look(judge: Judge, importing: Callable[[Step], Problems] | None = None) -> Look:
-    """Go over the steps of the judge's line. ``importing`` says what an emulated import breaks on."""
+def look(
+    judge: Judge,
+    importing: Callable[[Step], Problems] | None = None,
+    asked: Callable[[Item], bool] = lambda item: True,
+) -> Look:
+    """Go over the steps of the judge's line. ``importing`` says what an emulated import breaks on.
+
+    Of what the audit finds at the end, only the step of what is ``asked`` for is looked for.
+    """
     with no_collector(last=True):
-        return _look(judge, importing)
+        return _look(judge, importing, asked)
 
 
-def _look(judge: Judge, importing: Callable[[Step], Problems] | None) -> Look:
+def _look(judge: Judge, importing: Callable[[Step], Problems] | None, asked: Callable[[Item], bool]) -> Look:
     line = judge.line
     found = Look(steps=len(line.steps))
-    new = _first_found([line.start, *line.steps], judge.audited)
+    new = _first_found([line.start, *line.steps], judge.audited, asked)
     if importing:
-        for label, items in _first_found([line.start, *line.steps], importing).items():
+        found_there = _first_found([line.start, *line.steps], lambda step, _: importing(step), asked)
+        for label, items in found_there.items():
             new[label] = new.get(label, {}) | items
     texts = _Texts(judge)
     merged = {tie for tie in judge.ours.ties if mergeable(tie)}
@@ -130,25 +138,32 @@ class _Texts:
         return text_of(self._sources[blob], tie.name) if blob else None
 
 
-def _first_found(steps: list[Step], judge: Callable[[Step], Problems]) -> dict[str, Problems]:
-    """What the last step has and the first one has not, at the step that brought it, found by halving."""
+def _first_found(
+    steps: list[Step], judge: Callable[[Step, Problems | None], Problems], asked: Callable[[Item], bool]
+) -> dict[str, Problems]:
+    """What the last step has and the first one has not, at the step that brought it, found by halving.
+
+    Between them ``judge`` is asked only for what is there at the last one.
+    """
     found: dict[str, Problems] = {}
 
-    def search(low: int, high: int, wanted: set[str]) -> None:
+    def search(low: int, high: int, wanted: Problems) -> None:
         if not wanted:
             return
         if high == low + 1:
-            there = judge(steps[high])
-            found[steps[high].label] = {key: there[key] for key in wanted}
+            found[steps[high].label] = wanted
             return
         middle = (low + high) // 2
-        there = wanted & judge(steps[middle]).keys()
+        seen = judge(steps[middle], wanted)
+        there = {key: seen[key] for key in wanted if key in seen}
         search(low, middle, there)
-        search(middle, high, wanted - there)
+        search(middle, high, {key: item for key, item in wanted.items() if key not in there})
 
     last = len(steps) - 1
-    if last:
-        search(0, last, set(judge(steps[last])) - set(judge(steps[0])))
+    wanted = {key: item for key, item in judge(steps[last], None).items() if asked(item)} if last else {}
+    if wanted:
+        before = judge(steps[0], wanted)
+        search(0, last, {key: item for key, item in wanted.items() if key not in before})
     return found
 
 
